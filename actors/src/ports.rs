@@ -1,0 +1,11 @@
+//! The doors to the outside: what adapters implement. Nothing here runs by itself.
+
+pub mod host;
+pub mod model;
+pub mod store;
+pub mod tool;
+
+pub use host::{Host, NoHost};
+pub use model::Model;
+pub use store::{Entry, Journal, OwnerToken, Store, StoreError};
+pub use tool::{OutputFull, OutputSink, Tool};

@@ -1,0 +1,73 @@
+//! The machine that the kernel runs on, under the user's permissions.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_proto::command::Command;
+use dormouse_proto::file::{FileError, FileErrorKind, FileWrite};
+use futures_util::future::{BoxFuture, FutureExt};
+
+use super::tool::{OutputSink, Tool};
+
+/// Files and programs of the host. An implementation decides what is permitted; what is not is refused with an error
+/// that names the missing permission, when it is used and not before.
+pub trait Host: Send + Sync + 'static {
+    /// The command as a tool. A command that is not permitted becomes a tool that refuses every call and says why.
+    fn command(&self, command: &Command) -> Arc<dyn Tool>;
+
+    /// Writes a file: atomically, confined to the permitted roots, never blocking on a FIFO or device.
+    ///
+    /// # Errors
+    /// Any [`FileErrorKind`]; the file is as it was before.
+    fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>>;
+
+    /// Reads a whole file from the permitted roots, for a program's text and preloads.
+    ///
+    /// # Errors
+    /// Any [`FileErrorKind`] but `FileExists`.
+    fn read(&self, path: &Path) -> Result<Bytes, FileError>;
+}
+
+/// A host that permits nothing: what an embedder gets who names none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHost;
+
+impl Host for NoHost {
+    fn command(&self, command: &Command) -> Arc<dyn Tool> {
+        Arc::new(Refusing { command: command.clone() })
+    }
+
+    fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>> {
+        std::future::ready(Err(denied(&write.path, "written"))).boxed()
+    }
+
+    fn read(&self, path: &Path) -> Result<Bytes, FileError> {
+        Err(denied(&path.display().to_string(), "read"))
+    }
+}
+
+fn denied(path: &str, done: &str) -> FileError {
+    let message = format!("{path} cannot be {done}: this kernel was built without a host. Build it with `.host(…)`.");
+    FileError { kind: FileErrorKind::AccessDenied, message }
+}
+
+struct Refusing {
+    command: Command,
+}
+
+impl Tool for Refusing {
+    fn spec(&self) -> dormouse_proto::tool::ToolSpec {
+        self.command.spec()
+    }
+
+    fn policy(&self) -> dormouse_proto::tool::ToolPolicy {
+        self.command.policy
+    }
+
+    fn call(&self, _args: String, _out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+        let name = &self.command.name;
+        let text = format!("{name} cannot run: this kernel was built without a host. Build it with `.host(…)`.");
+        std::future::ready(Err(text)).boxed()
+    }
+}

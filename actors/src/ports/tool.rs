@@ -1,0 +1,100 @@
+//! Tools that run outside the machine: functions of the host, commands.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use dormouse_proto::tool::{ToolPolicy, ToolSpec};
+use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
+
+/// A tool. The kernel checks access, keeps the deadline and the output cap, and catches a panic.
+pub trait Tool: Send + Sync + 'static {
+    /// What a model is told of it.
+    fn spec(&self) -> ToolSpec;
+
+    /// How it is run.
+    fn policy(&self) -> ToolPolicy;
+
+    /// Runs it once. `args` is JSON text as the model wrote it; what it produces goes into `out`. Dropping the future
+    /// abandons the call, and nothing that it started may outlive that.
+    ///
+    /// # Errors
+    /// A text for the model: what went wrong and what to try. What is in `out` by then is kept in front of it.
+    fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>>;
+}
+
+/// Where a tool's output goes: bounded, so that a tool without end cannot fill the memory.
+#[derive(Clone)]
+pub struct OutputSink {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    buffer: Mutex<BytesMut>,
+    cap_bytes: usize,
+    full: Notify,
+}
+
+/// The output cap is reached: what was written is kept, the rest is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the output cap of the tool is reached")]
+pub struct OutputFull;
+
+impl OutputSink {
+    /// A sink that takes so many bytes.
+    #[must_use]
+    pub fn with_cap(cap_bytes: u64) -> Self {
+        let cap_bytes = usize::try_from(cap_bytes).unwrap_or(usize::MAX);
+        let shared = Shared { buffer: Mutex::default(), cap_bytes, full: Notify::new() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Takes as much of `bytes` as fits.
+    ///
+    /// # Errors
+    /// [`OutputFull`] where not all of it fitted; the kernel then ends the call.
+    pub fn push(&self, bytes: &[u8]) -> Result<(), OutputFull> {
+        let mut buffer = self.shared.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = self.shared.cap_bytes - buffer.len();
+        buffer.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if bytes.len() <= room {
+            return Ok(());
+        }
+        drop(buffer);
+        self.shared.full.notify_one();
+        Err(OutputFull)
+    }
+
+    /// Resolves once something did not fit.
+    pub async fn full(&self) {
+        self.shared.full.notified().await;
+    }
+
+    /// Takes out what was written.
+    #[must_use]
+    pub fn take(&self) -> Bytes {
+        std::mem::take(&mut *self.shared.buffer.lock().unwrap_or_else(PoisonError::into_inner)).freeze()
+    }
+}
+
+impl fmt::Debug for OutputSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutputSink").field("cap_bytes", &self.shared.cap_bytes).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sink_keeps_what_fits_and_says_when_it_is_full() {
+        let sink = OutputSink::with_cap(4);
+        assert_eq!(sink.push(b"abc"), Ok(()));
+        assert_eq!(sink.push(b"de"), Err(OutputFull));
+        assert_eq!(sink.push(b"f"), Err(OutputFull));
+        sink.full().await;
+        assert_eq!(&sink.take()[..], b"abcd");
+    }
+}

@@ -1,0 +1,2 @@
+//! The `dormouse` program.
+fn main() {}

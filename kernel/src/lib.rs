@@ -1,0 +1,1 @@
+//! Pure decisions: no runtime, no clock, no files, no randomness.

@@ -1,0 +1,94 @@
+//! Command tools: programs of the host that a program file declares as tools.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::tool::{ToolPolicy, ToolSpec};
+
+/// A command tool, checked. No shell is involved: each element of `argv` is one argument, whatever the model writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// The name that the model calls it by.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// The program and its arguments. An element may hold `{parameter}`; one that is exactly `{parameter}` of a parameter
+    /// which is neither given nor has a default is left out.
+    pub argv: Vec<String>,
+    /// The parameters that the model may give.
+    pub parameters: Vec<Parameter>,
+    /// Names of environment variables that are handed on, beyond the few that every command gets.
+    pub env: Vec<String>,
+    /// How it is run.
+    pub policy: ToolPolicy,
+}
+
+impl Command {
+    /// What a model is told of it: the parameters as a JSON schema.
+    #[must_use]
+    pub fn spec(&self) -> ToolSpec {
+        let properties: Map<_, _> = self.parameters.iter().map(|p| (p.name.clone(), p.schema())).collect();
+        let required: Vec<_> = self.parameters.iter().filter(|p| p.is_required()).map(|p| &p.name).collect();
+        let schema = json!({
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": false,
+        });
+        ToolSpec {
+            name: self.name.as_str().into(),
+            description: self.description.as_str().into(),
+            schema: schema.to_string().into(),
+        }
+    }
+}
+
+/// A parameter of a command tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: ParameterKind,
+    /// What it means.
+    pub description: String,
+    /// Its value where the model gives none; without one it must be given, unless it is optional.
+    pub default: Option<String>,
+    /// Whether it may be left out.
+    pub optional: bool,
+    /// The values it may take; empty: any of its type.
+    pub choices: Vec<String>,
+}
+
+impl Parameter {
+    /// Whether a call must give it.
+    #[must_use]
+    pub fn is_required(&self) -> bool {
+        self.default.is_none() && !self.optional
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = json!({ "type": self.kind, "description": self.description });
+        if let Some(default) = &self.default {
+            schema["default"] = json!(default);
+        }
+        if !self.choices.is_empty() {
+            schema["enum"] = json!(self.choices);
+        }
+        schema
+    }
+}
+
+/// Types of parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ParameterKind {
+    /// Text. A value that begins with `-` is refused where the whole argument is the parameter, so that it cannot pose as an option.
+    String,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+}

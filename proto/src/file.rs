@@ -1,0 +1,88 @@
+//! Writing content to a file: what is asked, and what came of it (rulings 7 to 9 of the design).
+
+use bytes::Bytes;
+
+/// A write that a process asks of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileWrite {
+    /// The path as the model gave it, relative to the working directory or absolute.
+    pub path: String,
+    /// What is written.
+    pub bytes: Bytes,
+    /// How.
+    pub mode: WriteMode,
+    /// What must be there before.
+    pub presence: Presence,
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// The bytes become the file, atomically.
+    Write,
+    /// The bytes follow what is there.
+    Append,
+    /// The bytes stand before this line, counted from 1; one past the last line appends.
+    Insert {
+        /// The line.
+        at_line: u64,
+    },
+}
+
+impl WriteMode {
+    /// The word for it, in arguments and answers.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Append => "append",
+            Self::Insert { .. } => "insert",
+        }
+    }
+
+    /// Whether doing it twice is the same as doing it once.
+    #[must_use]
+    pub fn is_idempotent(self) -> bool {
+        matches!(self, Self::Write)
+    }
+}
+
+/// What must be there before a write: `create` and `exist_ok` of the tool as one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// `create`, `exist_ok`: the file may be there or not.
+    Any,
+    /// `create`, not `exist_ok`: it must not be there.
+    Absent,
+    /// Not `create`, `exist_ok`: it must be there.
+    Present,
+    /// Neither: there is nothing that could be written; the answer says which of both stands in the way.
+    Neither,
+}
+
+/// Why a file was not written or read. The file is as it was before.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct FileError {
+    /// The kind, as it stands in the answer's `type`.
+    pub kind: FileErrorKind,
+    /// What was asked, what is valid, what to try.
+    pub message: String,
+}
+
+/// Kinds of file error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileErrorKind {
+    /// The file is there and must not be.
+    FileExists,
+    /// The file is not there and must be.
+    FileNotFound,
+    /// The operating system refuses.
+    PermissionError,
+    /// The user has not permitted this path.
+    AccessDenied,
+    /// A line or position that the file does not have.
+    InvalidRange,
+    /// Anything else: a directory, a device, a full disk.
+    WriteError,
+}

@@ -1,0 +1,125 @@
+//! Names of things: processes, calls, facts, contents and descriptors.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A process's number in one kernel. Counts from 1 and is never reused, not even after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Pid(pub u64);
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number of a fact in one process's journal. The image that a process is born with stands at 0, its first fact at 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FactNumber(pub u64);
+
+impl FactNumber {
+    /// The number after `count` further facts.
+    #[must_use]
+    pub fn plus(self, count: usize) -> Self {
+        Self(self.0 + count as u64)
+    }
+}
+
+impl fmt::Display for FactNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Names one model or tool call of a process. The epoch rises whenever calls in flight are abandoned (interrupt, fork,
+/// restore), so that a completion that comes late is recognised as stale (CALL-1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CallId {
+    /// Rises when calls in flight are abandoned.
+    pub epoch: u32,
+    /// Rises with each call of the process.
+    pub seq: u32,
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch, self.seq)
+    }
+}
+
+/// The BLAKE3 hash of a content's bytes: its name in the store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ContentHash(pub [u8; 32]);
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The name of a descriptor in one process's table.
+///
+/// Shown as `fd:1` or `ref:plan`; `fd-1` is understood as well (ruling 1 of the design).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum FdId {
+    /// A numbered descriptor. Counts from 1, never reused within a process (FD-1).
+    Fd(u32),
+    /// A part of a model's reply that it marked itself.
+    Ref(String),
+}
+
+impl fmt::Display for FdId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fd(number) => write!(f, "fd:{number}"),
+            Self::Ref(name) => write!(f, "ref:{name}"),
+        }
+    }
+}
+
+/// The text is not the name of a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a descriptor: expected fd:N or ref:ID")]
+pub struct ParseFdError(pub String);
+
+impl FromStr for FdId {
+    type Err = ParseFdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseFdError(text.to_owned());
+        if let Some(name) = text.strip_prefix("ref:") {
+            return if name.is_empty() { Err(error()) } else { Ok(Self::Ref(name.to_owned())) };
+        }
+        let digits = text.strip_prefix("fd:").or_else(|| text.strip_prefix("fd-")).ok_or_else(error)?;
+        let canonical = !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
+        match digits.parse() {
+            Ok(number) if canonical => Ok(Self::Fd(number)),
+            _ => Err(error()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptor_names_have_one_spelling_out_and_two_in() {
+        let accepted = [("fd:1", "fd:1"), ("fd-12", "fd:12"), ("ref:a b", "ref:a b")];
+        for (text, shown) in accepted {
+            assert_eq!(text.parse::<FdId>().unwrap().to_string(), shown);
+        }
+        for text in ["", "1", "fd", "fd:", "fd:0", "fd:01", "fd:+1", "fd:-1", "fd:99999999999", "FD:1", "ref:", " fd:1"]
+        {
+            assert!(text.parse::<FdId>().is_err(), "{text:?} must not be a descriptor");
+        }
+    }
+}

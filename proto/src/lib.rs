@@ -1,0 +1,23 @@
+//! The vocabulary of Dormouse and every format that leaves the program.
+//!
+//! What others parse is defined here and nowhere else: identifiers, provider-neutral messages, tool specifications,
+//! program files, the XML that a model reads, and the bytes of journal records.
+//!
+//! This crate holds data and its encoding. It never decides anything, and it knows no runtime, no clock and no files.
+//!
+//! ```
+//! use dormouse_proto::id::FdId;
+//!
+//! let fd: FdId = "fd-3".parse()?;
+//! assert_eq!(fd.to_string(), "fd:3");
+//! # Ok::<(), dormouse_proto::id::ParseFdError>(())
+//! ```
+
+pub mod command;
+pub mod file;
+pub mod id;
+pub mod message;
+pub mod model;
+pub mod process;
+pub mod record;
+pub mod tool;

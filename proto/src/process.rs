@@ -1,0 +1,92 @@
+//! What is said about a process from outside: how it ended, where it comes from, how it stands.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{CallId, FactNumber, Pid};
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// The kind of end.
+    pub status: ExitStatus,
+    /// The last thing it said, or the reason of a failure.
+    pub message: Arc<str>,
+}
+
+/// Kinds of end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitStatus {
+    /// It finished its task.
+    Done,
+    /// It used up `max_iterations`.
+    IterationLimit,
+    /// Its model declined.
+    Refused,
+    /// Its model could not be reached, or gave no usable reply.
+    ModelFailed,
+    /// It was interrupted before its task was done.
+    Interrupted,
+    /// It was killed.
+    Killed,
+    /// The kernel gave it up after repeated faults.
+    Faulted,
+}
+
+impl ExitStatus {
+    /// The word for it, in listings and answers.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::IterationLimit => "iteration_limit",
+            Self::Refused => "refused",
+            Self::ModelFailed => "model_failed",
+            Self::Interrupted => "interrupted",
+            Self::Killed => "killed",
+            Self::Faulted => "faulted",
+        }
+    }
+}
+
+/// Where a process comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Origin {
+    /// The host started it.
+    Started,
+    /// A process forked it: child `index` (from 0) of this call.
+    Forked {
+        /// The call of the parent.
+        call: CallId,
+        /// Which of the call's children.
+        index: u32,
+    },
+    /// A process spawned it by this call.
+    Spawned {
+        /// The call of the parent.
+        call: CallId,
+    },
+    /// Restored from a fact of another process's journal.
+    Restored {
+        /// The process whose journal it was.
+        from: Pid,
+        /// The last fact that was taken over.
+        at: FactNumber,
+    },
+}
+
+/// A line of the process table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessRow {
+    /// The process.
+    pub pid: Pid,
+    /// Its parent, if a process made it.
+    pub parent: Option<Pid>,
+    /// The name of its program.
+    pub program: Arc<str>,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// How it ended; none while it lives.
+    pub exit: Option<Exit>,
+}

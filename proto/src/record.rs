@@ -1,0 +1,293 @@
+//! What is journalled: facts and images, and their bytes.
+//!
+//! A journal is an [`Image`] and the [`Fact`]s after it. Both are generic over how they hold content: live in memory
+//! they hold the content itself, in a journal its [`ContentRef`].
+
+pub mod codec;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{CallId, ContentHash, FdId, Pid};
+use crate::message::{Block, Message};
+use crate::model::{StopReason, Usage};
+use crate::process::Exit;
+use crate::tool::{Access, Answer, ToolSpec};
+
+/// A content by name: what a record holds in place of the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContentRef {
+    /// The BLAKE3 hash of the bytes.
+    pub hash: ContentHash,
+    /// Their number.
+    pub len: u64,
+}
+
+/// One change of a process's state. In the past tense: it has happened, replaying it cannot fail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fact<C> {
+    /// A message came in and waits in the mailbox.
+    MessageQueued {
+        /// The message, large content already replaced by descriptors.
+        message: Arc<Message>,
+    },
+    /// A turn began: the mailbox moved into the conversation.
+    TurnBegan,
+    /// A descriptor came into the table.
+    DescriptorOpened {
+        /// Its name.
+        id: FdId,
+        /// What it holds.
+        entry: Entry<C>,
+    },
+    /// The model was asked.
+    ModelCalled {
+        /// The call.
+        call: CallId,
+    },
+    /// The model replied.
+    ModelReplied {
+        /// The call.
+        call: CallId,
+        /// The blocks, in the provider's order.
+        blocks: Vec<Block>,
+        /// Why it stopped.
+        stop: StopReason,
+        /// What it cost.
+        usage: Usage,
+    },
+    /// The host asked for a tool, outside of the conversation.
+    HostCalled {
+        /// The tool's name.
+        tool: Arc<str>,
+        /// The arguments: JSON text.
+        args: Arc<str>,
+    },
+    /// A tool is about to run: what it does to the world may be done from here on.
+    ToolCalled {
+        /// The call.
+        call: CallId,
+    },
+    /// A child of a fork or spawn ended.
+    ChildEnded {
+        /// The call that made it.
+        call: CallId,
+        /// Which of the call's children, from 0.
+        index: u32,
+        /// The child.
+        child: Pid,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// A tool call was answered.
+    ToolReturned {
+        /// The call.
+        call: CallId,
+        /// What the caller reads.
+        answer: Answer,
+        /// How many characters the tool produced, whatever entered the context.
+        produced_chars: u64,
+    },
+    /// Calls in flight were abandoned; each open tool use was answered by this text.
+    Interrupted {
+        /// What the model reads in place of each missing answer.
+        answer: Answer,
+    },
+    /// The turn ended and the process waits for input.
+    TurnEnded,
+    /// The process ended.
+    Exited {
+        /// How.
+        exit: Exit,
+    },
+}
+
+/// A descriptor as it is journalled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry<C> {
+    /// What it holds.
+    pub content: C,
+    /// Characters per page.
+    pub page_chars: u32,
+    /// Where the content comes from, for example `tool:grep` or `user_input`.
+    pub source: Arc<str>,
+    /// When it was opened: milliseconds since the epoch, UTC.
+    pub opened_ms: u64,
+}
+
+/// How long a process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lifetime {
+    /// It ends with its first finished turn.
+    Task,
+    /// After a turn it waits for further input.
+    Session,
+}
+
+/// Where a process stands in its turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// It waits for input.
+    Idle,
+    /// It waits for the model.
+    Thinking {
+        /// The call.
+        call: CallId,
+    },
+    /// It waits for tools.
+    Acting {
+        /// Who asked for them.
+        caller: Caller,
+        /// The tool uses of the turn, in order.
+        slots: Vec<Slot>,
+    },
+    /// The last answers are in the conversation, the model has not been asked yet.
+    Ready,
+    /// It has ended.
+    Ended {
+        /// How.
+        exit: Exit,
+    },
+}
+
+/// Who asked for a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Caller {
+    /// The model: the answers go into the conversation.
+    Model,
+    /// The host: the answer goes to the host.
+    Host,
+}
+
+/// One tool use of the current turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    /// The call.
+    pub call: CallId,
+    /// The provider's name of the tool use.
+    pub id: Arc<str>,
+    /// The tool, by the name that the model was given.
+    pub tool: Arc<str>,
+    /// The arguments: JSON text.
+    pub args: Arc<str>,
+    /// Whether the call may have touched the world.
+    pub called: bool,
+    /// The children of a fork or spawn that have ended, by index.
+    pub ended: Vec<(u32, Pid, Exit)>,
+    /// The answer, when it has come.
+    pub answer: Option<Answer>,
+}
+
+/// A process without its number: everything that a fork, a spawn or a restore starts from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image<C> {
+    /// The files that the program was compiled from, as a content: see `kernel::program::Bundle`.
+    pub bundle: C,
+    /// Which program of the bundle.
+    pub program: Arc<str>,
+    /// The system prompt, frozen at birth.
+    pub system: Arc<str>,
+    /// The tools, frozen at birth.
+    pub tools: Vec<ToolSpec>,
+    /// What the process may do.
+    pub access: Access,
+    /// How many ancestors it has.
+    pub depth: u32,
+    /// How long it lives.
+    pub lifetime: Lifetime,
+    /// The conversation.
+    pub messages: Vec<Arc<Message>>,
+    /// Messages that wait for the next turn.
+    pub mailbox: Vec<Arc<Message>>,
+    /// The descriptor table, in order of ids.
+    pub table: Vec<(FdId, Entry<C>)>,
+    /// The number of the next descriptor.
+    pub next_fd: u32,
+    /// The epoch of current calls.
+    pub epoch: u32,
+    /// The sequence number of the next call.
+    pub next_seq: u32,
+    /// Model calls of the current turn.
+    pub iterations: u32,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Tokens used so far.
+    pub usage: Usage,
+    /// Characters that tools produced so far, and of these, how many entered the context.
+    pub tally: Tally,
+}
+
+/// What descriptors save: characters produced by tools against characters that entered a context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Characters that tools produced.
+    pub produced_chars: u64,
+    /// Characters of tool answers that entered the context.
+    pub entered_chars: u64,
+}
+
+impl<C> Fact<C> {
+    /// The same fact with its content held in another way.
+    ///
+    /// # Errors
+    /// What `convert` fails with.
+    pub fn try_map<D, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Fact<D>, E> {
+        Ok(match self {
+            Self::DescriptorOpened { id, entry } => Fact::DescriptorOpened { id, entry: entry.try_map(convert)? },
+            Self::MessageQueued { message } => Fact::MessageQueued { message },
+            Self::TurnBegan => Fact::TurnBegan,
+            Self::ModelCalled { call } => Fact::ModelCalled { call },
+            Self::ModelReplied { call, blocks, stop, usage } => Fact::ModelReplied { call, blocks, stop, usage },
+            Self::HostCalled { tool, args } => Fact::HostCalled { tool, args },
+            Self::ToolCalled { call } => Fact::ToolCalled { call },
+            Self::ChildEnded { call, index, child, exit } => Fact::ChildEnded { call, index, child, exit },
+            Self::ToolReturned { call, answer, produced_chars } => Fact::ToolReturned { call, answer, produced_chars },
+            Self::Interrupted { answer } => Fact::Interrupted { answer },
+            Self::TurnEnded => Fact::TurnEnded,
+            Self::Exited { exit } => Fact::Exited { exit },
+        })
+    }
+}
+
+impl<C> Entry<C> {
+    /// The same entry with its content held in another way.
+    ///
+    /// # Errors
+    /// What `convert` fails with.
+    pub fn try_map<D, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Entry<D>, E> {
+        let Self { content, page_chars, source, opened_ms } = self;
+        Ok(Entry { content: convert(content)?, page_chars, source, opened_ms })
+    }
+}
+
+impl<C> Image<C> {
+    /// The same image with its contents held in another way.
+    ///
+    /// # Errors
+    /// What `convert` fails with.
+    pub fn try_map<D, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Image<D>, E> {
+        let bundle = convert(self.bundle)?;
+        let table =
+            self.table.into_iter().map(|(id, entry)| Ok((id, entry.try_map(convert)?))).collect::<Result<_, E>>()?;
+        Ok(Image {
+            bundle,
+            table,
+            program: self.program,
+            system: self.system,
+            tools: self.tools,
+            access: self.access,
+            depth: self.depth,
+            lifetime: self.lifetime,
+            messages: self.messages,
+            mailbox: self.mailbox,
+            next_fd: self.next_fd,
+            epoch: self.epoch,
+            next_seq: self.next_seq,
+            iterations: self.iterations,
+            phase: self.phase,
+            usage: self.usage,
+            tally: self.tally,
+        })
+    }
+}

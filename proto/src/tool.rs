@@ -1,0 +1,94 @@
+//! Tools: what a model is told of them, what they produce, what it is answered.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// What a caller is allowed to do, and what a tool needs. Ordered: `Read < Write < Admin`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// Looks, changes nothing.
+    Read,
+    /// Changes files or other state outside.
+    Write,
+    /// Makes processes, or reaches beyond its own.
+    Admin,
+}
+
+/// A tool as a model is told of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// The name that the model calls it by.
+    pub name: Arc<str>,
+    /// What it does and when to use it.
+    pub description: Arc<str>,
+    /// JSON schema of the arguments, an object, as JSON text.
+    pub schema: Arc<str>,
+}
+
+/// What a tool produced, before the kernel decides how much of it enters a context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolOutput {
+    /// Text if it is UTF-8, binary otherwise.
+    pub bytes: Bytes,
+    /// Whether it reports a failure.
+    pub is_error: bool,
+}
+
+impl ToolOutput {
+    /// A result.
+    #[must_use]
+    pub fn ok(bytes: impl Into<Bytes>) -> Self {
+        Self { bytes: bytes.into(), is_error: false }
+    }
+
+    /// A failure that the model can read and react to.
+    #[must_use]
+    pub fn error(text: impl Into<String>) -> Self {
+        Self { bytes: Bytes::from(text.into()), is_error: true }
+    }
+}
+
+/// What a model reads in answer to a tool call: it enters the context as it stands and is never put into a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The text.
+    pub text: Arc<str>,
+    /// Whether it is an error.
+    pub is_error: bool,
+}
+
+impl Answer {
+    /// A good answer.
+    #[must_use]
+    pub fn ok(text: impl Into<Arc<str>>) -> Self {
+        Self { text: text.into(), is_error: false }
+    }
+
+    /// An error that the model can react to.
+    #[must_use]
+    pub fn error(text: impl Into<Arc<str>>) -> Self {
+        Self { text: text.into(), is_error: true }
+    }
+}
+
+/// How a tool is run: declared with the tool, kept by the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolPolicy {
+    /// What a process must be allowed to do to call it.
+    pub access: Access,
+    /// Whether a call that was in flight when the kernel died may run again (CALL-2).
+    pub idempotent: bool,
+    /// After so many milliseconds the call is abandoned and answered with an error.
+    pub deadline_ms: u64,
+    /// Output beyond so many bytes is cut, and said to be.
+    pub output_cap_bytes: u64,
+}
+
+impl Default for ToolPolicy {
+    fn default() -> Self {
+        Self { access: Access::Write, idempotent: false, deadline_ms: 120_000, output_cap_bytes: 256 << 20 }
+    }
+}
