@@ -14,6 +14,7 @@
 //! ```
 
 pub mod command;
+pub mod descriptor;
 pub mod file;
 pub mod id;
 pub mod message;
@@ -21,3 +22,4 @@ pub mod model;
 pub mod process;
 pub mod record;
 pub mod tool;
+pub mod xml;

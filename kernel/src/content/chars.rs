@@ -1,0 +1,55 @@
+//! Counting and skipping characters in UTF-8, many bytes at a time.
+
+/// So many bytes are looked at together. Their count fits a byte, so that the compiler keeps it in vector lanes.
+const LANE: usize = 64;
+
+/// Whether a character starts with this byte.
+fn starts_char(byte: u8) -> bool {
+    byte & 0xc0 != 0x80
+}
+
+fn count_lane(bytes: &[u8]) -> usize {
+    bytes.iter().map(|byte| u8::from(starts_char(*byte))).sum::<u8>().into()
+}
+
+/// How many characters start in `bytes`.
+pub(super) fn count(bytes: &[u8]) -> usize {
+    bytes.chunks(LANE).map(count_lane).sum()
+}
+
+/// Where the character `chars` after the one at byte `from` begins; the end of `bytes` where it has no more.
+pub(super) fn skip(bytes: &[u8], from: usize, chars: usize) -> usize {
+    let mut at = from;
+    let mut left = chars;
+    while let Some(lane) = bytes.get(at..at + LANE) {
+        let counted = count_lane(lane);
+        if counted > left {
+            break;
+        }
+        left -= counted;
+        at += LANE;
+    }
+    // Here `left` characters are still to start before the one that is looked for.
+    let starts = bytes[at..].iter().enumerate().filter(|(_, byte)| starts_char(**byte));
+    starts.map(|(offset, _)| at + offset).nth(left).unwrap_or(bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipping_agrees_with_stepping() {
+        for piece in ["a", "é", "一", "😀", "a😀é\n"] {
+            let text = piece.repeat(100);
+            let starts: Vec<_> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            assert_eq!(count(text.as_bytes()), starts.len() - 1);
+            for from in [0, 1, 7, 63, 64, 65] {
+                for chars in [0, 1, 2, 31, 32, 63, 64, 65, 99, 1000] {
+                    let expected = starts.get(from + chars).copied().unwrap_or(text.len());
+                    assert_eq!(skip(text.as_bytes(), starts[from], chars), expected, "{piece} {from} {chars}");
+                }
+            }
+        }
+    }
+}

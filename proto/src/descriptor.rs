@@ -1,0 +1,144 @@
+//! Descriptors as they are set up and as a model sees them: settings, kinds of error, and the elements of section 5 of
+//! the design.
+
+pub mod view;
+
+use crate::tool::Answer;
+use crate::xml::Element;
+
+/// The sizes that decide when content becomes a descriptor and how much of it a context takes at once. All of them count
+/// Unicode scalar values (rulings 2 and 3 of the design).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescriptorSettings {
+    /// A tool's output of more characters than this becomes a descriptor.
+    pub max_direct_output_chars: u64,
+    /// Characters per page of a new descriptor.
+    pub page_chars: u32,
+    /// A user's input of more characters than this becomes a descriptor.
+    pub max_input_chars: u64,
+    /// Whether user input is put into descriptors at all.
+    pub page_user_input: bool,
+    /// The most characters that one answer of a descriptor tool shows.
+    pub max_read_chars: u64,
+}
+
+impl Default for DescriptorSettings {
+    fn default() -> Self {
+        Self {
+            max_direct_output_chars: 8000,
+            page_chars: 4000,
+            max_input_chars: 8000,
+            page_user_input: true,
+            max_read_chars: 100_000,
+        }
+    }
+}
+
+/// A mistake of the model in using a descriptor tool: an answer to it, never a fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct FdError {
+    /// The kind, as it stands in the answer's `type`.
+    pub kind: FdErrorKind,
+    /// The descriptor as the model wrote it, if it wrote one.
+    pub fd: Option<String>,
+    /// What was asked, what is valid, what to try.
+    pub message: String,
+}
+
+impl FdError {
+    /// What the model reads. `fd` is echoed as it was asked for.
+    #[must_use]
+    pub fn answer(&self) -> Answer {
+        let element = Element::new("fd_error")
+            .attribute("type", self.kind.word())
+            .attribute_if("fd", self.fd.as_ref())
+            .child(Element::new("message").text(self.message.as_str()));
+        Answer::error(element.to_xml())
+    }
+}
+
+/// Kinds of error of descriptor tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FdErrorKind {
+    /// The process has no such descriptor.
+    NotFound,
+    /// The content has no such page.
+    InvalidPage,
+    /// The content has no such lines, characters or matches.
+    InvalidRange,
+    /// An argument is missing, unknown, of a wrong type, or contradicts another.
+    InvalidParameter,
+    /// The file is there and must not be.
+    FileExists,
+    /// The file is not there and must be.
+    FileNotFound,
+    /// The operating system refuses.
+    PermissionError,
+    /// The file could not be written.
+    WriteError,
+    /// The user has not permitted this path.
+    AccessDenied,
+}
+
+impl FdErrorKind {
+    /// The word for it, in answers.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::InvalidPage => "invalid_page",
+            Self::InvalidRange => "invalid_range",
+            Self::InvalidParameter => "invalid_parameter",
+            Self::FileExists => "file_exists",
+            Self::FileNotFound => "file_not_found",
+            Self::PermissionError => "permission_error",
+            Self::WriteError => "write_error",
+            Self::AccessDenied => "access_denied",
+        }
+    }
+}
+
+impl From<crate::file::FileErrorKind> for FdErrorKind {
+    fn from(kind: crate::file::FileErrorKind) -> Self {
+        use crate::file::FileErrorKind as File;
+        match kind {
+            File::FileExists => Self::FileExists,
+            File::FileNotFound => Self::FileNotFound,
+            File::PermissionError => Self::PermissionError,
+            File::AccessDenied => Self::AccessDenied,
+            File::InvalidRange => Self::InvalidRange,
+            File::WriteError => Self::WriteError,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_element_and_sets_the_flag() {
+        let cases = [
+            (
+                Some("fd:1"),
+                "Invalid page number 9. Valid range: 1-5",
+                "<fd_error type=\"invalid_page\" fd=\"fd:1\">\n  <message>Invalid page number 9. Valid range: 1-5</message>\n</fd_error>",
+            ),
+            (
+                Some("\"/>\u{7}"),
+                "x",
+                "<fd_error type=\"invalid_page\" fd=\"&quot;/&gt;\u{2407}\" sanitized=\"true\">\n  <message>x</message>\n</fd_error>",
+            ),
+            (None, "x", "<fd_error type=\"invalid_page\">\n  <message>x</message>\n</fd_error>"),
+        ];
+        for (fd, message, xml) in cases {
+            let error = FdError {
+                kind: FdErrorKind::InvalidPage,
+                fd: fd.map(str::to_owned),
+                message: message.to_owned(),
+            };
+            assert_eq!(error.answer(), Answer::error(xml));
+        }
+    }
+}

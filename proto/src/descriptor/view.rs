@@ -1,0 +1,272 @@
+//! The elements that descriptor tools answer with, one function each. Attributes echo what was served, not what was
+//! asked for (ruling 6 of the design).
+
+use crate::id::FdId;
+use crate::tool::Answer;
+use crate::xml::Element;
+
+/// A content as every answer about it describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Pages, by the page size of its descriptor.
+    pub pages: u64,
+    /// Lines.
+    pub total_lines: u64,
+    /// Characters.
+    pub total_chars: u64,
+    /// How its bytes are shown.
+    pub encoding: Encoding,
+}
+
+/// How bytes are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// As the text that they are.
+    Text,
+    /// They are not UTF-8: as base64, and pages, lines and characters are those of the base64 text.
+    Base64,
+}
+
+impl Encoding {
+    fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Text => None,
+            Self::Base64 => Some("base64"),
+        }
+    }
+}
+
+/// A part of a content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// The line of its first character, from 1.
+    pub first_line: u64,
+    /// The line of its last character.
+    pub last_line: u64,
+    /// It starts inside a line.
+    pub continued: bool,
+    /// It ends inside a line.
+    pub truncated: bool,
+}
+
+impl Part<'_> {
+    fn lines(&self) -> String {
+        format!("{}-{}", self.first_line, self.last_line)
+    }
+}
+
+/// Which part was served, in the units that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// Everything.
+    All,
+    /// Pages, from 1.
+    Pages {
+        /// The first.
+        start: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Lines, from 1.
+    Lines {
+        /// The first.
+        start: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Characters, from 0.
+    Chars {
+        /// The first.
+        start: u64,
+        /// How many.
+        count: u64,
+    },
+}
+
+impl Served {
+    /// The `mode`, `start` and `count` that ask for this part.
+    #[must_use]
+    pub fn units(self) -> Option<(&'static str, u64, u64)> {
+        match self {
+            Self::All => None,
+            Self::Pages { start, count } => Some(("page", start, count)),
+            Self::Lines { start, count } => Some(("line", start, count)),
+            Self::Chars { start, count } => Some(("char", start, count)),
+        }
+    }
+
+    /// One page is `page="2"`, several are `page="2-4"` with `start` and `count`, everything is `page="all"`; lines and
+    /// characters have `mode`, `start` and `count`.
+    fn describe(self, element: Element) -> Element {
+        match self {
+            Self::All => element.attribute("page", "all"),
+            Self::Pages { start, count: 1 } => element.attribute("page", start),
+            Self::Pages { start, count } => element
+                .attribute("page", format!("{start}-{}", start + count - 1))
+                .attribute("start", start)
+                .attribute("count", count),
+            Self::Lines { start, count } | Self::Chars { start, count } => {
+                let mode = self.units().map(|(mode, ..)| mode);
+                element.attribute_if("mode", mode).attribute("start", start).attribute("count", count)
+            }
+        }
+    }
+}
+
+/// `fd_result`: content has just become a descriptor; `part` is its first page.
+#[must_use]
+pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, part: Part<'_>) -> Answer {
+    let element = Element::new("fd_result")
+        .attribute("fd", fd)
+        .attribute("source", source)
+        .attribute("pages", extent.pages)
+        .attribute("truncated", part.truncated)
+        .attribute("lines", part.lines())
+        .attribute("total_lines", extent.total_lines)
+        .attribute("total_chars", extent.total_chars)
+        .attribute_if("encoding", extent.encoding.word())
+        .child(Element::new("message").text(message))
+        .child(Element::new("preview").text(part.text));
+    Answer::ok(element.to_xml())
+}
+
+/// `fd_content`: a part of a content. Where the answer is bounded, `rest` is what is still to be read of what was asked.
+#[must_use]
+pub fn content(fd: &FdId, extent: Extent, served: Served, part: Part<'_>, rest: Option<Served>) -> Answer {
+    let element = served
+        .describe(Element::new("fd_content").attribute("fd", fd))
+        .attribute("pages", extent.pages)
+        .attribute("continued", part.continued)
+        .attribute("truncated", part.truncated)
+        .attribute("lines", part.lines())
+        .attribute("total_lines", extent.total_lines)
+        .attribute_if("encoding", extent.encoding.word());
+    Answer::ok(go_on(element, fd, rest).text(part.text).to_xml())
+}
+
+fn go_on(element: Element, fd: &FdId, rest: Option<Served>) -> Element {
+    let Some((mode, start, count)) = rest.and_then(Served::units) else { return element };
+    let message = format!(
+        "Only the first part of what was asked is shown. Go on with read_fd(fd='{fd}', mode='{mode}', start={start}, count={count})."
+    );
+    element
+        .attribute("complete", false)
+        .attribute("next_mode", mode)
+        .attribute("next_start", start)
+        .attribute("next_count", count)
+        .attribute("message", message)
+}
+
+/// `fd_extraction`: a part of `source` is now `new`. It names the new descriptor and never shows its content. `lines` are
+/// those of the source.
+#[must_use]
+pub fn extraction(source: &FdId, new: &FdId, served: Served, part: Part<'_>, extent: Extent) -> Answer {
+    let element = served
+        .describe(Element::new("fd_extraction").attribute("source_fd", source).attribute("new_fd", new))
+        .attribute("lines", part.lines())
+        .attribute("pages", extent.pages)
+        .attribute("total_lines", extent.total_lines)
+        .attribute("total_chars", extent.total_chars)
+        .attribute_if("encoding", extent.encoding.word());
+    Answer::ok(element.to_xml())
+}
+
+/// What a write put into a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written<'a> {
+    /// The path as the model gave it.
+    pub file_path: &'a str,
+    /// `write`, `append` or `insert`.
+    pub mode: &'a str,
+    /// Bytes that were written: not the size of the file (ruling 9 of the design).
+    pub bytes: u64,
+    /// Lines that were written.
+    pub lines: u64,
+}
+
+/// `fd_write`: content went into a file.
+#[must_use]
+pub fn write(fd: &FdId, written: Written<'_>) -> Answer {
+    let done = match written.mode {
+        "append" => "appended to",
+        "insert" => "inserted into",
+        _ => "written to",
+    };
+    let message = format!("Content of {fd} was {done} {}", written.file_path);
+    let stats = Element::new("stats")
+        .child(Element::new("bytes").text(written.bytes.to_string()))
+        .child(Element::new("lines").text(written.lines.to_string()));
+    let element = Element::new("fd_write")
+        .attribute("fd", fd)
+        .attribute("file_path", written.file_path)
+        .attribute("success", true)
+        .attribute("mode", written.mode)
+        .child(Element::new("message").text(message))
+        .child(stats);
+    Answer::ok(element.to_xml())
+}
+
+/// What a search found, and which of it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// The query as it was asked.
+    pub query: &'a str,
+    /// All matches of the content.
+    pub matches: u64,
+    /// The first and last match shown, from 1; none where nothing matched.
+    pub shown: Option<(u64, u64)>,
+    /// The shown ones.
+    pub excerpts: Vec<Excerpt<'a>>,
+}
+
+/// A place where something was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Excerpt<'a> {
+    /// The match with what stands around it.
+    pub part: Part<'a>,
+    /// The line of the match, from 1.
+    pub line: u64,
+    /// Its page, from 1.
+    pub page: u64,
+    /// Its position in the content, in characters from 0.
+    pub char: u64,
+    /// How many of the shown matches stand in this excerpt, side by side on one line.
+    pub count: u64,
+}
+
+/// `fd_search`: what was found, one `match` for each line or, on a long line, for each occurrence.
+#[must_use]
+pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
+    let shown = found.shown.map_or("0".to_owned(), |(first, last)| format!("{first}-{last}"));
+    let next = found.shown.map(|(_, last)| last + 1).filter(|next| *next <= found.matches);
+    let message =
+        next.map(|next| format!("{} matches in all. Call search_fd again with start={next} for more.", found.matches));
+    let element = Element::new("fd_search")
+        .attribute("fd", fd)
+        .attribute("query", found.query)
+        .attribute("matches", found.matches)
+        .attribute("shown", shown)
+        .attribute("pages", extent.pages)
+        .attribute("total_lines", extent.total_lines)
+        .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("next_start", next)
+        .attribute_if("message", message);
+    Answer::ok(found.excerpts.iter().fold(element, |element, excerpt| element.child(excerpt.element())).to_xml())
+}
+
+impl Excerpt<'_> {
+    fn element(&self) -> Element {
+        let several_lines = self.part.first_line != self.part.last_line;
+        Element::new("match")
+            .attribute("line", self.line)
+            .attribute("page", self.page)
+            .attribute("char", self.char)
+            .attribute_if("count", (self.count > 1).then_some(self.count))
+            .attribute_if("lines", several_lines.then(|| self.part.lines()))
+            .attribute_if("continued", self.part.continued.then_some(true))
+            .attribute_if("truncated", self.part.truncated.then_some(true))
+            .text(self.part.text)
+    }
+}
