@@ -133,11 +133,8 @@ mod tests {
             (None, "x", "<fd_error type=\"invalid_page\">\n  <message>x</message>\n</fd_error>"),
         ];
         for (fd, message, xml) in cases {
-            let error = FdError {
-                kind: FdErrorKind::InvalidPage,
-                fd: fd.map(str::to_owned),
-                message: message.to_owned(),
-            };
+            let error =
+                FdError { kind: FdErrorKind::InvalidPage, fd: fd.map(str::to_owned), message: message.to_owned() };
             assert_eq!(error.answer(), Answer::error(xml));
         }
     }

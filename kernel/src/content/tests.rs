@@ -133,8 +133,10 @@ fn long_texts_are_indexed_across_blocks() {
             assert_eq!(content.lines(number, 1).expect("there are 2,500").text, line);
         }
         for page_chars in [1, 63, 64, 65, 4000, 1_000_000] {
-            let pages: String =
-                (1..=content.total_pages(page_chars)).filter_map(|n| content.page(page_chars, n)).map(|s| s.text).collect();
+            let pages: String = (1..=content.total_pages(page_chars))
+                .filter_map(|n| content.page(page_chars, n))
+                .map(|s| s.text)
+                .collect();
             assert!(pages == text, "PAGE-1");
         }
     }

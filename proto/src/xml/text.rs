@@ -64,7 +64,11 @@ pub(super) fn write(writer: &mut Writer<Vec<u8>>, text: &str) {
     }
     for run in text.split_inclusive('\r') {
         let (run, cr) = run.strip_suffix('\r').map_or((run, ""), |run| (run, "\r"));
-        if needs_cdata(run) { cdata(writer, run) } else { plain(writer, run) }
+        if needs_cdata(run) {
+            cdata(writer, run)
+        } else {
+            plain(writer, run)
+        }
         plain(writer, cr);
     }
 }

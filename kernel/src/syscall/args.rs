@@ -1,0 +1,228 @@
+//! Arguments as a model writes them: JSON text, checked key by key.
+//!
+//! A key that a tool does not know, or a value of a wrong type, is an error that names the key and what is accepted
+//! (ruling 5 of the design). Real clients send numbers and truth values as strings: a decimal integer and `true` or `false`
+//! are taken in quotes as well.
+
+use std::collections::BTreeMap;
+
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
+use serde_json::Value;
+
+/// A parameter of a tool: its name and its type.
+pub(super) type Key = (&'static str, Kind);
+
+/// Types of parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Integer,
+    Flag,
+    /// Any value, of a parameter that is known but of no use in this version.
+    Later,
+}
+
+impl Kind {
+    fn accepted(self) -> &'static str {
+        match self {
+            Self::Text => "a string",
+            Self::Integer => "an integer",
+            Self::Flag => "true or false",
+            Self::Later => "left out",
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Arg {
+    Text(String),
+    /// Beyond 64 bits an integer is the nearest that fits: far out of any range all the same.
+    Integer(i64),
+    Flag(bool),
+    Later,
+}
+
+/// The arguments of one call, all of them known and of the right type, `fd` among them.
+#[derive(Debug)]
+pub(super) struct Args {
+    fd: String,
+    given: BTreeMap<&'static str, Arg>,
+}
+
+impl Args {
+    /// # Errors
+    /// `invalid_parameter`: not a JSON object, an unknown key, a wrong type, or no `fd`.
+    pub(super) fn parse(tool: &str, text: &str, keys: &[&[Key]]) -> Result<Self, FdError> {
+        let object = match serde_json::from_str(text) {
+            Ok(Value::Object(object)) => object,
+            Ok(_) => {
+                return Err(invalid(
+                    None,
+                    format!("The arguments of {tool} must be a JSON object. {}", accepts(tool, keys)),
+                ));
+            }
+            Err(error) => return Err(invalid(None, format!("The arguments of {tool} are not JSON: {error}"))),
+        };
+        let asked = object.get("fd").map(|fd| fd.as_str().map_or_else(|| fd.to_string(), str::to_owned));
+        let mut given = BTreeMap::new();
+        for (name, value) in &object {
+            let (name, kind) = find(tool, name, keys).map_err(|message| invalid(asked.clone(), message))?;
+            let arg = read(value, kind).ok_or_else(|| {
+                invalid(asked.clone(), format!("Parameter '{name}' must be {}, not {value}.", kind.accepted()))
+            })?;
+            given.insert(name, arg);
+        }
+        let missing = || {
+            invalid(
+                None,
+                format!("Parameter 'fd' is missing: the descriptor, such as \"fd:1\". {}", accepts(tool, keys)),
+            )
+        };
+        Ok(Self { fd: asked.ok_or_else(missing)?, given })
+    }
+
+    /// The descriptor as it was asked for.
+    pub(super) fn fd(&self) -> &str {
+        &self.fd
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.given.contains_key(key)
+    }
+
+    pub(super) fn integer(&self, key: &str) -> Option<i64> {
+        match self.given.get(key)? {
+            Arg::Integer(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    pub(super) fn flag(&self, key: &str) -> Option<bool> {
+        match self.given.get(key)? {
+            Arg::Flag(flag) => Some(*flag),
+            _ => None,
+        }
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        match self.given.get(key)? {
+            Arg::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn error(&self, kind: FdErrorKind, message: impl Into<String>) -> FdError {
+        FdError { kind, fd: Some(self.fd.clone()), message: message.into() }
+    }
+
+    pub(super) fn invalid(&self, message: impl Into<String>) -> FdError {
+        self.error(FdErrorKind::InvalidParameter, message)
+    }
+}
+
+fn invalid(fd: Option<String>, message: String) -> FdError {
+    FdError { kind: FdErrorKind::InvalidParameter, fd, message }
+}
+
+fn accepts(tool: &str, keys: &[&[Key]]) -> String {
+    let accepted = keys.iter().copied().flatten().filter(|(_, kind)| *kind != Kind::Later);
+    let names: Vec<_> = accepted.map(|(name, _)| *name).collect();
+    format!("{tool} accepts: {}.", names.join(", "))
+}
+
+fn find(tool: &str, name: &str, keys: &[&[Key]]) -> Result<Key, String> {
+    if let Some(key) = keys.iter().copied().flatten().find(|(known, _)| *known == name) {
+        return Ok(*key);
+    }
+    let alike = keys.iter().copied().flatten().map(|(known, _)| (strsim::jaro(known, name), known));
+    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0));
+    let hint = nearest.filter(|(likeness, _)| *likeness > 0.8).map(|(_, known)| format!(" Did you mean '{known}'?"));
+    Err(format!("Unknown parameter '{name}'.{} {}", hint.unwrap_or_default(), accepts(tool, keys)))
+}
+
+fn read(value: &Value, kind: Kind) -> Option<Arg> {
+    match (kind, value) {
+        (Kind::Text, Value::String(text)) => Some(Arg::Text(text.clone())),
+        (Kind::Integer, Value::Number(number)) => integer(number).map(Arg::Integer),
+        (Kind::Integer, Value::String(text)) => decimal(text).map(Arg::Integer),
+        (Kind::Flag, Value::Bool(flag)) => Some(Arg::Flag(*flag)),
+        (Kind::Later, _) => Some(Arg::Later),
+        (Kind::Flag, Value::String(text)) => text.parse().ok().map(Arg::Flag),
+        _ => None,
+    }
+}
+
+/// An integer, `2.0` included: JSON has one type of number. The conversion stops at the ends of the range.
+fn integer(number: &serde_json::Number) -> Option<i64> {
+    let whole = |float: f64| (float.fract() == 0.0).then_some(float as i64);
+    number.as_i64().or_else(|| number.as_f64().and_then(whole))
+}
+
+fn decimal(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_decimal = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let beyond = if digits.len() < text.len() { i64::MIN } else { i64::MAX };
+    is_decimal.then(|| text.parse().unwrap_or(beyond))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: [Key; 3] = [("fd", Kind::Text), ("page", Kind::Integer), ("read_all", Kind::Flag)];
+
+    #[test]
+    fn integers_and_flags_are_taken_in_quotes() {
+        let integers = [
+            ("2", 2),
+            ("\"2\"", 2),
+            ("-1", -1),
+            ("\"-1\"", -1),
+            ("2.0", 2),
+            ("1e3", 1000),
+            ("100000000000000000000", i64::MAX),
+            ("\"100000000000000000000\"", i64::MAX),
+            ("\"-100000000000000000000\"", i64::MIN),
+        ];
+        for (json, number) in integers {
+            let args = Args::parse("t", &format!(r#"{{"fd": "fd:1", "page": {json}}}"#), &[&KEYS]).unwrap();
+            assert_eq!(args.integer("page"), Some(number), "{json}");
+        }
+        for (json, flag) in [("true", true), ("\"true\"", true), ("false", false), ("\"false\"", false)] {
+            let args = Args::parse("t", &format!(r#"{{"fd": "fd:1", "read_all": {json}}}"#), &[&KEYS]).unwrap();
+            assert_eq!(args.flag("read_all"), Some(flag), "{json}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_an_error_that_names_it() {
+        let cases = [
+            ("", None, "not JSON"),
+            ("[]", None, "must be a JSON object"),
+            ("{}", None, "'fd' is missing"),
+            (r#"{"fd": 1}"#, Some("1"), "'fd' must be a string, not 1"),
+            (r#"{"fd": "fd:1", "page": "two"}"#, Some("fd:1"), "'page' must be an integer, not \"two\""),
+            (r#"{"fd": "fd:1", "page": "+2"}"#, Some("fd:1"), "'page' must be an integer"),
+            (r#"{"fd": "fd:1", "page": ""}"#, Some("fd:1"), "'page' must be an integer"),
+            (r#"{"fd": "fd:1", "page": "-"}"#, Some("fd:1"), "'page' must be an integer"),
+            (r#"{"fd": "fd:1", "page": 1.5}"#, Some("fd:1"), "'page' must be an integer, not 1.5"),
+            (r#"{"fd": "fd:1", "page": null}"#, Some("fd:1"), "'page' must be an integer, not null"),
+            (r#"{"fd": "fd:1", "page": true}"#, Some("fd:1"), "'page' must be an integer, not true"),
+            (r#"{"fd": "fd:1", "read_all": "yes"}"#, Some("fd:1"), "'read_all' must be true or false"),
+            (r#"{"fd": "fd:1", "read_all": 1}"#, Some("fd:1"), "'read_all' must be true or false"),
+            (r#"{"fd": "fd:1", "pages": 1}"#, Some("fd:1"), "Did you mean 'page'? t accepts: fd, page, read_all."),
+            (r#"{"fd": "fd:1", "zzz": 1}"#, Some("fd:1"), "Unknown parameter 'zzz'. t accepts:"),
+        ];
+        for (json, fd, message) in cases {
+            let error = Args::parse("t", json, &[&KEYS]).unwrap_err();
+            assert_eq!((error.kind, error.fd.as_deref()), (FdErrorKind::InvalidParameter, fd), "{json}");
+            assert!(error.message.contains(message), "{json}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_and_not_followed() {
+        let json = format!(r#"{{"fd": {}}}"#, "[".repeat(100_000));
+        assert_eq!(Args::parse("t", &json, &[&KEYS]).unwrap_err().kind, FdErrorKind::InvalidParameter);
+    }
+}

@@ -1,0 +1,128 @@
+//! `fd_to_file`: exports a content or a part of it to a file.
+//!
+//! It says what to write and never writes: the host does, under the user's permissions. What is written is exact, whatever
+//! characters were shown in its place, and is not bounded. The whole of a binary content is its raw bytes; a part of it is
+//! a part of its base64 text.
+
+use bytes::Bytes;
+use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
+use dormouse_proto::file::{FileWrite, Presence, WriteMode};
+use dormouse_proto::tool::{Access, ToolSpec};
+
+use super::args::{Args, Key, Kind};
+use super::selection::{self, Selection};
+use super::{Outcome, PendingWrite};
+use crate::table::Table;
+
+/// What a process must be allowed to do to call it.
+pub const ACCESS: Access = Access::Write;
+
+/// Its name.
+pub const NAME: &str = "fd_to_file";
+
+const KEYS: [Key; 7] = [
+    ("fd", Kind::Text),
+    ("file_path", Kind::Text),
+    ("mode", Kind::Text),
+    ("insert_at_line", Kind::Integer),
+    ("create", Kind::Flag),
+    ("exist_ok", Kind::Flag),
+    ("select", Kind::Text),
+];
+
+/// What a model is told of it.
+#[must_use]
+pub fn spec() -> ToolSpec {
+    ToolSpec { name: NAME.into(), description: DESCRIPTION.into(), schema: SCHEMA.into() }
+}
+
+const DESCRIPTION: &str = "Writes content that is kept in a file descriptor to a file, exactly and without passing through \
+your context. Everything, unless you say which part: `page`; or `start_line` and `end_line`; or `select` with `start` and \
+`count`. `mode` says how the file is written.";
+
+const SCHEMA: &str = r#"{
+  "type": "object",
+  "properties": {
+    "fd": {"type": "string", "description": "The descriptor, such as fd:1 or ref:plan"},
+    "file_path": {"type": "string", "description": "The file; folders on the way to it are made"},
+    "mode": {"type": "string", "enum": ["write", "append", "insert"], "description": "Replace the file (if left out), add to its end, or insert before a line"},
+    "insert_at_line": {"type": "integer", "minimum": 1, "description": "For mode insert: the line, counted from 1, that the content goes before"},
+    "create": {"type": "boolean", "description": "Whether the file may be new; true if left out"},
+    "exist_ok": {"type": "boolean", "description": "Whether the file may be there already; true if left out"},
+    "page": {"type": "integer", "minimum": 1, "description": "Only this page, counted from 1"},
+    "start_line": {"type": "integer", "minimum": 1, "description": "Only from this line on, counted from 1"},
+    "end_line": {"type": "integer", "minimum": 1, "description": "Only up to this line"},
+    "select": {"type": "string", "enum": ["page", "line", "char"], "description": "The unit of start and count; page if left out"},
+    "start": {"type": "integer", "minimum": 0, "description": "Where to begin: pages and lines count from 1, characters from 0"},
+    "count": {"type": "integer", "minimum": 1, "description": "How many units; 1 if left out"},
+    "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"}
+  },
+  "required": ["fd", "file_path"],
+  "additionalProperties": false
+}"#;
+
+/// Answers a call: with a write for the host, or with an error. Copies nothing.
+#[must_use]
+pub fn fd_to_file(table: &Table, args: &str, _settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
+    run(table, args).into()
+}
+
+fn run(table: &Table, args: &str) -> Result<Outcome, FdError> {
+    let args = Args::parse(NAME, args, &[&KEYS, &selection::KEYS])?;
+    let path = file_path(&args)?;
+    let mode = write_mode(&args)?;
+    let selection = Selection::parse(&args, "select")?.unwrap_or(Selection::All);
+    let (fd, entry) = table.resolve(args.fd())?;
+    let bytes = match selection {
+        Selection::All => entry.content.bytes().clone(),
+        part => entry.content.extract(&part.choose(&args, entry)?.slice).bytes().clone(),
+    };
+    let lines = lines_of(&bytes);
+    let write = FileWrite { path, bytes, mode, presence: presence(&args) };
+    Ok(Outcome::Write(PendingWrite { write, fd, lines }))
+}
+
+fn file_path(args: &Args) -> Result<String, FdError> {
+    let path = args.text("file_path").filter(|path| !path.is_empty());
+    path.map(str::to_owned).ok_or_else(|| args.invalid("Parameter 'file_path' is missing: the file to write to."))
+}
+
+fn write_mode(args: &Args) -> Result<WriteMode, FdError> {
+    let line = args.integer("insert_at_line");
+    match (args.text("mode").unwrap_or("write"), line) {
+        ("write", None) => Ok(WriteMode::Write),
+        ("append", None) => Ok(WriteMode::Append),
+        ("insert", Some(line)) => match u64::try_from(line) {
+            Ok(at_line) if at_line > 0 => Ok(WriteMode::Insert { at_line }),
+            _ => {
+                let message = format!("Invalid insert_at_line {line}: lines count from 1.");
+                Err(args.error(FdErrorKind::InvalidRange, message))
+            }
+        },
+        ("insert", None) => Err(args.invalid("Mode insert needs 'insert_at_line': the line to insert before.")),
+        (mode @ ("write" | "append"), Some(_)) => {
+            Err(args.invalid(format!("Parameter 'insert_at_line' goes with mode insert only, not with mode {mode}.")))
+        }
+        (mode, _) => Err(args.invalid(format!(
+            "Unknown mode '{mode}'. Accepted: write, append, insert. To choose a part of the content, use 'select'."
+        ))),
+    }
+}
+
+fn presence(args: &Args) -> Presence {
+    match (args.flag("create").unwrap_or(true), args.flag("exist_ok").unwrap_or(true)) {
+        (true, true) => Presence::Any,
+        (true, false) => Presence::Absent,
+        (false, true) => Presence::Present,
+        (false, false) => Presence::Neither,
+    }
+}
+
+/// Lines that are written: a last one without LF counts, and nothing is no line.
+fn lines_of(bytes: &Bytes) -> u64 {
+    let feeds = memchr::memchr_iter(b'\n', bytes).count() as u64;
+    feeds + u64::from(bytes.last().is_some_and(|last| *last != b'\n'))
+}
+
+#[cfg(test)]
+mod tests;

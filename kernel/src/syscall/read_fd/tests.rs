@@ -1,0 +1,217 @@
+//! Every form of selection on the same twelve lines, in pages of 18 characters: three lines a page.
+
+use dormouse_proto::descriptor::FdErrorKind;
+use proptest::prelude::*;
+use roxmltree::Document;
+
+use super::*;
+
+fn table(text: &str, page_chars: u32) -> Table {
+    let entry = Entry { content: Content::new(text.to_owned()), page_chars, source: "tool:t".into(), opened_ms: 0 };
+    let mut table = Table::new();
+    table.insert(table.next_id(), entry);
+    table
+}
+
+fn rows() -> Table {
+    table(&(1..=12).map(|n| format!("row{n:02}\n")).collect::<String>(), 18)
+}
+
+fn call(table: &Table, args: &str) -> Outcome {
+    read_fd(table, &args.replace('\'', "\""), &DescriptorSettings::default(), 5)
+}
+
+fn answer(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Answer(answer) | Outcome::Opened { answer, .. } => answer.text.to_string(),
+        Outcome::Write(_) => panic!("read_fd writes no file"),
+    }
+}
+
+#[test]
+fn each_form_serves_its_part_and_echoes_it() {
+    let cases = [
+        ("{'fd':'fd:1'}", "page=\"1\"", "1-3"),
+        ("{'fd':'fd-1','page':2}", "page=\"2\"", "4-6"),
+        ("{'fd':'fd:1','page':'2'}", "page=\"2\"", "4-6"),
+        ("{'fd':'fd:1','page':2,'mode':'page','read_all':false}", "page=\"2\"", "4-6"),
+        ("{'fd':'fd:1','start':2}", "page=\"2\"", "4-6"),
+        ("{'fd':'fd:1','mode':'page','start':2,'count':3}", "page=\"2-4\" start=\"2\" count=\"3\"", "4-12"),
+        ("{'fd':'fd:1','start':3,'count':50}", "page=\"3-4\" start=\"3\" count=\"2\"", "7-12"),
+        ("{'fd':'fd:1','mode':'line'}", "mode=\"line\" start=\"1\" count=\"1\"", "1-1"),
+        ("{'fd':'fd:1','mode':'line','start':11,'count':50}", "mode=\"line\" start=\"11\" count=\"2\"", "11-12"),
+        ("{'fd':'fd:1','start_line':2,'end_line':'4'}", "mode=\"line\" start=\"2\" count=\"3\"", "2-4"),
+        ("{'fd':'fd:1','start_line':11}", "mode=\"line\" start=\"11\" count=\"2\"", "11-12"),
+        ("{'fd':'fd:1','end_line':2}", "mode=\"line\" start=\"1\" count=\"2\"", "1-2"),
+        ("{'fd':'fd:1','end_line':99}", "mode=\"line\" start=\"1\" count=\"12\"", "1-12"),
+        ("{'fd':'fd:1','mode':'char'}", "mode=\"char\" start=\"0\" count=\"1\"", "1-1"),
+        ("{'fd':'fd:1','mode':'char','start':3,'count':6}", "mode=\"char\" start=\"3\" count=\"6\"", "1-2"),
+        ("{'fd':'fd:1','mode':'char','start':70,'count':99}", "mode=\"char\" start=\"70\" count=\"2\"", "12-12"),
+        ("{'fd':'fd:1','read_all':'true','page':99,'mode':'x','start_line':7}", "page=\"all\"", "1-12"),
+    ];
+    for (args, served, lines) in cases {
+        let xml = answer(call(&rows(), args));
+        assert!(xml.starts_with(&format!("<fd_content fd=\"fd:1\" {served} pages=\"4\" ")), "{args}: {xml}");
+        assert!(xml.contains(&format!("lines=\"{lines}\" total_lines=\"12\"")), "{args}: {xml}");
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_answered_with_what_is_valid() {
+    use FdErrorKind::{InvalidPage, InvalidParameter, InvalidRange, NotFound};
+    let cases = [
+        ("{'fd':'fd:2'}", NotFound, "fd:2 not found"),
+        ("{'fd':'1'}", NotFound, "1 not found"),
+        ("{'fd':'fd:1','page':0}", InvalidPage, "Valid range: 1-4"),
+        ("{'fd':'fd:1','page':5}", InvalidPage, "page number 5. Valid range: 1-4"),
+        ("{'fd':'fd:1','start':-1}", InvalidPage, "Valid range: 1-4"),
+        ("{'fd':'fd:1','start':1,'count':0}", InvalidRange, "count 0"),
+        ("{'fd':'fd:1','mode':'line','start':13}", InvalidRange, "Valid range: 1-12"),
+        ("{'fd':'fd:1','mode':'line','start':0}", InvalidRange, "Valid range: 1-12"),
+        ("{'fd':'fd:1','start_line':13,'end_line':14}", InvalidRange, "Valid range: 1-12"),
+        ("{'fd':'fd:1','start_line':3,'end_line':2}", InvalidRange, "Valid range: 3-12"),
+        ("{'fd':'fd:1','end_line':0}", InvalidRange, "Valid range: 1-12"),
+        ("{'fd':'fd:1','mode':'char','start':72}", InvalidRange, "Valid range: 0-71"),
+        ("{'fd':'fd:1','mode':'char','start':3,'count':-5}", InvalidRange, "count -5"),
+        ("{'fd':'fd:1','mode':'paragraph'}", InvalidParameter, "page, line, char"),
+        ("{'fd':'fd:1','page':1,'start_line':1}", InvalidParameter, "'page' and 'start_line'"),
+        ("{'fd':'fd:1','page':1,'start':1}", InvalidParameter, "'page' and 'start'"),
+        ("{'fd':'fd:1','page':1,'count':2}", InvalidParameter, "'page' and 'count'"),
+        ("{'fd':'fd:1','page':1,'mode':'line'}", InvalidParameter, "'page' and 'mode'"),
+        ("{'fd':'fd:1','end_line':1,'mode':'line'}", InvalidParameter, "'end_line' and 'mode'"),
+        ("{'fd':'fd:1','unit':'paragraph','index':3}", InvalidParameter, "not available in this version"),
+        ("{'fd':'fd:1','pag':3}", InvalidParameter, "Did you mean 'page'?"),
+        ("{'page':3}", InvalidParameter, "'fd' is missing"),
+        ("{'fd':'fd:1','read_all':true,'page':'x'}", InvalidParameter, "'page' must be an integer"),
+    ];
+    for (args, kind, message) in cases {
+        for args in [args.to_owned(), args.replace('}', ",'extract_to_new_fd':true}")] {
+            let Outcome::Answer(answer) = call(&rows(), &args) else { panic!("{args} must open nothing") };
+            assert!(answer.is_error && answer.text.starts_with("<fd_error"), "{args}: {}", answer.text);
+            assert!(answer.text.contains(&format!("type=\"{}\"", kind.word())), "{args}: {}", answer.text);
+            assert!(
+                Document::parse(&answer.text)
+                    .unwrap()
+                    .root_element()
+                    .children()
+                    .any(|message_element| { message_element.text().is_some_and(|text| text.contains(message)) }),
+                "{args}: {}",
+                answer.text
+            );
+        }
+    }
+}
+
+#[test]
+fn an_extraction_is_a_new_descriptor_and_shows_no_content() {
+    let cases = [
+        ("'start':2", "row04\nrow05\nrow06\n"),
+        ("'mode':'char','start':3,'count':4", "01\nr"),
+        ("'page':4", "row10\nrow11\nrow12\n"),
+    ];
+    for (selection, text) in cases {
+        let args = format!("{{'fd':'fd:1',{selection},'extract_to_new_fd':true}}");
+        let Outcome::Opened { id, entry, answer } = call(&rows(), &args) else { panic!("{args} must open") };
+        assert_eq!((id, entry.content.text(), entry.page_chars), (FdId::Fd(2), text, 18));
+        assert_eq!((&*entry.source, entry.opened_ms), ("extract:fd:1", 5));
+        assert!(answer.text.starts_with("<fd_extraction source_fd=\"fd:1\" new_fd=\"fd:2\" "), "{}", answer.text);
+        assert!(!answer.text.contains("row"), "{}", answer.text);
+    }
+    for args in ["{'fd':'fd:1','extract_to_new_fd':true}", "{'fd':'fd:1','mode':'char','extract_to_new_fd':true}"] {
+        let Outcome::Opened { entry, .. } = call(&table("", 18), args) else { panic!("{args} must open") };
+        assert_eq!(entry.content, Content::new(""));
+    }
+}
+
+#[test]
+fn an_extraction_is_not_bounded_by_what_may_be_shown() {
+    let settings = DescriptorSettings { max_read_chars: 10, ..DescriptorSettings::default() };
+    let args = r#"{"fd": "fd:1", "read_all": true, "extract_to_new_fd": true}"#;
+    let Outcome::Opened { entry, .. } = read_fd(&rows(), args, &settings, 0) else { panic!("it must open") };
+    assert_eq!(entry.content.total_chars(), 72);
+}
+
+/// Reads and goes on as the answers say, to the end; what was read, joined, and the number of answers.
+fn follow(table: &Table, mut args: String, max_read_chars: u64) -> (String, usize) {
+    let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
+    let mut joined = String::new();
+    for answers in 1.. {
+        let xml = answer(read_fd(table, &args, &settings, 0));
+        let document = Document::parse(&xml).unwrap();
+        let root = document.root_element();
+        let text: String = root.children().filter_map(|node| node.text()).collect();
+        assert!(text.chars().count() as u64 <= max_read_chars.max(1), "{xml}");
+        joined += &text;
+        let Some(mode) = root.attribute("next_mode") else { return (joined, answers) };
+        let (start, count) = (root.attribute("next_start").unwrap(), root.attribute("next_count").unwrap());
+        args = format!(r#"{{"fd": "fd:1", "mode": "{mode}", "start": {start}, "count": {count}}}"#);
+    }
+    unreachable!("the loop has no end of its own")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn following_the_cursor_gives_all_that_was_asked_for(
+        text in "([a-z]{0,12}\n|é<&]]>|[a-z]{20,40}){0,20}",
+        page_chars in 1_u32..40,
+        max_read_chars in 0_u64..40,
+    ) {
+        let table = table(&text, page_chars);
+        for args in ["\"read_all\": true", "\"count\": 9999", "\"start_line\": 1", "\"mode\": \"char\", \"count\": 9999"] {
+            let (joined, answers) = follow(&table, format!(r#"{{"fd": "fd:1", {args}}}"#), max_read_chars);
+            prop_assert_eq!(&joined, &text);
+            prop_assert!(answers == 1 || text.chars().count() as u64 > max_read_chars);
+        }
+    }
+}
+
+#[test]
+fn a_bounded_answer_is_cut_where_lines_or_pages_end() {
+    let cases = [
+        (
+            "{'fd':'fd:1','read_all':true}",
+            "mode=\"line\" start=\"1\" count=\"6\"",
+            "next_mode=\"line\" next_start=\"7\" next_count=\"6\"",
+        ),
+        ("{'fd':'fd:1','start':2,'count':3}", "page=\"2-3\"", "next_mode=\"page\" next_start=\"4\" next_count=\"1\""),
+        (
+            "{'fd':'fd:1','start_line':2}",
+            "start=\"2\" count=\"6\"",
+            "next_mode=\"line\" next_start=\"8\" next_count=\"5\"",
+        ),
+        (
+            "{'fd':'fd:1','mode':'char','count':72}",
+            "start=\"0\" count=\"40\"",
+            "next_mode=\"char\" next_start=\"40\" next_count=\"32\"",
+        ),
+    ];
+    let settings = DescriptorSettings { max_read_chars: 40, ..DescriptorSettings::default() };
+    for (args, served, next) in cases {
+        let xml = answer(read_fd(&rows(), &args.replace('\'', "\""), &settings, 0));
+        assert!(xml.contains(served) && xml.contains(next) && xml.contains("complete=\"false\""), "{args}: {xml}");
+    }
+}
+
+#[test]
+fn the_schema_is_json_and_names_what_the_parser_accepts() {
+    for spec in [spec(), super::super::search_fd::spec(), super::super::fd_to_file::spec()] {
+        let schema: serde_json::Value = serde_json::from_str(&spec.schema).unwrap();
+        assert_eq!(schema["additionalProperties"], false, "{}", spec.name);
+        for (name, property) in schema["properties"].as_object().unwrap() {
+            let value = match property["type"].as_str().unwrap() {
+                "integer" => "1",
+                "boolean" => "true",
+                _ => "\"x\"",
+            };
+            let args = format!(r#"{{"fd": "fd:9", "{name}": {value}}}"#).replace("\"fd\": \"fd:9\", \"fd\"", "\"fd\"");
+            let text = answer(match &*spec.name {
+                "read_fd" => read_fd(&Table::new(), &args, &DescriptorSettings::default(), 0),
+                "search_fd" => super::super::search_fd(&Table::new(), &args, &DescriptorSettings::default(), 0),
+                _ => super::super::fd_to_file(&Table::new(), &args, &DescriptorSettings::default(), 0),
+            });
+            assert!(!text.contains("Unknown parameter") && !text.contains("must be a"), "{args}: {text}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What is shown of a match: its line, or on a long line its surroundings.
+
+use std::ops::Range;
+
+use dormouse_proto::descriptor::view::Excerpt;
+use dormouse_proto::record::Entry;
+
+use crate::content::Content;
+
+/// Characters shown before and after a match on a line that is too long to show; such a line has more than twice as many.
+const AROUND_CHARS: u64 = 200;
+
+/// Each line of context makes room for so many characters more, before and after.
+const CONTEXT_LINE_CHARS: u64 = 400;
+
+/// What the element around an excerpt is reckoned at, so that a flood of tiny ones is bounded as well.
+const ELEMENT_CHARS: u64 = 64;
+
+/// The excerpts of one answer, bounded: beyond the bound matches are counted but not shown. The first is always shown.
+#[derive(Debug)]
+pub(super) struct Excerpts<'a> {
+    entry: &'a Entry<Content>,
+    context_lines: u64,
+    chars_left: u64,
+    shown: u64,
+    is_full: bool,
+    excerpts: Vec<Excerpt<'a>>,
+    /// The bytes of the last excerpt, if it is a whole line that further matches may share.
+    last_line: Range<usize>,
+}
+
+impl<'a> Excerpts<'a> {
+    pub(super) fn new(entry: &'a Entry<Content>, context_lines: u64, max_chars: u64) -> Self {
+        Self {
+            entry,
+            context_lines,
+            chars_left: max_chars,
+            shown: 0,
+            is_full: false,
+            excerpts: Vec::new(),
+            last_line: 0..0,
+        }
+    }
+
+    /// Shows the match at these bytes, if there is still room.
+    pub(super) fn push(&mut self, found: Range<usize>) {
+        let shared = self.last_line.contains(&found.start) && found.end <= self.last_line.end;
+        match self.excerpts.last_mut() {
+            _ if self.is_full => return,
+            Some(last) if shared => last.count += 1,
+            _ => {
+                let Some(excerpt) = self.excerpt(&found) else { return };
+                self.excerpts.push(excerpt);
+            }
+        }
+        self.shown += 1;
+    }
+
+    /// How many matches are shown, and how.
+    pub(super) fn finish(self) -> (u64, Vec<Excerpt<'a>>) {
+        (self.shown, self.excerpts)
+    }
+
+    fn excerpt(&mut self, found: &Range<usize>) -> Option<Excerpt<'a>> {
+        let content = &self.entry.content;
+        let bytes = self.window(found);
+        let chars = content.char_at(bytes.end) - content.char_at(bytes.start) + ELEMENT_CHARS;
+        if chars > self.chars_left && !self.excerpts.is_empty() {
+            self.is_full = true;
+            return None;
+        }
+        self.chars_left = self.chars_left.saturating_sub(chars);
+        let slice = content.slice(bytes);
+        let mut part = slice.part();
+        // A line is shown without the LF that ends it: that is no cut.
+        part.truncated &= content.text()[slice.bytes().end..].as_bytes().first() != Some(&b'\n');
+        let single_line = part.first_line == part.last_line && !part.continued && !part.truncated;
+        self.last_line = if single_line { slice.bytes() } else { 0..0 };
+        Some(Excerpt {
+            part,
+            line: content.line_at(found.start),
+            page: content.page_at(self.entry.page_chars, found.start),
+            char: content.char_at(found.start),
+            count: 1,
+        })
+    }
+
+    /// The lines of the match and of its context, without the last LF; cut around the match if they are too long.
+    fn window(&self, found: &Range<usize>) -> Range<usize> {
+        let content = &self.entry.content;
+        let text = content.text();
+        let around = AROUND_CHARS.saturating_add(CONTEXT_LINE_CHARS.saturating_mul(self.context_lines));
+        let first = content.line_at(found.start).saturating_sub(self.context_lines).max(1);
+        let last = content.line_at(found.end - 1).saturating_add(self.context_lines);
+        let start = content.line_start(first);
+        let mut end = content.line_start(last.saturating_add(1));
+        if end > found.end && text.as_bytes()[end - 1] == b'\n' {
+            end -= 1;
+        }
+        let (start_char, end_char) = (content.char_at(start), content.char_at(end));
+        if end_char - start_char <= around.saturating_mul(2) {
+            return start..end;
+        }
+        let found_char = content.char_at(found.start);
+        // A match that is itself too long is shown by its beginning.
+        let found_end = content.char_at(found.end).min(found_char.saturating_add(around));
+        let from = found_char.saturating_sub(around).max(start_char);
+        let to = found_end.saturating_add(around).min(end_char);
+        content.byte_at(from)..content.byte_at(to)
+    }
+}

@@ -1,0 +1,184 @@
+//! Which part of a content a call asks for, and what of it is served (rulings 5 and 6 of the design).
+//!
+//! Three forms, one at a time: `page`; `start_line` and `end_line`; a unit with `start` and `count`. `read_all` wins over
+//! all of them. Pages and lines count from 1, characters from 0. A start out of range is an error that says what is valid, a
+//! count beyond the end is cut to what there is.
+
+use dormouse_proto::descriptor::view::Served;
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
+use dormouse_proto::record::Entry;
+
+use super::args::{Args, Key, Kind};
+use crate::content::{Content, Slice};
+
+/// The parameters that every selection has, beside the one that names the unit.
+pub(super) const KEYS: [Key; 6] = [
+    ("page", Kind::Integer),
+    ("start_line", Kind::Integer),
+    ("end_line", Kind::Integer),
+    ("start", Kind::Integer),
+    ("count", Kind::Integer),
+    ("read_all", Kind::Flag),
+];
+
+/// What is asked for, unchecked against any content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Selection {
+    All,
+    Pages { start: i64, count: i64 },
+    Lines { start: i64, count: i64 },
+    LineRange { first: i64, last: Option<i64> },
+    Chars { start: i64, count: i64 },
+}
+
+impl Selection {
+    /// The selection that the arguments name; `None` if they name none. `unit_key` is the parameter that says `page`, `line`
+    /// or `char`. `page` beside a unit of `page` is no contradiction, since only one of them is a position.
+    ///
+    /// # Errors
+    /// `invalid_parameter`: two forms at once, or an unknown unit.
+    pub(super) fn parse(args: &Args, unit_key: &'static str) -> Result<Option<Self>, FdError> {
+        if args.flag("read_all") == Some(true) {
+            return Ok(Some(Self::All));
+        }
+        let unit = args.text(unit_key);
+        let counted = match unit {
+            Some("page") if args.has("page") => given(args, &["start", "count"]),
+            _ => given(args, &[unit_key, "start", "count"]),
+        };
+        let forms = [given(args, &["page"]), given(args, &["start_line", "end_line"]), counted];
+        let mut forms = forms.into_iter().flatten();
+        match (forms.next(), forms.next()) {
+            (None, _) => Ok(None),
+            (Some(one), Some(other)) => Err(args.invalid(format!(
+                "Parameters '{one}' and '{other}' cannot be combined: give either page, or start_line and end_line, or {unit_key}, start and count."
+            ))),
+            (Some("page"), None) => Ok(Some(Self::Pages { start: args.integer("page").unwrap_or(1), count: 1 })),
+            (Some("start_line" | "end_line"), None) => {
+                let first = args.integer("start_line").unwrap_or(1);
+                Ok(Some(Self::LineRange { first, last: args.integer("end_line") }))
+            }
+            (Some(_), None) => Self::counted(args, unit_key, unit.unwrap_or("page")).map(Some),
+        }
+    }
+
+    fn counted(args: &Args, unit_key: &str, unit: &str) -> Result<Self, FdError> {
+        let (start, count) = (args.integer("start"), args.integer("count").unwrap_or(1));
+        match unit {
+            "page" => Ok(Self::Pages { start: start.unwrap_or(1), count }),
+            "line" => Ok(Self::Lines { start: start.unwrap_or(1), count }),
+            "char" => Ok(Self::Chars { start: start.unwrap_or(0), count }),
+            _ => Err(args.invalid(format!("Unknown {unit_key} '{unit}'. Accepted: page, line, char."))),
+        }
+    }
+
+    /// The part of this content that is asked for.
+    ///
+    /// # Errors
+    /// `invalid_page` or `invalid_range`, with what is valid.
+    pub(super) fn choose<'a>(self, args: &Args, entry: &'a Entry<Content>) -> Result<Chosen<'a>, FdError> {
+        let content = &entry.content;
+        let served = match self {
+            Self::All => return Ok(Chosen { slice: content.all(), served: Served::All }),
+            Self::Pages { start, count } => {
+                let total = content.total_pages(entry.page_chars);
+                let start = within(args, FdErrorKind::InvalidPage, "page number", start, (1, total))?;
+                Served::Pages { start, count: at_least_one(args, count)?.min(total - start + 1) }
+            }
+            Self::Lines { start, count } => {
+                let total = content.total_lines();
+                let start = within(args, FdErrorKind::InvalidRange, "line", start, (1, total))?;
+                Served::Lines { start, count: at_least_one(args, count)?.min(total - start + 1) }
+            }
+            Self::LineRange { first, last } => line_range(args, first, last, content.total_lines())?,
+            Self::Chars { start, count } => {
+                let total = content.total_chars();
+                let range = (0, total.saturating_sub(1));
+                let start = within(args, FdErrorKind::InvalidRange, "character position", start, range)?;
+                Served::Chars { start, count: at_least_one(args, count)?.min(total - start) }
+            }
+        };
+        Ok(Chosen { slice: slice_of(entry, served), served })
+    }
+}
+
+fn given(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
+    keys.iter().copied().find(|key| args.has(key))
+}
+
+fn line_range(args: &Args, first: i64, last: Option<i64>, total: u64) -> Result<Served, FdError> {
+    let start = within(args, FdErrorKind::InvalidRange, "line", first, (1, total))?;
+    let end = last.map_or(Ok(total), |last| {
+        u64::try_from(last).ok().filter(|last| *last >= start).ok_or_else(|| {
+            let message = format!("The end_line {last} is before line {start}. Valid range: {start}-{total}");
+            args.error(FdErrorKind::InvalidRange, message)
+        })
+    })?;
+    Ok(Served::Lines { start, count: end.min(total) - start + 1 })
+}
+
+fn within(args: &Args, kind: FdErrorKind, what: &str, asked: i64, (first, last): (u64, u64)) -> Result<u64, FdError> {
+    let found = u64::try_from(asked).ok().filter(|start| (first..=last).contains(start));
+    found.ok_or_else(|| args.error(kind, format!("Invalid {what} {asked}. Valid range: {first}-{last}")))
+}
+
+fn at_least_one(args: &Args, count: i64) -> Result<u64, FdError> {
+    let counted = u64::try_from(count).ok().filter(|count| *count > 0);
+    counted
+        .ok_or_else(|| args.error(FdErrorKind::InvalidRange, format!("Invalid count {count}: it must be 1 or more.")))
+}
+
+fn slice_of(entry: &Entry<Content>, served: Served) -> Slice<'_> {
+    let content = &entry.content;
+    let slice = match served {
+        Served::All => Some(content.all()),
+        Served::Pages { start, count } => content.pages(entry.page_chars, start, count),
+        Served::Lines { start, count } => content.lines(start, count),
+        // Of empty content nothing is served, from the position where its first character would be.
+        Served::Chars { start, count } => content.chars(start, count.max(1)),
+    };
+    slice.expect("what is served was checked against the content")
+}
+
+/// The part of a content that a call asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chosen<'a> {
+    pub(super) slice: Slice<'a>,
+    pub(super) served: Served,
+}
+
+impl<'a> Chosen<'a> {
+    /// As much of it as one answer may show, and what is left to be asked for. It is cut after whole pages where pages were
+    /// asked for, after whole lines where lines or everything was, if at least one fits; else at the limit.
+    pub(super) fn bound(self, entry: &'a Entry<Content>, max_chars: u64) -> (Self, Option<Served>) {
+        let content = &entry.content;
+        let bytes = self.slice.bytes();
+        let (first, max_chars) = (content.char_at(bytes.start), max_chars.max(1));
+        let asked = content.char_at(bytes.end) - first;
+        if asked <= max_chars {
+            return (self, None);
+        }
+        let limit = content.byte_at(first + max_chars);
+        let (served, rest) = match self.served {
+            Served::Pages { start, count } if content.page_at(entry.page_chars, limit) > start => {
+                let fit = content.page_at(entry.page_chars, limit) - start;
+                (Served::Pages { start, count: fit }, Served::Pages { start: start + fit, count: count - fit })
+            }
+            Served::All if content.line_at(limit) > 1 => lines(1, content.line_at(limit), content.total_lines()),
+            Served::Lines { start, count } if content.line_at(limit) > start => {
+                lines(start, content.line_at(limit), count)
+            }
+            _ => {
+                let (start, count) = (first, max_chars);
+                (Served::Chars { start, count }, Served::Chars { start: first + count, count: asked - count })
+            }
+        };
+        (Self { slice: slice_of(entry, served), served }, Some(rest))
+    }
+}
+
+/// Lines `start` to `next` (not included), and the rest of `count`.
+fn lines(start: u64, next: u64, count: u64) -> (Served, Served) {
+    let fit = next - start;
+    (Served::Lines { start, count: fit }, Served::Lines { start: next, count: count - fit })
+}

@@ -1,0 +1,285 @@
+//! The descriptor table of a process: what it can read, by name.
+//!
+//! A persistent map: cloning it for a fork costs O(1) whatever it holds, and no later change of either side is visible to
+//! the other (FORK-1). FD-1: a number that was given out is never given out again. FD-3: a name that this table does not
+//! hold is not found, whoever else has it.
+//!
+//! This module never changes a content and never reads a clock.
+
+pub mod admission;
+
+use std::collections::BTreeSet;
+
+use dormouse_proto::descriptor::view::{Encoding, Extent};
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
+use dormouse_proto::id::FdId;
+use dormouse_proto::record::Entry;
+use imbl::OrdMap;
+
+use crate::content::Content;
+
+/// Descriptors by name. Cloning costs O(1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    entries: OrdMap<FdId, Entry<Content>>,
+    next_fd: u32,
+}
+
+/// Parts that are not a table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// A number that is yet to be given out.
+    #[error("{id} is in the table, but the next number to be given out is {next_fd}")]
+    Unissued {
+        /// The descriptor.
+        id: FdId,
+        /// The next number, as it was read.
+        next_fd: u32,
+    },
+    /// Numbers count from 1.
+    #[error("fd:0 is not a descriptor: numbers count from 1")]
+    Zero,
+    /// The same name again.
+    #[error("{id} is twice in the table")]
+    Duplicate {
+        /// The descriptor.
+        id: FdId,
+    },
+    /// A page must hold something.
+    #[error("{id} has pages of 0 characters")]
+    EmptyPages {
+        /// The descriptor.
+        id: FdId,
+    },
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { entries: OrdMap::new(), next_fd: 1 }
+    }
+}
+
+impl Table {
+    /// An empty table; its first descriptor will be `fd:1`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A table from what was stored of one. O(n log n).
+    ///
+    /// # Errors
+    /// What in the parts contradicts FD-1.
+    pub fn from_parts(
+        entries: impl IntoIterator<Item = (FdId, Entry<Content>)>,
+        next_fd: u32,
+    ) -> Result<Self, TableError> {
+        let entries: Vec<_> = entries.into_iter().collect();
+        let mut seen = BTreeSet::new();
+        if next_fd == 0 {
+            return Err(TableError::Zero);
+        }
+        for (id, entry) in &entries {
+            match id {
+                FdId::Fd(0) => return Err(TableError::Zero),
+                FdId::Fd(number) if *number >= next_fd => return Err(TableError::Unissued { id: id.clone(), next_fd }),
+                _ if entry.page_chars == 0 => return Err(TableError::EmptyPages { id: id.clone() }),
+                _ if !seen.insert(id) => return Err(TableError::Duplicate { id: id.clone() }),
+                _ => {}
+            }
+        }
+        Ok(Self { entries: entries.into_iter().collect(), next_fd })
+    }
+
+    /// The name that the next new descriptor gets.
+    #[must_use]
+    pub fn next_id(&self) -> FdId {
+        FdId::Fd(self.next_fd)
+    }
+
+    /// The number of the next new descriptor.
+    #[must_use]
+    pub fn next_fd(&self) -> u32 {
+        self.next_fd
+    }
+
+    /// The descriptor of this name. O(log n).
+    #[must_use]
+    pub fn get(&self, id: &FdId) -> Option<&Entry<Content>> {
+        self.entries.get(id)
+    }
+
+    /// The descriptor that a model means by `fd`: `fd:N`, `fd-N` or `ref:ID` (ruling 1 of the design).
+    ///
+    /// # Errors
+    /// `not_found`, the same whether the name is malformed, of another process, or yet to be given out.
+    pub fn resolve(&self, fd: &str) -> Result<(FdId, &Entry<Content>), FdError> {
+        let found = fd.parse::<FdId>().ok().and_then(|id| self.get(&id).map(|entry| (id, entry)));
+        found.ok_or_else(|| FdError {
+            kind: FdErrorKind::NotFound,
+            fd: Some(fd.to_owned()),
+            message: format!("File descriptor {fd} not found. {}", self.known()),
+        })
+    }
+
+    /// A few of the names that would have been found: the newest numbers, since those are what a model asks for.
+    fn known(&self) -> String {
+        const SHOWN: usize = 5;
+        let names: Vec<_> = self.entries.keys().rev().take(SHOWN).map(ToString::to_string).collect();
+        match names.len() {
+            0 => "This process has no descriptors yet.".to_owned(),
+            _ if self.len() > SHOWN => {
+                format!("This process has {} descriptors, among them {}.", self.len(), names.join(", "))
+            }
+            _ => format!("This process has {}.", names.join(", ")),
+        }
+    }
+
+    /// Puts a descriptor in, or another content in place of one of that name. The next number stays above all of them.
+    /// O(log n).
+    pub fn insert(&mut self, id: FdId, entry: Entry<Content>) {
+        if let FdId::Fd(number) = id {
+            self.next_fd = self.next_fd.max(number.saturating_add(1));
+        }
+        self.entries.insert(id, entry);
+    }
+
+    /// The descriptors, by id: numbers first, ascending, then references.
+    pub fn iter(&self) -> impl Iterator<Item = (&FdId, &Entry<Content>)> {
+        self.entries.iter()
+    }
+
+    /// How many descriptors there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// A descriptor's content as every answer about it describes it. Makes the table of pages if it is the first to ask.
+#[must_use]
+pub fn extent(entry: &Entry<Content>) -> Extent {
+    let Entry { content, page_chars, .. } = entry;
+    Extent {
+        pages: content.total_pages(*page_chars),
+        total_lines: content.total_lines(),
+        total_chars: content.total_chars(),
+        encoding: if content.is_binary() { Encoding::Base64 } else { Encoding::Text },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entry(text: &str) -> Entry<Content> {
+        Entry { content: Content::new(text.to_owned()), page_chars: 10, source: "tool:t".into(), opened_ms: 0 }
+    }
+
+    #[test]
+    fn numbers_count_from_one_and_are_never_given_out_again() {
+        let mut table = Table::new();
+        for (number, text) in (1..).zip(["a", "b", "c"]) {
+            assert_eq!(table.next_id(), FdId::Fd(number));
+            table.insert(table.next_id(), entry(text));
+        }
+        table.insert(FdId::Fd(9), entry("preloaded under its parent's number"));
+        assert_eq!(table.next_id(), FdId::Fd(10));
+        table.insert(FdId::Fd(2), entry("again"));
+        assert_eq!(table.next_id(), FdId::Fd(10));
+    }
+
+    #[test]
+    fn a_name_is_found_in_both_spellings_and_nothing_else_is() {
+        let mut table = Table::new();
+        table.insert(table.next_id(), entry("one"));
+        table.insert(FdId::Ref("plan".into()), entry("plan"));
+        for (fd, text) in [("fd:1", "one"), ("fd-1", "one"), ("ref:plan", "plan")] {
+            let (_, found) = table.resolve(fd).unwrap();
+            assert_eq!(found.content.text(), text);
+        }
+        for fd in ["1", "fd:2", "fd:01", "fd:nonexistent", "ref:nope", "", "FD:1", "</fd_error>"] {
+            let error = table.resolve(fd).unwrap_err();
+            assert_eq!((error.kind, error.fd.as_deref()), (FdErrorKind::NotFound, Some(fd)));
+        }
+    }
+
+    #[test]
+    fn parts_that_contradict_each_other_are_refused() {
+        let flat = Entry { page_chars: 0, ..entry("x") };
+        let cases = [
+            (vec![(FdId::Fd(0), entry("x"))], 1, Some(TableError::Zero)),
+            (vec![(FdId::Fd(2), entry("x"))], 2, Some(TableError::Unissued { id: FdId::Fd(2), next_fd: 2 })),
+            (vec![(FdId::Fd(1), entry("x")); 2], 2, Some(TableError::Duplicate { id: FdId::Fd(1) })),
+            (vec![(FdId::Fd(1), flat)], 2, Some(TableError::EmptyPages { id: FdId::Fd(1) })),
+            (vec![], 0, Some(TableError::Zero)),
+            (vec![(FdId::Ref("r".into()), entry("x")), (FdId::Fd(1), entry("y"))], 7, None),
+        ];
+        for (parts, next_fd, error) in cases {
+            assert_eq!(Table::from_parts(parts, next_fd).err(), error);
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Edit {
+        Open(String),
+        Put(u32, String),
+        Fork,
+    }
+
+    fn edits() -> impl Strategy<Value = Vec<Edit>> {
+        let edit = prop_oneof![
+            3 => "[a-z]{0,3}".prop_map(Edit::Open),
+            1 => (1_u32..30, "[a-z]{0,3}").prop_map(|(number, text)| Edit::Put(number, text)),
+            1 => Just(Edit::Fork),
+        ];
+        prop::collection::vec(edit, 0..60)
+    }
+
+    type Model = BTreeMap<u32, String>;
+
+    fn agrees(table: &Table, model: &Model, next: u32) {
+        let held = table.iter().map(|(id, entry)| (id.clone(), entry.content.text().to_owned()));
+        assert!(held.eq(model.iter().map(|(number, text)| (FdId::Fd(*number), text.clone()))));
+        assert_eq!(table.next_fd(), next);
+        let parts: Vec<_> = table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect();
+        assert_eq!(Table::from_parts(parts, next).as_ref(), Ok(table));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_table_is_a_map_and_a_fork_never_sees_what_follows(edits in edits()) {
+            let mut live = (Table::new(), Model::new(), 1);
+            let mut forked = Vec::new();
+            for edit in edits {
+                let (table, model, next) = &mut live;
+                let (number, text) = match edit {
+                    Edit::Open(text) => (table.next_fd(), text),
+                    Edit::Put(number, text) => (number, text),
+                    Edit::Fork => {
+                        forked.push(live.clone());
+                        continue;
+                    }
+                };
+                table.insert(FdId::Fd(number), entry(&text));
+                model.insert(number, text);
+                *next = (*next).max(number + 1);
+            }
+            forked.push(live);
+            for (table, model, next) in forked {
+                agrees(&table, &model, next);
+            }
+        }
+    }
+}
