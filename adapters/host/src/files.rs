@@ -74,7 +74,7 @@ impl Files {
         check_presence(write.presence, seen, &asked)?;
         let mut old = open_old(there.as_ref().filter(|_| seen), &place.name, write.mode, &asked)?;
         let seam = Seam::find(write.mode, old.as_mut().map(|target| &mut target.file), &write.bytes, &asked)?;
-        let folder = place.make_folder(&asked)?;
+        let folder = there.map_or_else(|| place.make_folder(&asked), Ok)?;
         let mut staged = Staged::begin(&folder, old.as_ref(), &asked)?;
         let kept = old.as_mut().map(|target| &mut target.file);
         seam.compose(kept, &write.bytes, &mut staged.file).map_err(|error| asked.io("store", &error))?;

@@ -74,3 +74,59 @@ fn interrupted(path: &str, error: &tokio::task::JoinError) -> FileError {
     let message = format!("writing {path} was interrupted: {error}. Look at the file before trying again.");
     FileError { kind: FileErrorKind::WriteError, message }
 }
+
+#[cfg(test)]
+mod tests {
+    use dormouse_actors::ports::OutputSink;
+    use dormouse_proto::file::{Presence, WriteMode};
+    use dormouse_proto::tool::ToolPolicy;
+
+    use super::*;
+
+    fn write(path: &str) -> FileWrite {
+        let bytes = Bytes::from_static(b"hello");
+        FileWrite { path: path.into(), bytes, mode: WriteMode::Write, presence: Presence::Absent }
+    }
+
+    fn command(argv: &[&str]) -> Command {
+        Command {
+            name: "show".into(),
+            description: "Shows a file.".into(),
+            argv: argv.iter().map(|element| (*element).to_owned()).collect(),
+            parameters: Vec::new(),
+            env: Vec::new(),
+            policy: ToolPolicy { deadline_ms: 5_000, ..ToolPolicy::default() },
+        }
+    }
+
+    #[tokio::test]
+    async fn files_and_commands_share_a_working_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let permissions = Permissions::none().allow_run("cat").allow_read(".").allow_write("out");
+        assert!(LocalHost::new(permissions.clone(), dir.path()).is_err(), "out is not there yet");
+        std::fs::create_dir(dir.path().join("out")).unwrap();
+        let host: Arc<dyn Host> = Arc::new(LocalHost::new(permissions, dir.path()).unwrap());
+        host.write(write("out/deep/f.txt")).await.unwrap();
+        assert_eq!(host.read("out/deep/f.txt".as_ref()).unwrap(), "hello");
+        assert_eq!(host.write(write("f.txt")).await.unwrap_err().kind, FileErrorKind::AccessDenied);
+        let tool = host.command(&command(&["cat", "out/deep/f.txt"]));
+        assert_eq!(tool.policy().deadline_ms, 5_000);
+        let out = OutputSink::with_cap(100);
+        assert_eq!(tool.call("{}".into(), out.clone()).await, Ok(()));
+        assert_eq!(out.take(), "hello");
+    }
+
+    #[tokio::test]
+    async fn a_write_that_was_begun_is_finished_without_its_caller() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = LocalHost::new(Permissions::none().allow_read(".").allow_write("."), dir.path()).unwrap();
+        // One poll begins it; what that poll answers does not matter.
+        let _ = host.write(write("f.txt")).now_or_never();
+        let began = std::time::Instant::now();
+        while host.read("f.txt".as_ref()).is_err() {
+            assert!(began.elapsed() < std::time::Duration::from_secs(5), "the write was lost");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(host.read("f.txt".as_ref()).unwrap(), "hello");
+    }
+}

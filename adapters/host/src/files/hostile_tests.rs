@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Presence, WriteMode};
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use tempfile::TempDir;
 
 use super::Files;
@@ -181,18 +181,16 @@ fn a_root_that_is_no_folder_is_named() {
     }
 }
 
-/// Exchanges `swap` between a folder and a link out for as long as `run` takes.
+/// Exchanges `swap` between a folder and a link out for as long as `run` takes. It is always one of both.
 fn while_swapping(inside: &Path, run: impl FnOnce()) {
     let done = AtomicBool::new(false);
-    let (swap, kept) = (inside.join("swap"), inside.join("kept"));
+    let (swap, other) = (inside.join("swap"), inside.join("other"));
     fs::create_dir(&swap).unwrap();
+    symlink("../out", &other).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                fs::rename(&swap, &kept).unwrap();
-                symlink("../out", &swap).unwrap();
-                fs::remove_file(&swap).unwrap();
-                fs::rename(&kept, &swap).unwrap();
+                renameat_with(CWD, &swap, CWD, &other, RenameFlags::EXCHANGE).unwrap();
             }
         });
         run();
@@ -208,7 +206,7 @@ fn no_write_and_no_read_escapes_through_a_link_that_comes_and_goes() {
     let (mut served, mut refused) = (0, 0);
     while_swapping(&world.dir.path().join("in"), || {
         for attempt in 0..TRIES {
-            // Both names of a folder that is made on the way, and of the file that the thief wants overwritten.
+            // The file that the thief wants overwritten, one that he wants made, and a folder.
             let path = ["swap/secret", "swap/new", "swap/deep/new"][attempt % 3];
             let done = world.write(path, WriteMode::Write);
             let read = world.files.read(Path::new("swap/secret"));

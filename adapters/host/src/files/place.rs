@@ -26,11 +26,8 @@ impl Place<'_> {
         Folder::below(self.root.as_fd(), &self.way, asked)
     }
 
-    /// The folder of the place, made with its parents where they are absent.
+    /// The folder of the place, made with those of its parents that are absent.
     pub(super) fn make_folder(&self, asked: &Asked<'_>) -> Result<Folder, FileError> {
-        if let Some(there) = self.folder(asked)? {
-            return Ok(there);
-        }
         let root = Folder::below(self.root.as_fd(), Path::new(""), asked)?.ok_or_else(|| asked.not_found())?;
         self.way.iter().try_fold(root, |folder, part| folder.make(part, asked))
     }
