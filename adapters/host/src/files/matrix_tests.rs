@@ -180,3 +180,17 @@ fn of_many_who_create_one_file_one_succeeds() {
         assert_eq!(failed.kind, FileErrorKind::FileExists);
     }
 }
+
+/// A rename could replace it; root may write it all the same.
+#[test]
+fn a_file_is_replaced_only_where_the_system_lets_it_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    fs::write(&path, "old").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    let may_write = fs::OpenOptions::new().write(true).open(&path).is_ok();
+    let done = write(&files(dir.path()), "f", "new", WriteMode::Write, Presence::Any);
+    let kind = done.map_err(|error| error.kind).err();
+    assert_eq!(kind, (!may_write).then_some(FileErrorKind::PermissionError));
+    assert_eq!(fs::read_to_string(&path).unwrap(), if may_write { "new" } else { "old" });
+}

@@ -89,3 +89,36 @@ fn create(folder: &Folder, mode: Mode) -> Result<(OsString, File), Errno> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+    use std::path::Path;
+
+    use dormouse_proto::file::FileErrorKind;
+
+    use super::super::asked::Purpose;
+    use super::*;
+
+    #[test]
+    fn what_is_not_committed_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let asked = Asked::new(Purpose::Write, Path::new("f"));
+        let root = File::open(dir.path()).unwrap();
+        let folder = Folder::below(root.as_fd(), Path::new(""), &asked).unwrap().unwrap();
+        let names = || fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+
+        let mut dropped = Staged::begin(&folder, None, &asked).unwrap();
+        dropped.file.write_all(b"half").unwrap();
+        assert_eq!(names().len(), 1);
+        drop(dropped);
+        assert!(names().is_empty());
+
+        fs::write(dir.path().join("f"), "old").unwrap();
+        let late = Staged::begin(&folder, None, &asked).unwrap();
+        assert_eq!(late.commit(OsStr::new("f"), Presence::Absent).unwrap_err().kind, FileErrorKind::FileExists);
+        assert_eq!(names(), ["f"]);
+        assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"old");
+    }
+}
