@@ -1,0 +1,65 @@
+//! Command tools: programs of this machine that a program file declares as tools.
+//!
+//! A call goes through four steps, one file each: its JSON becomes typed `arguments`, they fill the places of an `argv`,
+//! the `launcher` finds the program and asks whether it is permitted, and `run` carries its output until it ends, with
+//! the whole process `group` (GROUP-1). There is no shell on the way, and no part of an argument is read twice.
+
+mod arguments;
+mod argv;
+mod environment;
+mod group;
+mod launcher;
+mod run;
+mod tail;
+
+#[cfg(test)]
+mod run_tests;
+
+use std::sync::Arc;
+
+use dormouse_actors::ports::{OutputSink, Tool};
+use dormouse_proto::command::Command;
+use dormouse_proto::tool::{ToolPolicy, ToolSpec};
+use futures_util::future::{BoxFuture, FutureExt};
+
+use self::arguments::Arguments;
+pub(crate) use self::launcher::Launcher;
+
+/// A command of a program file as a tool. What is not permitted is refused at each call.
+#[derive(Debug)]
+pub(crate) struct CommandTool {
+    command: Arc<Command>,
+    launcher: Arc<Launcher>,
+}
+
+impl CommandTool {
+    pub(crate) fn new(command: Command, launcher: Arc<Launcher>) -> Self {
+        Self { command: Arc::new(command), launcher }
+    }
+}
+
+impl Tool for CommandTool {
+    fn spec(&self) -> ToolSpec {
+        self.command.spec()
+    }
+
+    fn policy(&self) -> ToolPolicy {
+        self.command.policy
+    }
+
+    fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+        let (command, launcher) = (Arc::clone(&self.command), Arc::clone(&self.launcher));
+        async move {
+            let outcome = call(&command, &launcher, &args, &out).await;
+            outcome.map_err(|why| format!("{}: {why}", command.name))
+        }
+        .boxed()
+    }
+}
+
+async fn call(command: &Command, launcher: &Launcher, args: &str, out: &OutputSink) -> Result<(), String> {
+    let arguments = Arguments::read(args, &command.parameters)?;
+    let argv = argv::fill(&command.argv, &command.parameters, &arguments)?;
+    let program = launcher.prepare(&argv, &command.env)?;
+    run::run(program, command.policy.output_cap_bytes, out).await
+}

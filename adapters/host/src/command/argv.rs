@@ -1,0 +1,149 @@
+//! The argument list: the declared elements with `{parameter}` filled in. One element stays one argument, whatever the
+//! text holds, and what was filled in is not read again.
+
+use dormouse_proto::command::Parameter;
+
+use super::arguments::Arguments;
+
+/// Fills the elements. An element that holds a parameter which is neither given nor has a default is left out, so that
+/// `--limit={limit}` vanishes with its limit. Braces around anything but a parameter are text.
+///
+/// # Errors
+/// A text for the model, where an argument of its own choice would begin an element with `-` and pose as an option.
+pub(super) fn fill(argv: &[String], parameters: &[Parameter], arguments: &Arguments) -> Result<Vec<String>, String> {
+    argv.iter().filter_map(|element| fill_one(element, parameters, arguments).transpose()).collect()
+}
+
+fn fill_one(element: &str, parameters: &[Parameter], arguments: &Arguments) -> Result<Option<String>, String> {
+    let mut filled = String::new();
+    for piece in (Pieces { rest: element, parameters }) {
+        match piece {
+            Piece::Text(text) => filled.push_str(text),
+            Piece::Parameter(name) => {
+                let Some(argument) = arguments.get(name) else { return Ok(None) };
+                if filled.is_empty() && argument.is_free && argument.text.starts_with('-') {
+                    return Err(option_refused(name, &argument.text));
+                }
+                filled.push_str(&argument.text);
+            }
+        }
+    }
+    Ok(Some(filled))
+}
+
+fn option_refused(name: &str, text: &str) -> String {
+    let start: String = text.chars().take(40).collect();
+    format!(
+        "`{name}` may not begin with `-`, since the program would take {start:?} as an option. For a file, write ./-name."
+    )
+}
+
+enum Piece<'a> {
+    Text(&'a str),
+    Parameter(&'a str),
+}
+
+/// An element as text and parameters, in order.
+struct Pieces<'a> {
+    rest: &'a str,
+    parameters: &'a [Parameter],
+}
+
+impl<'a> Pieces<'a> {
+    /// The nearest `{name}` of a parameter: where it begins, the name, where it ends.
+    fn nearest(&self) -> Option<(usize, &'a str, usize)> {
+        self.rest.match_indices('{').find_map(|(start, _)| {
+            let end = start + self.rest[start..].find('}')?;
+            let name = &self.rest[start + 1..end];
+            self.parameters.iter().any(|parameter| parameter.name == name).then_some((start, name, end + 1))
+        })
+    }
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        match self.nearest() {
+            Some((0, name, end)) => {
+                self.rest = &self.rest[end..];
+                Some(Piece::Parameter(name))
+            }
+            Some((start, ..)) => {
+                let (text, rest) = self.rest.split_at(start);
+                self.rest = rest;
+                Some(Piece::Text(text))
+            }
+            None => Some(Piece::Text(std::mem::take(&mut self.rest))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::command::ParameterKind;
+
+    use super::*;
+
+    fn parameters() -> Vec<Parameter> {
+        let optional = |name: &str, kind| Parameter {
+            name: name.into(),
+            kind,
+            description: String::new(),
+            default: None,
+            optional: true,
+            choices: Vec::new(),
+        };
+        let mut mode = optional("mode", ParameterKind::String);
+        mode.choices = vec!["-q".into(), "-v".into()];
+        let mut dflt = optional("dflt", ParameterKind::String);
+        dflt.default = Some("--all".into());
+        vec![optional("a", ParameterKind::String), optional("n", ParameterKind::Integer), mode, dflt]
+    }
+
+    fn check(argv: &[&str], json: &str, expected: Result<&[&str], &str>) {
+        let argv: Vec<_> = argv.iter().map(|element| (*element).to_owned()).collect();
+        let parameters = parameters();
+        let arguments = Arguments::read(json, &parameters).expect(json);
+        match (fill(&argv, &parameters, &arguments), expected) {
+            (Ok(filled), Ok(expected)) => assert_eq!(filled, expected, "{argv:?} {json}"),
+            (Err(error), Err(part)) => assert!(error.contains(part), "{argv:?} {json}: {error}"),
+            (got, _) => panic!("{argv:?} {json}: {got:?}, not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn parameters_are_filled_in_and_nothing_else_is() {
+        check(&["p", "{a}"], r#"{"a":"x y; rm *"}"#, Ok(&["p", "x y; rm *"]));
+        check(&["p", "<{a}|{n}|{a}>"], r#"{"a":"é","n":3}"#, Ok(&["p", "<é|3|é>"]));
+        check(&["p", "{a}"], r#"{"a":"{n}","n":3}"#, Ok(&["p", "{n}"]));
+        check(
+            &["p", "{}", "{b}", "{print $1}", "{", "}{", "{{a}}"],
+            r#"{"a":"x"}"#,
+            Ok(&["p", "{}", "{b}", "{print $1}", "{", "}{", "{x}"]),
+        );
+        check(&["p", "{a}"], r#"{"a":""}"#, Ok(&["p", ""]));
+    }
+
+    #[test]
+    fn an_element_vanishes_with_its_parameter() {
+        check(&["p", "{a}", "--n={n}", "z"], "{}", Ok(&["p", "z"]));
+        check(&["p", "{a}", "--n={n}", "z"], r#"{"n":7}"#, Ok(&["p", "--n=7", "z"]));
+    }
+
+    #[test]
+    fn text_of_the_model_cannot_pose_as_an_option() {
+        check(&["p", "{a}"], r#"{"a":"--exec=x"}"#, Err("`a`"));
+        check(&["p", "{a}"], r#"{"a":"-"}"#, Err("`a`"));
+        check(&["p", "{a}/x"], r#"{"a":"-r"}"#, Err("`a`"));
+        check(&["p", "--f={a}"], r#"{"a":"-x"}"#, Ok(&["p", "--f=-x"]));
+        check(&["p", "./{a}"], r#"{"a":"-x"}"#, Ok(&["p", "./-x"]));
+        check(&["p", "{n}"], r#"{"n":-4}"#, Ok(&["p", "-4"]));
+        check(&["p", "{mode}"], r#"{"mode":"-v"}"#, Ok(&["p", "-v"]));
+        check(&["p", "{dflt}"], "{}", Ok(&["p", "--all"]));
+        check(&["p", "{dflt}"], r#"{"dflt":"--all"}"#, Err("`dflt`"));
+    }
+}

@@ -1,0 +1,106 @@
+//! One run of a program: its output goes into the sink as it comes, the end of its errors is kept for a failure.
+//!
+//! What the program itself wrote is taken in full. What it left behind may keep a pipe open; it gets a short grace, then
+//! it is killed with the rest of the group. Dropping the future kills the group at once.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::pin::{Pin, pin};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use dormouse_actors::ports::{OutputFull, OutputSink};
+use futures_util::future::{Either, FutureExt, select, try_join};
+use rustix::process::Signal;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::group::{Group, Started};
+use super::tail::Tail;
+
+/// How long the pipes may stay open after the program ended.
+const GRACE: Duration = Duration::from_millis(200);
+
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Why output is taken no further.
+#[derive(Debug)]
+enum Stopped {
+    Full,
+    Io(io::Error),
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// A text for the model: it could not be started, wrote more than `cap_bytes`, or ended in failure; with the end of its
+/// errors. What it had written is in `out`.
+pub(super) async fn run(mut program: Command, cap_bytes: u64, out: &OutputSink) -> Result<(), String> {
+    let shown = program.as_std().get_program().to_string_lossy().into_owned();
+    let started = Group::start(&mut program).map_err(|error| format!("`{shown}` could not be started: {error}."))?;
+    let Started { mut group, stdout, stderr } = started;
+    let mut tail = Tail::default();
+    let flow = {
+        let errors = tail.follow(stderr).map(|done| done.map_err(Stopped::Io));
+        let streams = try_join(pump(stdout, out), errors).map(|done| done.map(drop));
+        supervise(&mut group, pin!(streams)).await
+    };
+    let status = group.end().await;
+    match (flow, status) {
+        (Err(Stopped::Full), _) => Err(format!(
+            "`{shown}` wrote more than {cap_bytes} bytes, the cap of its output, and was ended. What fitted is kept. Ask for less."
+        )),
+        (Err(Stopped::Io(error)), _) | (Ok(()), Err(error)) => {
+            Err(format!("`{shown}` could not be followed: {error}."))
+        }
+        (Ok(()), Ok(status)) => judge(&shown, status, tail),
+    }
+}
+
+/// Carries the streams until the program has ended and they have too.
+async fn supervise(
+    group: &mut Group,
+    mut streams: Pin<&mut impl Future<Output = Result<(), Stopped>>>,
+) -> Result<(), Stopped> {
+    match select(streams.as_mut(), pin!(group.exited())).await {
+        Either::Left((flow, exited)) => {
+            flow?;
+            return exited.await.map_err(Stopped::Io);
+        }
+        Either::Right((exited, _)) => exited.map_err(Stopped::Io)?,
+    }
+    if let Ok(flow) = timeout(GRACE, streams.as_mut()).await {
+        return flow;
+    }
+    group.kill();
+    timeout(GRACE, streams).await.unwrap_or(Ok(()))
+}
+
+async fn pump(mut stdout: impl AsyncRead + Unpin, out: &OutputSink) -> Result<(), Stopped> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match stdout.read(&mut chunk).await.map_err(Stopped::Io)? {
+            0 => return Ok(()),
+            read => out.push(&chunk[..read]).map_err(|OutputFull| Stopped::Full)?,
+        }
+    }
+}
+
+fn judge(shown: &str, status: ExitStatus, tail: Tail) -> Result<(), String> {
+    if status.success() {
+        return Ok(());
+    }
+    let ended = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(number)) => format!("was ended by signal {number}{}", signal_name(number)),
+        (None, None) => format!("ended as {status}"),
+    };
+    let said = tail.text();
+    let said = if said.is_empty() { " It wrote nothing to stderr.".into() } else { format!(" stderr:\n{said}") };
+    Err(format!("`{shown}` {ended}.{said}"))
+}
+
+fn signal_name(number: i32) -> String {
+    Signal::from_named_raw(number).map(|signal| format!(" ({signal:?})")).unwrap_or_default()
+}

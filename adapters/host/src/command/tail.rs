@@ -1,0 +1,69 @@
+//! The end of a stream: what a program said last, for the error that it ended with.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// How much is kept, in bytes.
+const KEPT_BYTES: usize = 16 << 10;
+
+/// The last bytes of a stream, however long it is.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    bytes: Vec<u8>,
+    is_cut: bool,
+}
+
+impl Tail {
+    /// Reads a stream to its end. Where the future is dropped, what was read is kept.
+    pub(super) async fn follow(&mut self, mut stream: impl AsyncRead + Unpin) -> io::Result<()> {
+        let mut chunk = [0; 4096];
+        loop {
+            match stream.read(&mut chunk).await? {
+                0 => return Ok(()),
+                read => self.push(&chunk[..read]),
+            }
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() > 2 * KEPT_BYTES {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        let beyond = self.bytes.len().saturating_sub(KEPT_BYTES);
+        self.is_cut |= beyond > 0;
+        self.bytes.drain(..beyond);
+    }
+
+    /// What was kept, as text; `…` in front where something was before it.
+    pub(super) fn text(mut self) -> String {
+        self.cut();
+        if !self.is_cut {
+            return String::from_utf8_lossy(&self.bytes).trim_end().to_owned();
+        }
+        let inside_char = self.bytes.iter().take_while(|byte| **byte & 0xc0 == 0x80).count().min(3);
+        format!("…{}", String::from_utf8_lossy(&self.bytes[inside_char..]).trim_end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_end_is_kept_and_said_to_be() {
+        let short = "a\nb\n".to_owned();
+        let long = "é".repeat(KEPT_BYTES * 5) + "x";
+        for (stream, expected) in [(short, "a\nb".to_owned()), (long, format!("…{}x", "é".repeat(KEPT_BYTES / 2 - 1)))]
+        {
+            let mut tail = Tail::default();
+            tail.follow(stream.as_bytes()).await.unwrap();
+            assert!(tail.bytes.len() <= 2 * KEPT_BYTES);
+            assert_eq!(tail.text(), expected);
+        }
+    }
+}

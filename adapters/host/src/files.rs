@@ -1,0 +1,130 @@
+//! Files below permitted roots (rulings 7 to 9 of the design).
+//!
+//! Every step is taken by handle from a root that was opened at the start. A path is only read as text to find its root
+//! and its parts; what it leads to is asked of the operating system by opening it (CONFINE-1). What is written is
+//! written beside the target and renamed onto it (WHOLE-1). Nothing here waits for a FIFO, a device or a terminal.
+//!
+//! Only Linux offers the call that this stands on; elsewhere every access is refused by name.
+
+mod asked;
+mod beneath;
+mod folder;
+mod place;
+mod roots;
+mod seam;
+mod staged;
+
+#[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
+mod matrix_tests;
+
+use std::ffi::OsStr;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use dormouse_proto::file::{FileError, FileWrite, Presence, WriteMode};
+
+use self::asked::{Asked, Purpose};
+use self::beneath::Want;
+use self::folder::{Folder, Target};
+use self::roots::Roots;
+use self::seam::Seam;
+use self::staged::Staged;
+use crate::permissions::Permissions;
+
+/// The largest file that is read, in bytes.
+const READ_CAP_BYTES: u64 = 1 << 30;
+
+/// How many writes of differently named files run side by side.
+const TURNS: usize = 64;
+
+/// The permitted files of one host.
+#[derive(Debug)]
+pub(crate) struct Files {
+    read: Roots,
+    write: Roots,
+    turns: Vec<Mutex<()>>,
+    hasher: RandomState,
+}
+
+impl Files {
+    /// Opens the permitted roots. `working_dir` is absolute and free of symbolic links.
+    pub(crate) fn open(permissions: &Permissions, working_dir: &Path) -> io::Result<Self> {
+        Ok(Self {
+            read: Roots::open(Purpose::Read, permissions.read(), working_dir)?,
+            write: Roots::open(Purpose::Write, permissions.write(), working_dir)?,
+            turns: std::iter::repeat_with(Mutex::default).take(TURNS).collect(),
+            hasher: RandomState::new(),
+        })
+    }
+
+    /// Writes a file, whole or not at all. Costs a copy of the old file where the mode keeps it.
+    ///
+    /// Writes of one host to one file happen one after the other, so that two appends both arrive.
+    pub(crate) fn write(&self, write: &FileWrite) -> Result<(), FileError> {
+        let asked = Asked::new(Purpose::Write, Path::new(&write.path));
+        let place = self.write.place(&asked)?;
+        let _turn = self.turn(&place.name);
+        let there = place.folder(&asked)?;
+        let seen = there.as_ref().map(|folder| folder.look(&place.name, &asked)).transpose()?.unwrap_or(false);
+        check_presence(write.presence, seen, &asked)?;
+        let mut old = open_old(there.as_ref().filter(|_| seen), &place.name, write.mode, &asked)?;
+        let seam = Seam::find(write.mode, old.as_mut().map(|target| &mut target.file), &write.bytes, &asked)?;
+        let folder = there.map_or_else(|| place.make_folder(&asked), Ok)?;
+        let mut staged = Staged::begin(&folder, old.as_ref(), &asked)?;
+        let kept = old.as_mut().map(|target| &mut target.file);
+        seam.compose(kept, &write.bytes, &mut staged.file).map_err(|error| asked.io("store", &error))?;
+        staged.commit(&place.name, write.presence)
+    }
+
+    /// Reads a file whole, up to a bound.
+    pub(crate) fn read(&self, path: &Path) -> Result<Bytes, FileError> {
+        let asked = Asked::new(Purpose::Read, path);
+        let place = self.read.place(&asked)?;
+        let target = match place.folder(&asked)? {
+            Some(folder) => folder.open_target(&place.name, Want::Read, &asked)?,
+            None => None,
+        };
+        let mut target = target.ok_or_else(|| asked.not_found())?;
+        let mut bytes = Vec::with_capacity(usize::try_from(target.size.min(READ_CAP_BYTES)).unwrap_or(0));
+        let read = target.file.by_ref().take(READ_CAP_BYTES + 1).read_to_end(&mut bytes);
+        read.map_err(|error| asked.io("read", &error))?;
+        if bytes.len() as u64 > READ_CAP_BYTES {
+            return Err(asked.too_large(READ_CAP_BYTES));
+        }
+        Ok(bytes.into())
+    }
+
+    /// A file has one name, since links are refused, so that its name is enough to tell its turn.
+    fn turn(&self, name: &OsStr) -> MutexGuard<'_, ()> {
+        let slot = usize::try_from(self.hasher.hash_one(name) % TURNS as u64).expect("a remainder of 64 fits");
+        self.turns[slot].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn check_presence(presence: Presence, seen: bool, asked: &Asked<'_>) -> Result<(), FileError> {
+    match (presence, seen) {
+        (Presence::Absent | Presence::Neither, true) => Err(asked.exists(presence)),
+        (Presence::Present | Presence::Neither, false) => Err(asked.absent(presence)),
+        (Presence::Any | Presence::Present, true) | (Presence::Any | Presence::Absent, false) => Ok(()),
+    }
+}
+
+/// Opens what is there in the way that the mode needs it: a file that its owner protects is not replaced, though a
+/// rename would be able to.
+fn open_old(
+    folder: Option<&Folder>,
+    name: &OsStr,
+    mode: WriteMode,
+    asked: &Asked<'_>,
+) -> Result<Option<Target>, FileError> {
+    let want = match mode {
+        WriteMode::Write => Want::Write,
+        WriteMode::Append | WriteMode::Insert { .. } => Want::ReadWrite,
+    };
+    folder.map_or(Ok(None), |folder| folder.open_target(name, want, asked))
+}

@@ -1,0 +1,120 @@
+//! A folder that is held open, and what can be done in it: look at an entry, open a file, make a folder.
+//!
+//! Whatever name is given here is one part of a path, never a path.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use dormouse_proto::file::FileError;
+use rustix::fs::{FileType, Gid, Mode, Stat, Uid, fstat, fsync, mkdirat};
+use rustix::io::Errno;
+
+use super::asked::Asked;
+use super::beneath::{self, Want};
+
+/// A folder below a permitted root, or the root.
+#[derive(Debug)]
+pub(super) struct Folder {
+    handle: OwnedFd,
+}
+
+/// A regular file that is open, and what is kept of it when it is replaced.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) file: File,
+    /// Size in bytes when it was opened.
+    pub(super) size: u64,
+    /// Permission bits, without set-uid and set-gid: those are not passed on to content that a model wrote.
+    pub(super) mode: Mode,
+    pub(super) owner: (Uid, Gid),
+}
+
+impl Folder {
+    /// Opens the folder at `way` below `root`; nothing where a part of the way is absent.
+    pub(super) fn below(root: BorrowedFd<'_>, way: &Path, asked: &Asked<'_>) -> Result<Option<Self>, FileError> {
+        let way = if way.as_os_str().is_empty() { Path::new(".") } else { way };
+        match beneath::open(root, way, Want::Folder) {
+            Ok(handle) => Self::checked(handle, asked).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(asked.errno(errno)),
+        }
+    }
+
+    fn checked(handle: OwnedFd, asked: &Asked<'_>) -> Result<Self, FileError> {
+        match beneath::is_kernel_state(handle.as_fd()) {
+            Ok(false) => Ok(Self { handle }),
+            Ok(true) => Err(asked.denied("it belongs to a file system of the operating system itself, such as /proc.")),
+            Err(errno) => Err(asked.errno(errno)),
+        }
+    }
+
+    /// The folder `name` in this one, made where it is absent. Durable when this returns.
+    pub(super) fn make(&self, name: &OsStr, asked: &Asked<'_>) -> Result<Self, FileError> {
+        if let Some(there) = Self::below(self.as_fd(), Path::new(name), asked)? {
+            return Ok(there);
+        }
+        match mkdirat(self, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => fsync(self).map_err(|errno| asked.errno(errno))?,
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(asked.errno(errno)),
+        }
+        Self::below(self.as_fd(), Path::new(name), asked)?.ok_or_else(|| asked.not_found())
+    }
+
+    /// Whether a file that may be touched is there. What it is, is asked without opening it for anything.
+    pub(super) fn look(&self, name: &OsStr, asked: &Asked<'_>) -> Result<bool, FileError> {
+        match beneath::open(self.as_fd(), Path::new(name), Want::Look) {
+            Ok(handle) => check_target(&handle, asked).map(|_| true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(asked.errno(errno)),
+        }
+    }
+
+    /// Opens a file; nothing where it is absent. It is looked at before, so that a device is not even opened, and
+    /// after, since it may have been exchanged between.
+    pub(super) fn open_target(&self, name: &OsStr, want: Want, asked: &Asked<'_>) -> Result<Option<Target>, FileError> {
+        if !self.look(name, asked)? {
+            return Ok(None);
+        }
+        match beneath::open(self.as_fd(), Path::new(name), want) {
+            Ok(handle) => Target::new(handle, asked).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(asked.errno(errno)),
+        }
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+impl Target {
+    fn new(handle: OwnedFd, asked: &Asked<'_>) -> Result<Self, FileError> {
+        let stat = check_target(&handle, asked)?;
+        let mode = Mode::from_raw_mode(stat.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+        let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+        Ok(Self { file: File::from(handle), size: u64::try_from(stat.st_size).unwrap_or(0), mode, owner })
+    }
+}
+
+fn check_target(handle: &OwnedFd, asked: &Asked<'_>) -> Result<Stat, FileError> {
+    let stat = fstat(handle).map_err(|errno| asked.errno(errno))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(asked.not_a_file("a directory")),
+        FileType::Fifo => return Err(asked.not_a_file("a FIFO")),
+        FileType::Socket => return Err(asked.not_a_file("a socket")),
+        FileType::Symlink => return Err(asked.errno(Errno::LOOP)),
+        FileType::CharacterDevice | FileType::BlockDevice => return Err(asked.not_a_file("a device")),
+        _ => return Err(asked.not_a_file("of an unknown type")),
+    }
+    if stat.st_nlink > 1 {
+        let names = stat.st_nlink;
+        return Err(asked.denied(format_args!("it has {names} names (hard links), some of which may lie outside.")));
+    }
+    Ok(stat)
+}

@@ -1,0 +1,219 @@
+//! Paths that want out, things that are no files, and a thief who exchanges a folder for a link in mid-flight.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Presence, WriteMode};
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
+use tempfile::TempDir;
+
+use super::Files;
+use crate::permissions::Permissions;
+
+/// A permitted folder `in` beside a forbidden folder `out`, with every kind of trap in the first.
+struct World {
+    dir: TempDir,
+    files: Files,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (inside, outside) = (dir.path().join("in"), dir.path().join("out"));
+        fs::create_dir_all(inside.join("folder")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("secret"), "secret").unwrap();
+        fs::write(inside.join("plain"), "plain").unwrap();
+        symlink("../out/secret", inside.join("link-out")).unwrap();
+        symlink("../out", inside.join("folder-link-out")).unwrap();
+        symlink("plain", inside.join("link-in")).unwrap();
+        symlink("folder", inside.join("folder-link-in")).unwrap();
+        symlink("../out/absent", inside.join("link-dangling")).unwrap();
+        symlink("/proc/self", inside.join("link-proc")).unwrap();
+        fs::hard_link(outside.join("secret"), inside.join("hard")).unwrap();
+        mknodat(CWD, inside.join("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        mknodat(CWD, inside.join("socket"), FileType::Socket, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let inside = inside.canonicalize().unwrap();
+        let files = Files::open(&Permissions::none().allow_read(".").allow_write("."), &inside).unwrap();
+        Self { dir, files }
+    }
+
+    fn write(&self, path: &str, mode: WriteMode) -> Result<(), FileError> {
+        let bytes = Bytes::from_static(b"NEW");
+        self.files.write(&FileWrite { path: path.into(), bytes, mode, presence: Presence::Any })
+    }
+
+    fn outside(&self) -> Vec<(String, String)> {
+        let read =
+            |entry: fs::DirEntry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap());
+        fs::read_dir(self.dir.path().join("out")).unwrap().map(|entry| read(entry.unwrap())).collect()
+    }
+}
+
+const TRAPS: [(&str, FileErrorKind); 29] = {
+    use FileErrorKind::{AccessDenied, WriteError};
+    [
+        ("../out/secret", AccessDenied),
+        ("../out/new", AccessDenied),
+        ("folder/../../out/secret", AccessDenied),
+        ("../in-not/x", AccessDenied),
+        ("/etc/passwd", AccessDenied),
+        ("/etc/dormouse-test", AccessDenied),
+        ("/proc/self/environ", AccessDenied),
+        ("/dev/null", AccessDenied),
+        ("link-out", AccessDenied),
+        ("link-in", AccessDenied),
+        ("link-dangling", AccessDenied),
+        ("folder-link-out", AccessDenied),
+        ("folder-link-out/secret", AccessDenied),
+        ("folder-link-out/new", AccessDenied),
+        ("folder-link-out/deep/new", AccessDenied),
+        ("folder-link-in/new", AccessDenied),
+        ("link-proc/environ", AccessDenied),
+        ("link-proc/root/etc/passwd", AccessDenied),
+        ("hard", AccessDenied),
+        ("fifo", WriteError),
+        ("socket", WriteError),
+        ("folder", WriteError),
+        ("folder/", WriteError),
+        (".", WriteError),
+        ("..", WriteError),
+        ("", WriteError),
+        ("a\0b", WriteError),
+        ("plain/x", WriteError),
+        ("plain/x/y", WriteError),
+    ]
+};
+
+#[test]
+fn a_trap_is_refused_by_kind_and_at_once() {
+    let world = World::new();
+    let before = world.outside();
+    let began = Instant::now();
+    for (path, kind) in TRAPS {
+        for mode in [WriteMode::Write, WriteMode::Append, WriteMode::Insert { at_line: 1 }] {
+            let error = world.write(path, mode).expect_err(path);
+            assert_eq!(error.kind, kind, "{path:?} {mode:?}: {error}");
+        }
+        let error = world.files.read(Path::new(path)).expect_err(path);
+        assert_eq!(error.kind, kind, "{path:?} read: {error}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(world.outside(), before);
+}
+
+#[test]
+fn names_that_are_too_long_are_refused() {
+    let world = World::new();
+    for path in ["x".repeat(256), "x/".repeat(2500) + "x", format!("folder/{}", "é".repeat(128))] {
+        assert_eq!(world.write(&path, WriteMode::Write).unwrap_err().kind, FileErrorKind::WriteError);
+    }
+    let longest = "x".repeat(255);
+    world.write(&longest, WriteMode::Write).unwrap();
+}
+
+/// The root of everything is permitted here, and still these are not.
+#[test]
+fn devices_and_the_kernels_own_files_are_no_files() {
+    let all = Files::open(&Permissions::none().allow_read("/").allow_write("/"), Path::new("/")).unwrap();
+    let cases = [
+        ("/proc/self/environ", FileErrorKind::AccessDenied),
+        ("/proc/sys/kernel/hostname", FileErrorKind::AccessDenied),
+        ("/sys/kernel/uevent_seqnum", FileErrorKind::AccessDenied),
+        ("/dev/null", FileErrorKind::WriteError),
+        ("/dev/zero", FileErrorKind::WriteError),
+        ("/dev/tty", FileErrorKind::WriteError),
+    ];
+    for (path, kind) in cases {
+        let bytes = Bytes::from_static(b"x");
+        let write = FileWrite { path: path.into(), bytes, mode: WriteMode::Write, presence: Presence::Any };
+        assert_eq!(all.write(&write).expect_err(path).kind, kind, "{path}");
+        assert_eq!(all.read(Path::new(path)).expect_err(path).kind, kind, "{path}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("plain"), "plain").unwrap();
+    assert_eq!(all.read(&dir.path().canonicalize().unwrap().join("plain")).unwrap(), "plain");
+}
+
+#[test]
+fn to_write_is_not_to_read_and_the_reverse() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    fs::write(root.join("f"), "x").unwrap();
+    let reader = Files::open(&Permissions::none().allow_read("."), &root).unwrap();
+    let writer = Files::open(&Permissions::none().allow_write("."), &root).unwrap();
+    let bytes = Bytes::from_static(b"y");
+    let write = FileWrite { path: "f".into(), bytes, mode: WriteMode::Write, presence: Presence::Any };
+    assert!(reader.read(Path::new("f")).is_ok());
+    let error = reader.write(&write).unwrap_err();
+    assert!(error.kind == FileErrorKind::AccessDenied && error.message.contains("--allow-write"), "{error}");
+    assert!(writer.write(&write).is_ok());
+    let error = writer.read(Path::new("f")).unwrap_err();
+    assert!(error.kind == FileErrorKind::AccessDenied && error.message.contains("--allow-read"), "{error}");
+}
+
+#[test]
+fn paths_inside_are_served_however_they_are_spelled() {
+    let world = World::new();
+    let inside = world.dir.path().join("in");
+    symlink("in", world.dir.path().join("spelled")).unwrap();
+    let spelled = world.dir.path().join("spelled");
+    let permissions = Permissions::none().allow_read(&spelled).allow_read(inside.join("folder"));
+    let files = Files::open(&permissions, &world.dir.path().canonicalize().unwrap()).unwrap();
+    for path in [inside.join("plain"), spelled.join("plain"), "in/plain".into(), "in/folder/../plain".into()] {
+        assert_eq!(files.read(&path).expect("it is inside"), "plain", "{}", path.display());
+    }
+    assert_eq!(files.read(Path::new("in/absent")).unwrap_err().kind, FileErrorKind::FileNotFound);
+    assert_eq!(files.read(Path::new("in/no/absent")).unwrap_err().kind, FileErrorKind::FileNotFound);
+}
+
+#[test]
+fn a_root_that_is_no_folder_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "x").unwrap();
+    for root in ["absent", "file"] {
+        let error = Files::open(&Permissions::none().allow_write(root), dir.path()).unwrap_err();
+        assert!(error.to_string().contains(&format!("--allow-write={root}")), "{error}");
+    }
+}
+
+/// Exchanges `swap` between a folder and a link out for as long as `run` takes. It is always one of both.
+fn while_swapping(inside: &Path, run: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    let (swap, other) = (inside.join("swap"), inside.join("other"));
+    fs::create_dir(&swap).unwrap();
+    symlink("../out", &other).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                renameat_with(CWD, &swap, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        run();
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn no_write_and_no_read_escapes_through_a_link_that_comes_and_goes() {
+    const TRIES: usize = 20_000;
+    let world = World::new();
+    let before = world.outside();
+    let (mut served, mut refused) = (0, 0);
+    while_swapping(&world.dir.path().join("in"), || {
+        for attempt in 0..TRIES {
+            // The file that the thief wants overwritten, one that he wants made, and a folder.
+            let path = ["swap/secret", "swap/new", "swap/deep/new"][attempt % 3];
+            let done = world.write(path, WriteMode::Write);
+            let read = world.files.read(Path::new("swap/secret"));
+            assert!(read.as_ref().map_or(true, |bytes| bytes == "NEW"), "the secret was read");
+            *if done.is_ok() { &mut served } else { &mut refused } += 1;
+        }
+    });
+    assert_eq!(world.outside(), before, "{served} served, {refused} refused");
+    assert!(served > 0 && refused > 0, "no race took place: {served} served, {refused} refused");
+}

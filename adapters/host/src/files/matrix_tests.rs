@@ -1,0 +1,196 @@
+//! What comes of a write, for every mode, every presence, and a file that is there or not.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use bytes::Bytes;
+use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Presence, WriteMode};
+
+use super::Files;
+use crate::permissions::Permissions;
+
+const INSERT_2: WriteMode = WriteMode::Insert { at_line: 2 };
+const INSERT_1: WriteMode = WriteMode::Insert { at_line: 1 };
+
+fn files(dir: &Path) -> Files {
+    let dir = dir.canonicalize().unwrap();
+    Files::open(&Permissions::none().allow_read(".").allow_write("."), &dir).unwrap()
+}
+
+fn write(files: &Files, path: &str, text: &str, mode: WriteMode, presence: Presence) -> Result<(), FileError> {
+    files.write(&FileWrite { path: path.into(), bytes: Bytes::copy_from_slice(text.as_bytes()), mode, presence })
+}
+
+/// Everything in the folder, so that a temporary file left behind is seen.
+fn listing(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = entries.collect();
+    names.sort();
+    names
+}
+
+/// Mode, presence, what is there before; what comes of it: the file after, or the kind of error with the file as before.
+type Row = (WriteMode, Presence, Option<&'static str>, Result<&'static str, FileErrorKind>);
+
+const ROWS: [Row; 27] = {
+    use FileErrorKind::{FileExists, FileNotFound, InvalidRange};
+    use Presence::{Absent, Any, Neither, Present};
+    use WriteMode::{Append, Write};
+    [
+        (Write, Any, None, Ok("NEW")),
+        (Write, Any, Some("OLD"), Ok("NEW")),
+        (Write, Absent, None, Ok("NEW")),
+        (Write, Absent, Some("OLD"), Err(FileExists)),
+        (Write, Present, None, Err(FileNotFound)),
+        (Write, Present, Some("OLD"), Ok("NEW")),
+        (Write, Neither, None, Err(FileNotFound)),
+        (Write, Neither, Some("OLD"), Err(FileExists)),
+        (Append, Any, None, Ok("NEW")),
+        (Append, Any, Some("OLD"), Ok("OLDNEW")),
+        (Append, Absent, None, Ok("NEW")),
+        (Append, Absent, Some("OLD"), Err(FileExists)),
+        (Append, Present, None, Err(FileNotFound)),
+        (Append, Present, Some("OLD"), Ok("OLDNEW")),
+        (Append, Neither, None, Err(FileNotFound)),
+        (Append, Neither, Some("OLD"), Err(FileExists)),
+        (INSERT_1, Any, None, Ok("NEW")),
+        (INSERT_1, Any, Some("OLD"), Ok("NEW\nOLD")),
+        (INSERT_1, Absent, None, Ok("NEW")),
+        (INSERT_1, Absent, Some("OLD"), Err(FileExists)),
+        (INSERT_1, Present, None, Err(FileNotFound)),
+        (INSERT_2, Present, Some("OLD"), Ok("OLD\nNEW")),
+        (INSERT_1, Neither, None, Err(FileNotFound)),
+        (INSERT_1, Neither, Some("OLD"), Err(FileExists)),
+        (INSERT_2, Any, None, Err(InvalidRange)),
+        (INSERT_2, Any, Some(""), Err(InvalidRange)),
+        (WriteMode::Insert { at_line: 0 }, Any, Some("OLD"), Err(InvalidRange)),
+    ]
+};
+
+fn check((mode, presence, before, expected): Row) {
+    let case = format!("{mode:?} {presence:?} {before:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f.txt");
+    if let Some(text) = before {
+        fs::write(&path, text).unwrap();
+    }
+    let done = write(&files(dir.path()), "f.txt", "NEW", mode, presence);
+    assert_eq!(done.as_ref().map_err(|error| error.kind).err(), expected.err(), "{case}: {done:?}");
+    let after = fs::read_to_string(&path).ok();
+    assert_eq!(after.as_deref(), expected.ok().or(before), "{case}");
+    let left = if after.is_some() { vec!["f.txt".to_owned()] } else { Vec::new() };
+    assert_eq!(listing(dir.path()), left, "{case}");
+}
+
+#[test]
+fn a_write_comes_to_what_its_row_says() {
+    ROWS.into_iter().for_each(check);
+}
+
+#[test]
+fn bytes_are_kept_exactly() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = files(dir.path());
+    for text in ["", "a\r\nb\r\n", "é😀", "\0\u{1b}\u{fffe}", &"x".repeat(3 << 20)] {
+        write(&files, "f", text, WriteMode::Write, Presence::Any).unwrap();
+        assert_eq!(files.read(Path::new("f")).unwrap(), text.as_bytes());
+    }
+}
+
+#[test]
+fn parents_are_made_only_for_a_write_that_happens() {
+    let cases = [
+        (WriteMode::Write, Presence::Any, true),
+        (WriteMode::Append, Presence::Absent, true),
+        (WriteMode::Write, Presence::Present, false),
+        (WriteMode::Write, Presence::Neither, false),
+        (INSERT_2, Presence::Any, false),
+    ];
+    for (mode, presence, made) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let done = write(&files(dir.path()), "n1/n2/f.txt", "deep", mode, presence);
+        assert_eq!(done.is_ok(), made, "{mode:?} {presence:?} {done:?}");
+        let read = fs::read_to_string(dir.path().join("n1/n2/f.txt")).ok();
+        assert_eq!(read, made.then(|| "deep".into()), "{mode:?} {presence:?}");
+        assert_eq!(dir.path().join("n1").exists(), made, "{mode:?} {presence:?}");
+    }
+}
+
+#[test]
+fn a_replaced_file_keeps_its_mode_and_a_new_one_gets_the_usual() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = files(dir.path());
+    let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o7777;
+    fs::write(dir.path().join("old"), "x").unwrap();
+    for bits in [0o600, 0o755, 0o640] {
+        fs::set_permissions(dir.path().join("old"), fs::Permissions::from_mode(bits)).unwrap();
+        for how in [WriteMode::Write, WriteMode::Append, INSERT_1] {
+            write(&files, "old", "y", how, Presence::Any).unwrap();
+            assert_eq!(mode("old"), bits, "{how:?}");
+        }
+    }
+    write(&files, "new", "y", WriteMode::Write, Presence::Absent).unwrap();
+    assert_eq!(mode("new") & 0o133, 0, "no more than 0644");
+    assert_eq!(mode("new") & 0o600, 0o600);
+}
+
+#[test]
+fn a_reader_of_the_old_file_keeps_the_old_file() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "old").unwrap();
+    let mut reader = fs::File::open(dir.path().join("f")).unwrap();
+    write(&files(dir.path()), "f", "new", WriteMode::Append, Presence::Any).unwrap();
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
+    assert_eq!(text, "old");
+}
+
+#[test]
+fn appends_from_many_threads_all_arrive() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = files(dir.path());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let files = &files;
+            scope.spawn(move || {
+                for n in 0..25 {
+                    write(files, "log", &format!("{thread}-{n}\n"), WriteMode::Append, Presence::Any).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read_to_string(dir.path().join("log")).unwrap().lines().count(), 100);
+}
+
+#[test]
+fn of_many_who_create_one_file_one_succeeds() {
+    let dir = tempfile::tempdir().unwrap();
+    // Two hosts, so that no lock of ours stands between them.
+    let hosts = [files(dir.path()), files(dir.path())];
+    for round in 0..50 {
+        let name = format!("f{round}");
+        let done: Vec<_> = std::thread::scope(|scope| {
+            let create = |host| write(host, &name, "x", WriteMode::Write, Presence::Absent);
+            let threads: Vec<_> = hosts.iter().map(|host| scope.spawn(move || create(host))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1, "{done:?}");
+        let failed = done.into_iter().find_map(Result::err).unwrap();
+        assert_eq!(failed.kind, FileErrorKind::FileExists);
+    }
+}
+
+/// A rename could replace it; root may write it all the same.
+#[test]
+fn a_file_is_replaced_only_where_the_system_lets_it_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    fs::write(&path, "old").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    let may_write = fs::OpenOptions::new().write(true).open(&path).is_ok();
+    let done = write(&files(dir.path()), "f", "new", WriteMode::Write, Presence::Any);
+    let kind = done.map_err(|error| error.kind).err();
+    assert_eq!(kind, (!may_write).then_some(FileErrorKind::PermissionError));
+    assert_eq!(fs::read_to_string(&path).unwrap(), if may_write { "new" } else { "old" });
+}

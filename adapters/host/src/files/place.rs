@@ -1,0 +1,117 @@
+//! Where a path leads: a root that is held open, the way from there, and a name. Text alone; nothing is opened to find it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use dormouse_proto::file::FileError;
+use rustix::io::Errno;
+
+use super::asked::Asked;
+use super::folder::Folder;
+
+/// A place for a file below a permitted root.
+#[derive(Debug)]
+pub(super) struct Place<'r> {
+    pub(super) root: &'r OwnedFd,
+    /// The parts between the root and the name: plain names only.
+    pub(super) way: PathBuf,
+    pub(super) name: OsString,
+}
+
+impl Place<'_> {
+    /// The folder of the place; nothing where it is absent.
+    pub(super) fn folder(&self, asked: &Asked<'_>) -> Result<Option<Folder>, FileError> {
+        Folder::below(self.root.as_fd(), &self.way, asked)
+    }
+
+    /// The folder of the place, made with those of its parents that are absent.
+    pub(super) fn make_folder(&self, asked: &Asked<'_>) -> Result<Folder, FileError> {
+        let root = Folder::below(self.root.as_fd(), Path::new(""), asked)?.ok_or_else(|| asked.not_found())?;
+        self.way.iter().try_fold(root, |folder, part| folder.make(part, asked))
+    }
+}
+
+/// The absolute spelling of a path, with `.` and `..` taken out of the text.
+///
+/// Taking `..` out of the text is exact here, because no part of a way that is opened later may be a link.
+pub(super) fn absolute(asked: &Asked<'_>, working_dir: &Path) -> Result<PathBuf, FileError> {
+    check_text(asked)?;
+    let mut absolute = PathBuf::new();
+    for component in working_dir.join(asked.path).components() {
+        match component {
+            Component::ParentDir => drop(absolute.pop()),
+            Component::CurDir => {}
+            part => absolute.push(part),
+        }
+    }
+    Ok(absolute)
+}
+
+fn check_text(asked: &Asked<'_>) -> Result<(), FileError> {
+    /// PATH_MAX and NAME_MAX, without the closing NUL.
+    const LONGEST: (usize, usize) = (4095, 255);
+    let text = asked.path.as_os_str().as_bytes();
+    if text.is_empty() {
+        return Err(asked.unusable("the path is empty. Name a file."));
+    }
+    if text.contains(&0) {
+        return Err(asked.unusable("the path holds a NUL character, which no file name can."));
+    }
+    if text.len() > LONGEST.0 || asked.path.iter().any(|part| part.len() > LONGEST.1) {
+        return Err(asked.errno(Errno::NAMETOOLONG));
+    }
+    if names_folder(text) {
+        return Err(asked.not_a_file("a directory by its spelling"));
+    }
+    Ok(())
+}
+
+/// `Path` forgets a slash or a dot at the end; what they say is that a directory is meant.
+fn names_folder(text: &[u8]) -> bool {
+    let last = text.rsplit(|byte| *byte == b'/').next().unwrap_or(text);
+    matches!(last, b"" | b"." | b"..")
+}
+
+/// Splits what follows a root into the way and the name.
+pub(super) fn split(below: &Path) -> Option<(&Path, &OsStr)> {
+    Some((below.parent()?, below.file_name()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::file::FileErrorKind;
+
+    use super::super::asked::Purpose;
+    use super::*;
+
+    #[test]
+    fn dots_are_taken_out_of_the_text() {
+        let cases = [
+            ("a", "/base/here/a"),
+            ("./a/./b", "/base/here/a/b"),
+            ("a//b", "/base/here/a/b"),
+            ("a/../b", "/base/here/b"),
+            ("../b", "/base/b"),
+            ("../../../../b", "/b"),
+            ("/x/../../y", "/y"),
+            ("a/.../b", "/base/here/a/.../b"),
+        ];
+        for (path, expected) in cases {
+            let asked = Asked::new(Purpose::Read, Path::new(path));
+            assert_eq!(absolute(&asked, Path::new("/base/here")).unwrap(), Path::new(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn text_that_names_no_file_is_refused() {
+        let long_part = "x".repeat(256);
+        let long_path = "x/".repeat(2048) + "x";
+        for path in ["", "a\0b", ".", "..", "a/", "a/.", "a/..", "/", &long_part, &long_path] {
+            let asked = Asked::new(Purpose::Read, Path::new(path));
+            let error = absolute(&asked, Path::new("/base")).expect_err(path);
+            assert_eq!(error.kind, FileErrorKind::WriteError, "{path}");
+        }
+    }
+}

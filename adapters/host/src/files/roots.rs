@@ -1,0 +1,72 @@
+//! The permitted roots of one purpose, each opened once.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use dormouse_proto::file::FileError;
+
+use super::asked::{Asked, Purpose};
+use super::place::{self, Place};
+
+/// Folders below which files may be read, or written.
+#[derive(Debug)]
+pub(super) struct Roots {
+    roots: Vec<Root>,
+    working_dir: PathBuf,
+}
+
+/// One folder, by handle: what its path leads to later does not matter.
+#[derive(Debug)]
+struct Root {
+    handle: OwnedFd,
+    /// Without symbolic links.
+    canonical: PathBuf,
+    /// As the user spelled it, made absolute: a model that was told this spelling may use it.
+    spelled: PathBuf,
+}
+
+impl Roots {
+    /// Opens the folders. `working_dir` is absolute and free of symbolic links.
+    pub(super) fn open<'p>(
+        purpose: Purpose,
+        folders: impl Iterator<Item = &'p Path>,
+        working_dir: &Path,
+    ) -> io::Result<Self> {
+        let named = |folder: &Path, error: io::Error| {
+            io::Error::new(error.kind(), format!("{}={}: {error}", purpose.flag(), folder.display()))
+        };
+        let roots = folders.map(|folder| Root::open(&working_dir.join(folder)).map_err(|error| named(folder, error)));
+        Ok(Self { roots: roots.collect::<io::Result<_>>()?, working_dir: working_dir.to_owned() })
+    }
+
+    /// Where a path leads: below the root that is nearest to it.
+    ///
+    /// # Errors
+    /// `AccessDenied` where it is below none.
+    pub(super) fn place(&self, asked: &Asked<'_>) -> Result<Place<'_>, FileError> {
+        let absolute = place::absolute(asked, &self.working_dir)?;
+        let nearest = self.roots.iter().filter_map(|root| Some((root, root.below(&absolute)?)));
+        let Some((root, below)) = nearest.min_by_key(|(_, below)| below.as_os_str().len()) else {
+            return Err(asked.outside(&absolute, self.roots.iter().map(|root| root.canonical.as_path())));
+        };
+        let (way, name) = place::split(below).ok_or_else(|| asked.not_a_file("a directory"))?;
+        Ok(Place { root: &root.handle, way: way.to_owned(), name: name.to_owned() })
+    }
+}
+
+impl Root {
+    fn open(spelled: &Path) -> io::Result<Self> {
+        let canonical = fs::canonicalize(spelled)?;
+        if !fs::metadata(&canonical)?.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a folder. Permit the folder that holds it"));
+        }
+        let handle = File::open(&canonical)?.into();
+        Ok(Self { handle, canonical, spelled: spelled.to_owned() })
+    }
+
+    fn below<'a>(&self, absolute: &'a Path) -> Option<&'a Path> {
+        [&self.canonical, &self.spelled].into_iter().find_map(|root| absolute.strip_prefix(root).ok())
+    }
+}

@@ -1,0 +1,132 @@
+//! The host that the kernel runs on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Host, Tool};
+use dormouse_proto::command::Command;
+use dormouse_proto::file::{FileError, FileErrorKind, FileWrite};
+use futures_util::future::{BoxFuture, FutureExt};
+
+use crate::command::{CommandTool, Launcher};
+use crate::files::Files;
+use crate::permissions::Permissions;
+
+/// This machine, as far as the user permits. Cheap to clone; clones share their handles.
+#[derive(Clone, Debug)]
+pub struct LocalHost {
+    files: Arc<Files>,
+    launcher: Arc<Launcher>,
+    working_dir: PathBuf,
+}
+
+impl LocalHost {
+    /// Opens the permitted folders and remembers the working directory and the environment, once: a folder that is
+    /// renamed later stays permitted under the path that it was opened by, and `PATH` does not change under a running
+    /// kernel.
+    ///
+    /// Relative file paths and commands start from `working_dir`. That folder is itself not permitted by being named here.
+    ///
+    /// # Errors
+    /// Where a permitted folder or `working_dir` is not a folder that can be opened, or where a permitted program is
+    /// named by a relative path. The message names it.
+    pub fn new(permissions: Permissions, working_dir: impl AsRef<Path>) -> io::Result<Self> {
+        let working_dir = working_dir.as_ref();
+        let canonical = std::fs::canonicalize(working_dir).map_err(|error| {
+            io::Error::new(error.kind(), format!("working directory {}: {error}", working_dir.display()))
+        })?;
+        let files = Arc::new(Files::open(&permissions, &canonical)?);
+        let launcher = Arc::new(Launcher::new(&permissions, &canonical)?);
+        Ok(Self { files, launcher, working_dir: canonical })
+    }
+
+    /// Where relative paths and commands start from, without symbolic links.
+    #[must_use]
+    pub fn working_dir(&self) -> &Path {
+        &self.working_dir
+    }
+}
+
+impl Host for LocalHost {
+    fn command(&self, command: &Command) -> Arc<dyn Tool> {
+        Arc::new(CommandTool::new(command.clone(), Arc::clone(&self.launcher)))
+    }
+
+    /// Runs on a thread where blocking is allowed. A write that was begun is finished even where the future is dropped.
+    fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>> {
+        let files = Arc::clone(&self.files);
+        async move {
+            let path = write.path.clone();
+            let done = tokio::task::spawn_blocking(move || files.write(&write)).await;
+            done.unwrap_or_else(|error| Err(interrupted(&path, &error)))
+        }
+        .boxed()
+    }
+
+    fn read(&self, path: &Path) -> Result<Bytes, FileError> {
+        self.files.read(path)
+    }
+}
+
+fn interrupted(path: &str, error: &tokio::task::JoinError) -> FileError {
+    let message = format!("writing {path} was interrupted: {error}. Look at the file before trying again.");
+    FileError { kind: FileErrorKind::WriteError, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_actors::ports::OutputSink;
+    use dormouse_proto::file::{Presence, WriteMode};
+    use dormouse_proto::tool::ToolPolicy;
+
+    use super::*;
+
+    fn write(path: &str) -> FileWrite {
+        let bytes = Bytes::from_static(b"hello");
+        FileWrite { path: path.into(), bytes, mode: WriteMode::Write, presence: Presence::Absent }
+    }
+
+    fn command(argv: &[&str]) -> Command {
+        Command {
+            name: "show".into(),
+            description: "Shows a file.".into(),
+            argv: argv.iter().map(|element| (*element).to_owned()).collect(),
+            parameters: Vec::new(),
+            env: Vec::new(),
+            policy: ToolPolicy { deadline_ms: 5_000, ..ToolPolicy::default() },
+        }
+    }
+
+    #[tokio::test]
+    async fn files_and_commands_share_a_working_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let permissions = Permissions::none().allow_run("cat").allow_read(".").allow_write("out");
+        assert!(LocalHost::new(permissions.clone(), dir.path()).is_err(), "out is not there yet");
+        std::fs::create_dir(dir.path().join("out")).unwrap();
+        let host: Arc<dyn Host> = Arc::new(LocalHost::new(permissions, dir.path()).unwrap());
+        host.write(write("out/deep/f.txt")).await.unwrap();
+        assert_eq!(host.read("out/deep/f.txt".as_ref()).unwrap(), "hello");
+        assert_eq!(host.write(write("f.txt")).await.unwrap_err().kind, FileErrorKind::AccessDenied);
+        let tool = host.command(&command(&["cat", "out/deep/f.txt"]));
+        assert_eq!(tool.policy().deadline_ms, 5_000);
+        let out = OutputSink::with_cap(100);
+        assert_eq!(tool.call("{}".into(), out.clone()).await, Ok(()));
+        assert_eq!(out.take(), "hello");
+    }
+
+    #[tokio::test]
+    async fn a_write_that_was_begun_is_finished_without_its_caller() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = LocalHost::new(Permissions::none().allow_read(".").allow_write("."), dir.path()).unwrap();
+        // One poll begins it; what that poll answers does not matter.
+        let _ = host.write(write("f.txt")).now_or_never();
+        let began = std::time::Instant::now();
+        while host.read("f.txt".as_ref()).is_err() {
+            assert!(began.elapsed() < std::time::Duration::from_secs(5), "the write was lost");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(host.read("f.txt".as_ref()).unwrap(), "hello");
+    }
+}

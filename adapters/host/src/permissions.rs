@@ -1,0 +1,169 @@
+//! What the user permits: programs to run, folders to read, folders to write.
+//!
+//! Permissions are plain data. They open nothing and look nothing up; that is done once, when a host is made of them.
+
+use std::path::{Path, PathBuf};
+
+/// What a host may do. It starts from nothing, and each permission stands alone: writing does not imply reading.
+///
+/// ```
+/// use dormouse_host::Permissions;
+///
+/// let by_hand = Permissions::none().allow_run("cargo").allow_run("git").allow_write("out");
+/// let by_flags = Permissions::none().run_flag("cargo,git")?.write_flag("out")?;
+/// assert_eq!(by_hand, by_flags);
+/// # Ok::<(), dormouse_host::PermissionsError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    run: Vec<String>,
+    read: Vec<PathBuf>,
+    write: Vec<PathBuf>,
+}
+
+impl Permissions {
+    /// Nothing is permitted.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Permits a program: by bare name (`cargo`), for commands that name it so, found in the host's `PATH`; or by full
+    /// path (`/usr/bin/cargo`), for commands that lead to exactly that path.
+    #[must_use]
+    pub fn allow_run(mut self, program: impl Into<String>) -> Self {
+        self.run.push(program.into());
+        self
+    }
+
+    /// Permits to read files below a folder, given absolute or relative to the host's working directory.
+    #[must_use]
+    pub fn allow_read(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.read.push(folder.into());
+        self
+    }
+
+    /// Permits to write files below a folder, given absolute or relative to the host's working directory.
+    #[must_use]
+    pub fn allow_write(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.write.push(folder.into());
+        self
+    }
+
+    /// Adds the value of one `--allow-run=cargo,git`.
+    ///
+    /// # Errors
+    /// [`PermissionsError`] where an item is empty or is a relative path.
+    pub fn run_flag(self, value: &str) -> Result<Self, PermissionsError> {
+        items("--allow-run", value)?.try_fold(self, |permissions, program| {
+            check_program(program)?;
+            Ok(permissions.allow_run(program))
+        })
+    }
+
+    /// Adds the value of one `--allow-read=DIR,DIR`.
+    ///
+    /// # Errors
+    /// [`PermissionsError`] where an item is empty.
+    pub fn read_flag(self, value: &str) -> Result<Self, PermissionsError> {
+        Ok(items("--allow-read", value)?.fold(self, Self::allow_read))
+    }
+
+    /// Adds the value of one `--allow-write=DIR,DIR`.
+    ///
+    /// # Errors
+    /// [`PermissionsError`] where an item is empty.
+    pub fn write_flag(self, value: &str) -> Result<Self, PermissionsError> {
+        Ok(items("--allow-write", value)?.fold(self, Self::allow_write))
+    }
+
+    /// The programs, as they were given.
+    pub fn run(&self) -> impl Iterator<Item = &str> {
+        self.run.iter().map(String::as_str)
+    }
+
+    /// The folders that may be read, as they were given.
+    pub fn read(&self) -> impl Iterator<Item = &Path> {
+        self.read.iter().map(PathBuf::as_path)
+    }
+
+    /// The folders that may be written, as they were given.
+    pub fn write(&self) -> impl Iterator<Item = &Path> {
+        self.write.iter().map(PathBuf::as_path)
+    }
+}
+
+/// A permission that says nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PermissionsError {
+    /// A flag without a value, or with a comma too many.
+    #[error("{flag}={value} holds an empty item: give names separated by single commas, as in {flag}=one,two")]
+    Empty {
+        /// The flag.
+        flag: &'static str,
+        /// What was given.
+        value: String,
+    },
+    /// A program by relative path: what it means would depend on where one stands.
+    #[error(
+        "--allow-run={program} is a relative path: give a bare name, as in cargo, or a full path, as in /usr/bin/cargo"
+    )]
+    RelativeProgram {
+        /// What was given.
+        program: String,
+    },
+}
+
+/// Whether a program is named in a way that a command can match.
+pub(crate) fn check_program(program: &str) -> Result<(), PermissionsError> {
+    if program.is_empty() {
+        return Err(PermissionsError::Empty { flag: "--allow-run", value: String::new() });
+    }
+    if program.contains('/') && !program.starts_with('/') {
+        return Err(PermissionsError::RelativeProgram { program: program.into() });
+    }
+    Ok(())
+}
+
+fn items<'a>(flag: &'static str, value: &'a str) -> Result<std::str::Split<'a, char>, PermissionsError> {
+    if value.split(',').any(str::is_empty) {
+        return Err(PermissionsError::Empty { flag, value: value.into() });
+    }
+    Ok(value.split(','))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_repeat_and_hold_several_items() {
+        let permissions = Permissions::none()
+            .run_flag("cargo,/usr/bin/git")
+            .and_then(|p| p.run_flag("rustc"))
+            .and_then(|p| p.read_flag("a,/b"))
+            .and_then(|p| p.write_flag("c"))
+            .expect("the flags are well formed");
+        assert_eq!(permissions.run().collect::<Vec<_>>(), ["cargo", "/usr/bin/git", "rustc"]);
+        assert_eq!(permissions.read().collect::<Vec<_>>(), [Path::new("a"), Path::new("/b")]);
+        assert_eq!(permissions.write().collect::<Vec<_>>(), [Path::new("c")]);
+    }
+
+    #[test]
+    fn a_flag_that_says_nothing_is_refused() {
+        for value in ["", ",", "a,", ",a", "a,,b"] {
+            for flag in [Permissions::run_flag, Permissions::read_flag, Permissions::write_flag] {
+                let error = flag(Permissions::none(), value).expect_err(value);
+                assert!(matches!(error, PermissionsError::Empty { .. }), "{value}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_program_is_a_bare_name_or_a_full_path() {
+        for program in ["./cargo", "bin/cargo", "../cargo"] {
+            let error = Permissions::none().run_flag(program).expect_err(program);
+            assert!(error.to_string().contains(program), "{error}");
+        }
+    }
+}
