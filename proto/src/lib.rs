@@ -14,10 +14,12 @@
 //! ```
 
 pub mod command;
+pub mod descriptor;
 pub mod file;
 pub mod id;
 pub mod message;
 pub mod model;
 pub mod process;
+pub mod program;
 pub mod record;
 pub mod tool;
