@@ -1,1 +1,3 @@
 //! Pure decisions: no runtime, no clock, no files, no randomness.
+
+pub mod program;

@@ -15,6 +15,8 @@ const KINDS: [(&str, ParameterKind); 4] = [
     ("boolean", ParameterKind::Boolean),
 ];
 
+const MOST_PARAMETERS: usize = 64;
+
 /// A command as it is written. Whether its placeholders and names fit together is checked when it is compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandSection {
@@ -22,8 +24,8 @@ pub struct CommandSection {
     pub name: At<String>,
     /// What it does.
     pub description: String,
-    /// The program and its arguments, with placeholders.
-    pub argv: Vec<At<String>>,
+    /// The program and its arguments, with placeholders; none: it is missing or no list, which has been remarked on.
+    pub argv: Option<Vec<At<String>>>,
     /// The parameters, in the order written.
     pub parameters: Vec<ParameterSection>,
     /// Names of environment variables that are handed on.
@@ -57,12 +59,13 @@ pub(super) fn read(mut section: Reader<'_>) -> CommandSection {
     command
 }
 
-fn argv(section: &mut Reader<'_>) -> Vec<At<String>> {
-    if section.get("argv").is_none() {
+fn argv(section: &mut Reader<'_>) -> Option<Vec<At<String>>> {
+    let Some(node) = section.get("argv") else {
         section.required_text("argv");
-        return Vec::new();
-    }
-    section.texts("argv")
+        return None;
+    };
+    let arguments = section.texts("argv");
+    node.get_ref().is_array().then_some(arguments)
 }
 
 fn policy(section: &mut Reader<'_>) -> ToolPolicy {
@@ -101,8 +104,13 @@ fn amount(
 }
 
 fn parameters(section: &mut Reader<'_>) -> Vec<ParameterSection> {
-    let Some(mut table) = section.section("parameters") else { return Vec::new() };
     let mut parameters = Vec::new();
+    let Some(node) = section.get("parameters") else { return parameters };
+    let count = node.get_ref().as_table().map_or(0, |table| table.len());
+    if !section.is_within("parameters", node, count, MOST_PARAMETERS) {
+        return parameters;
+    }
+    let Some(mut table) = section.section("parameters") else { return parameters };
     for (name, node) in table.entries() {
         match node.get_ref() {
             DeValue::Table(inner) => {
@@ -172,7 +180,7 @@ fn scalar(section: &mut Reader<'_>, key: &str, kind: ParameterKind, node: Node<'
         },
         (ParameterKind::Number, DeValue::Float(number)) if is_finite(number.as_str()) => number.as_str().to_owned(),
         _ => {
-            section.wrong_type(key, node, &format!("of the parameter's type, {}", word(kind)));
+            section.wrong_type(key, node, &format!("{}, the parameter's type", word(kind)));
             return None;
         }
     };
@@ -185,9 +193,9 @@ fn is_finite(number: &str) -> bool {
 
 fn word(kind: ParameterKind) -> &'static str {
     match kind {
-        ParameterKind::String => "string",
-        ParameterKind::Integer => "integer",
-        ParameterKind::Number => "number",
-        ParameterKind::Boolean => "boolean",
+        ParameterKind::String => "a string",
+        ParameterKind::Integer => "an integer",
+        ParameterKind::Number => "a number",
+        ParameterKind::Boolean => "a boolean",
     }
 }

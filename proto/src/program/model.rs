@@ -53,11 +53,11 @@ impl Default for ModelSection {
 
 pub(super) fn read(root: &mut Reader<'_>) -> ModelSection {
     let span = root.span();
-    let Some(mut section) = root.section("model") else {
+    if root.get("model").is_none() {
         let remark = Remark::error(span.start..span.start, "`[model]` is missing", "a program needs a model");
         root.remark(remark.help("add [model] with `name` and `provider`; providers: anthropic, scripted"));
-        return ModelSection::default();
-    };
+    }
+    let Some(mut section) = root.section("model") else { return ModelSection::default() };
     let provider = provider(&mut section);
     let name = match provider {
         Some(Provider::Scripted) => section.text("name").map_or_else(|| "scripted".to_owned(), |name| name.value),

@@ -7,7 +7,10 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeInteger, DeString, DeTable, DeValue};
 
-use super::{At, Remark, Remarks, Span, nearest};
+use super::{At, Remark, Remarks, Span, nearest, shorten};
+
+/// The longest list of texts: far more than any program has files or arguments.
+const MOST_TEXTS: usize = 1024;
 
 /// A value of a program file with its place.
 pub(super) type Node<'a> = &'a Spanned<DeValue<'a>>;
@@ -19,12 +22,13 @@ pub(super) struct Reader<'a> {
     /// The keys from the file's root, dotted; empty for the root.
     path: String,
     known: Vec<&'static str>,
+    ignored: Vec<&'static str>,
     remarks: &'a mut Remarks,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn root(table: &'a DeTable<'a>, span: Span, remarks: &'a mut Remarks) -> Self {
-        Self { table, span, path: String::new(), known: Vec::new(), remarks }
+        Self { table, span, path: String::new(), known: Vec::new(), ignored: Vec::new(), remarks }
     }
 
     /// A reader for a table that is the value of `key` here, or an element of it.
@@ -32,7 +36,7 @@ impl<'a> Reader<'a> {
     where
         'a: 'b,
     {
-        Reader { table, span, path: self.path_of(key), known: Vec::new(), remarks: self.remarks }
+        Reader { table, span, path: self.path_of(key), known: Vec::new(), ignored: Vec::new(), remarks: self.remarks }
     }
 
     /// The place of the whole table.
@@ -46,13 +50,20 @@ impl<'a> Reader<'a> {
 
     /// The keys from the root to `key`, dotted.
     pub(super) fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        let key = shorten(key);
+        if self.path.is_empty() { key } else { format!("{}.{key}", self.path) }
     }
 
     /// The value of a key, whatever its type.
     pub(super) fn get(&mut self, key: &'static str) -> Option<Node<'a>> {
-        self.known.push(key);
+        self.know(key);
         self.table.get(key)
+    }
+
+    fn know(&mut self, key: &'static str) {
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
     }
 
     /// Every entry in the order written; none of them is unknown afterwards.
@@ -65,7 +76,8 @@ impl<'a> Reader<'a> {
     /// The entries that have not been asked for, in the order written.
     pub(super) fn others(&self) -> Vec<(At<String>, Node<'a>)> {
         let mut entries = self.entries();
-        entries.retain(|(key, _)| !self.known.contains(&key.value.as_str()));
+        let is_known = |key: &str| self.known.contains(&key) || self.ignored.contains(&key);
+        entries.retain(|(key, _)| !is_known(&key.value));
         entries
     }
 
@@ -73,7 +85,8 @@ impl<'a> Reader<'a> {
     pub(super) fn either(&mut self, name: &'static str, alias: &'static str) -> &'static str {
         let place = |key: &str| self.table.get_key_value(key).map(|(key, _)| key.span());
         let (first, second) = (place(name), place(alias));
-        self.known.extend([name, alias]);
+        self.know(name);
+        self.know(alias);
         if let (Some(first), Some(second)) = (&first, &second) {
             let message = format!("`{}` and `{}` are the same key", self.path_of(name), self.path_of(alias));
             let remark = Remark::error(first.clone(), message, "given here").label(second.clone(), "and here");
@@ -109,7 +122,20 @@ impl<'a> Reader<'a> {
             self.wrong_type(key, node, "a list of strings");
             return Vec::new();
         };
+        if !self.is_within(key, node, list.len(), MOST_TEXTS) {
+            return Vec::new();
+        }
         list.iter().filter_map(|item| self.as_text(key, item)).collect()
+    }
+
+    /// Whether a list or table of so many is within its bound; remarked on if not.
+    pub(super) fn is_within(&mut self, key: &str, node: Node<'_>, count: usize, most: usize) -> bool {
+        if count > most {
+            let message = format!("`{}` holds {count} entries", self.path_of(key));
+            let remark = Remark::error(node.span(), message, "too many");
+            self.remark(remark.help(format!("valid: up to {most}")));
+        }
+        count <= most
     }
 
     pub(super) fn flag(&mut self, key: &'static str) -> Option<At<bool>> {
@@ -183,7 +209,7 @@ impl<'a> Reader<'a> {
 
     /// A key that the reference implementation knows and this version does not.
     pub(super) fn without_effect(&mut self, key: &'static str) {
-        self.known.push(key);
+        self.ignored.push(key);
         let Some((place, _)) = self.table.get_key_value(key) else { return };
         let message = format!("`{}` is not supported by this version", self.path_of(key));
         self.remark(Remark::warning(place.span(), message, "has no effect"));
@@ -192,6 +218,9 @@ impl<'a> Reader<'a> {
     /// Remarks on every key that was not asked for.
     pub(super) fn finish(mut self) {
         for (key, _) in self.others() {
+            if self.remarks.is_full() {
+                return;
+            }
             self.unknown_key(&key);
         }
     }
@@ -221,11 +250,6 @@ pub(super) fn integer(number: &DeInteger<'_>) -> Option<i128> {
 
 fn at_key(key: &Spanned<DeString<'_>>) -> At<String> {
     At { value: key.get_ref().to_string(), span: key.span() }
-}
-
-fn shorten(text: &str) -> String {
-    const MAX: usize = 64;
-    if text.chars().count() <= MAX { text.to_owned() } else { text.chars().take(MAX).chain(['…']).collect() }
 }
 
 fn with_article(value: &DeValue<'_>) -> &'static str {

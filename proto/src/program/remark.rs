@@ -96,16 +96,23 @@ impl Remarks {
         self.kept.is_empty()
     }
 
+    /// Whether what is added now would only be counted.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.kept.len() >= Self::MAX
+    }
+
     /// Whether there is an error among them, those not kept included.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.has_errors
     }
 
-    /// All of them; if some were not kept, the last one says how many.
+    /// All of them in the order of their places; if some were not kept, the last one says how many.
     #[must_use]
     pub fn into_vec(self) -> Vec<Remark> {
         let mut all = self.kept;
+        all.sort_by_key(|remark| remark.labels.first().map(|label| label.span.start));
         if self.dropped > 0 {
             let severity = if self.has_errors { Severity::Error } else { Severity::Warning };
             all.push(Remark { severity, ..Remark::general(format!("and {} remarks more", self.dropped)) });
@@ -123,15 +130,27 @@ impl Remarks {
 /// assert_eq!(nearest("colour", ["temperature", "max_tokens"]), None);
 /// ```
 #[must_use]
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
     const LONGEST_NAME: usize = 128;
+    const SHORTEST_BEGINNING: usize = 4;
     if word.len() > LONGEST_NAME {
         return None;
     }
     let reach = 1 + word.chars().count() / 4;
+    let beginning = candidates.clone().into_iter().find(|candidate| candidate.starts_with(word));
     let scored = candidates.into_iter().map(|candidate| (strsim::osa_distance(word, candidate), candidate));
     let (distance, found) = scored.min_by_key(|(distance, _)| *distance)?;
-    (distance <= reach).then_some(found)
+    if distance <= reach { Some(found) } else { beginning.filter(|_| word.len() >= SHORTEST_BEGINNING) }
+}
+
+/// A text of a program file as it may stand in a message: at most 64 characters.
+#[must_use]
+pub fn shorten(text: &str) -> String {
+    const MAX: usize = 64;
+    match text.char_indices().nth(MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -160,6 +179,8 @@ mod tests {
             ("max_iteration", Some("max_iterations")),
             ("maxiterations", Some("max_iterations")),
             ("Provider", Some("provider")),
+            ("max_iter", Some("max_iterations")),
+            ("max", None),
             ("x", None),
             ("", None),
             ("something_else", None),

@@ -5,6 +5,8 @@ use toml::de::DeValue;
 use super::At;
 use super::reader::Reader;
 
+/// The most programs that one may link.
+const MOST_LINKS: usize = 256;
 /// The most children of one fork.
 const MOST_FORK_CHILDREN: u64 = 1_000;
 /// The deepest tree.
@@ -50,8 +52,13 @@ pub struct Link {
 }
 
 pub(super) fn read_links(root: &mut Reader<'_>) -> Vec<Link> {
-    let Some(mut section) = root.section("linked_programs") else { return Vec::new() };
     let mut links = Vec::new();
+    let Some(node) = root.get("linked_programs") else { return links };
+    let count = node.get_ref().as_table().map_or(0, |table| table.len());
+    if !root.is_within("linked_programs", node, count, MOST_LINKS) {
+        return links;
+    }
+    let Some(mut section) = root.section("linked_programs") else { return links };
     for (name, node) in section.entries() {
         match node.get_ref() {
             DeValue::String(path) => {

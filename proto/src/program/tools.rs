@@ -7,6 +7,9 @@ use super::reader::{Node, Reader};
 use super::{At, Span};
 use crate::tool::Access;
 
+/// The most tools that a program may enable, and the most that it may declare.
+const MOST_TOOLS: usize = 256;
+
 /// The words for levels of access.
 pub(super) const ACCESS: [(&str, Access); 3] =
     [("read", Access::Read), ("write", Access::Write), ("admin", Access::Admin)];
@@ -39,7 +42,10 @@ pub(super) fn read(root: &mut Reader<'_>) -> (Vec<ToolEntry>, Vec<CommandSection
 fn entries(section: &mut Reader<'_>, key: &'static str) -> Vec<ToolEntry> {
     let Some(node) = section.get(key) else { return Vec::new() };
     match node.get_ref() {
-        DeValue::Array(list) => list.iter().filter_map(|item| entry(section, key, item)).collect(),
+        DeValue::Array(list) if section.is_within(key, node, list.len(), MOST_TOOLS) => {
+            list.iter().filter_map(|item| entry(section, key, item)).collect()
+        }
+        DeValue::Array(_) => Vec::new(),
         _ => {
             section.wrong_type(key, node, "a list of tools");
             Vec::new()
@@ -81,6 +87,9 @@ fn commands(section: &mut Reader<'_>) -> Vec<CommandSection> {
         return Vec::new();
     };
     let mut commands = Vec::new();
+    if !section.is_within("command", node, list.len(), MOST_TOOLS) {
+        return commands;
+    }
     for item in list.iter() {
         match item.get_ref() {
             DeValue::Table(table) => commands.push(command::read(section.inner("command", table, item.span()))),
