@@ -24,5 +24,6 @@
 //! ```
 
 pub mod content;
+pub mod program;
 pub mod syscall;
 pub mod table;

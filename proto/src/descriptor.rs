@@ -3,12 +3,14 @@
 
 pub mod view;
 
+use serde::{Deserialize, Serialize};
+
 use crate::tool::Answer;
 use crate::xml::Element;
 
 /// The sizes that decide when content becomes a descriptor and how much of it a context takes at once. All of them count
 /// Unicode scalar values (rulings 2 and 3 of the design).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DescriptorSettings {
     /// A tool's output of more characters than this becomes a descriptor.
     pub max_direct_output_chars: u64,

@@ -20,6 +20,7 @@ pub mod id;
 pub mod message;
 pub mod model;
 pub mod process;
+pub mod program;
 pub mod record;
 pub mod tool;
 pub mod xml;

@@ -1,0 +1,40 @@
+//! Programs: TOML files, compiled.
+//!
+//! [`compile`] reads a program file and everything that it names, linked programs included, and gives a [`Program`]:
+//! immutable, checked, shared. It reads files only through the function that it is given, and everything that it read
+//! is kept in a [`Bundle`], from which the same program can be compiled again on another day and another machine
+//! without a file in sight.
+//!
+//! * What is wrong is said all at once: every mistake of every file, each with its place, what is valid, what to try.
+//! * Programs may link each other in cycles; each file is compiled once.
+//! * A compiled program never changes. Whatever it holds has been checked; no later step checks it again.
+//!
+//! ```
+//! use std::path::Path;
+//! use bytes::Bytes;
+//! use dormouse_kernel::program::compile;
+//!
+//! let text = "[model]\nprovider = \"scripted\"\n[prompt]\nsystem = \"You audit.\"\n[tools]\nenabled = [\"read_fd\"]\n";
+//! let compiled = compile(Path::new("demo/auditor.toml"), &mut |_| Ok(Bytes::from(text)), &[])?;
+//! assert_eq!(compiled.program.name(), "auditor");
+//! assert!(compiled.program.descriptors().is_some());
+//! # Ok::<(), dormouse_kernel::program::ProgramErrors>(())
+//! ```
+
+mod bundle;
+mod check;
+mod command;
+mod compile;
+mod descriptors;
+mod finding;
+mod library;
+mod path;
+mod tools;
+
+pub use dormouse_proto::program::{EnvironmentChoice, FileMap, Provider, Variable};
+
+pub use self::bundle::{Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
+pub use self::compile::{Compiled, compile};
+pub use self::finding::{Finding, ProgramErrors};
+pub use self::library::{Demo, Limits, ModelChoice, Program, Script};
+pub use self::tools::ToolChoice;

@@ -1,0 +1,141 @@
+//! Bundles: every file that a program was compiled from, as one value.
+//!
+//! A bundle is stored with each process, so that a restored process runs the program that it was born with, whatever
+//! has become of the files. Its bytes are the same for the same files.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use dormouse_proto::file::{FileError, FileErrorKind};
+use dormouse_proto::record::codec::{self, CodecError};
+
+use super::compile::{Compiled, compile_named};
+use super::finding::ProgramErrors;
+
+/// What the files of one bundle may hold together, in bytes.
+pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
+
+/// How many files one bundle may hold.
+pub const MAX_BUNDLE_FILES: usize = 1024;
+
+const VERSION: u16 = 1;
+
+/// The files of a program, by name. A name is the path as seen from the entry's folder, with `/`; one that begins with
+/// `./` starts in the working directory, one that begins with `/` is absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    entry: String,
+    files: BTreeMap<String, Bytes>,
+}
+
+/// Bytes that are no bundle.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// The bytes cannot be decoded.
+    #[error("the bytes are not a bundle of program files: {0}")]
+    Codec(#[from] CodecError),
+    /// The bytes were written by another version.
+    #[error("the bundle is of version {0}; this build reads version {VERSION}")]
+    Version(u16),
+    /// The entry is not among the files.
+    #[error("the bundle names {0:?} as its entry, but does not hold it")]
+    NoEntry(String),
+    /// The files are more, or hold more, than a bundle may.
+    #[error(
+        "the bundle holds {files} files of {bytes} bytes; up to {MAX_BUNDLE_FILES} of {MAX_BUNDLE_BYTES} are valid"
+    )]
+    TooLarge {
+        /// How many files.
+        files: usize,
+        /// How many bytes they hold together.
+        bytes: usize,
+    },
+}
+
+impl Bundle {
+    /// # Panics
+    /// Never, if the compiler keeps its word: it reads the entry first, and keeps within the limits.
+    pub(super) fn new(entry: String, files: BTreeMap<String, Bytes>) -> Self {
+        Self { entry, files }.checked().expect("the compiler checks the limits with every file that it reads")
+    }
+
+    /// The name of the file that was compiled.
+    #[must_use]
+    pub fn entry(&self) -> &str {
+        &self.entry
+    }
+
+    /// The file of this name.
+    #[must_use]
+    pub fn file(&self, name: &str) -> Option<&Bytes> {
+        self.files.get(name)
+    }
+
+    /// The names of all files, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+
+    /// The bundle as bytes: the same for the same files. Copies every file once.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        let bytes = codec::encode(&(VERSION, &self.entry, &self.files));
+        Bytes::from(bytes.expect("a bundle is far smaller than the largest record"))
+    }
+
+    /// The bundle that these bytes were made from. Copies every file once.
+    ///
+    /// # Errors
+    /// [`BundleError`] for anything that [`Bundle::to_bytes`] did not write.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
+        let (version, entry, files) = codec::decode(bytes)?;
+        if version == VERSION { Self { entry, files }.checked() } else { Err(BundleError::Version(version)) }
+    }
+
+    /// Compiles the program again, from these files alone. `host_tools` names the tools that the embedder registered.
+    ///
+    /// # Errors
+    /// [`ProgramErrors`]; of a bundle that was compiled before, only if another set of host tools is registered or
+    /// another version of the compiler is stricter.
+    pub fn compile(&self, host_tools: &[&str]) -> Result<Compiled, ProgramErrors> {
+        let mut read = |name: &str| {
+            let missing = || FileError {
+                kind: FileErrorKind::FileNotFound,
+                message: format!("{name:?} is not in the bundle of program files"),
+            };
+            self.files.get(name).cloned().ok_or_else(missing)
+        };
+        compile_named(&self.entry, &mut read, host_tools)
+    }
+
+    fn checked(self) -> Result<Self, BundleError> {
+        let (files, bytes) = (self.files.len(), self.files.values().map(Bytes::len).sum());
+        if files > MAX_BUNDLE_FILES || bytes > MAX_BUNDLE_BYTES {
+            return Err(BundleError::TooLarge { files, bytes });
+        }
+        if self.files.contains_key(&self.entry) { Ok(self) } else { Err(BundleError::NoEntry(self.entry)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes_of(version: u16, entry: &str, files: &[(&str, &str)]) -> Vec<u8> {
+        let files: BTreeMap<_, _> = files.iter().map(|(name, text)| (name, Bytes::from(text.to_string()))).collect();
+        codec::encode(&(version, entry, files)).unwrap()
+    }
+
+    #[test]
+    fn a_bundle_survives_as_bytes_and_anything_else_is_refused() {
+        let good = bytes_of(VERSION, "a.toml", &[("a.toml", "x"), ("b.md", "y")]);
+        let bundle = Bundle::from_bytes(&good).unwrap();
+        assert_eq!(bundle.names().collect::<Vec<_>>(), ["a.toml", "b.md"]);
+        assert_eq!(bundle.to_bytes(), good);
+        let refused = |bytes: &[u8]| Bundle::from_bytes(bytes).unwrap_err();
+        assert!(matches!(refused(&good[..good.len() - 1]), BundleError::Codec(_)));
+        assert!(matches!(refused(b""), BundleError::Codec(_)));
+        assert!(matches!(refused(&bytes_of(9, "a.toml", &[("a.toml", "x")])), BundleError::Version(9)));
+        assert!(matches!(refused(&bytes_of(VERSION, "a.toml", &[("b.md", "y")])), BundleError::NoEntry(_)));
+    }
+}

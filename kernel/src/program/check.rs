@@ -1,0 +1,146 @@
+//! Checking one program: what its file says, against the files, tools and programs that there are.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_proto::program::{
+    At, DemoSection, Link, ModelSection, PreloadSection, ProgramFile, PromptSection, RelativeTo, Remark, Remarks,
+    ToolEntry,
+};
+
+use super::compile::Reading;
+use super::library::{Checked, Demo, LinkTo, ModelChoice};
+use super::{command, descriptors, path, tools};
+
+/// Checks what could be read of a program file. The result is only good if `remarks` holds no error afterwards.
+pub(super) fn check(
+    key: &str,
+    file: ProgramFile,
+    reading: &mut Reading<'_>,
+    host_tools: &[&str],
+    remarks: &mut Remarks,
+) -> Checked {
+    let name = name(key, &file.demo, &file.model);
+    let (model, script) = model(key, file.model, reading, remarks);
+    let (system, user) = prompt(key, file.prompt, reading, remarks);
+    let commands = command::check(&file.commands, host_tools, remarks);
+    let choices = tools::check(&file.tools, &commands, host_tools, remarks);
+    let preloads = preloads(key, &file.preload, reading, remarks);
+    warn_of_spawn_without_programs(&file.tools, &file.linked, remarks);
+    let links = links(key, file.linked, reading, remarks);
+    let references = file.file_descriptor.as_ref().and_then(|section| section.references.as_ref());
+    Checked {
+        key: key.to_owned(),
+        name,
+        model,
+        script,
+        system,
+        user,
+        parameters: Arc::new(file.parameters),
+        references: references.is_some_and(|flag| flag.value),
+        descriptors: descriptors::check(file.file_descriptor, &file.tools, remarks),
+        tools: choices,
+        commands,
+        preloads,
+        environment: file.environment,
+        links,
+        limits: file.limits.into(),
+        demo: Demo {
+            prompts: file.demo.prompts,
+            pause_between_prompts: file.demo.pause_between_prompts.unwrap_or(true),
+        },
+    }
+}
+
+fn name(key: &str, demo: &DemoSection, model: &ModelSection) -> String {
+    let displayed = demo.display_name.as_ref().or(model.display_name.as_ref()).filter(|name| !name.trim().is_empty());
+    let file = key.rsplit('/').next().unwrap_or(key);
+    let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
+    displayed.map_or(stem, String::as_str).to_owned()
+}
+
+fn model(
+    key: &str,
+    section: ModelSection,
+    reading: &mut Reading<'_>,
+    remarks: &mut Remarks,
+) -> (ModelChoice, Option<String>) {
+    let ModelSection { name, provider, max_iterations, script, .. } = section;
+    let read = script.and_then(|written| {
+        let text = reading.named_text(path::beside(key, &written.value), &written);
+        text.map_err(|remark| remarks.push(remark)).ok()
+    });
+    let (script, text) = read.unzip();
+    (ModelChoice { name, provider, max_iterations, script }, text)
+}
+
+fn prompt(
+    key: &str,
+    section: PromptSection,
+    reading: &mut Reading<'_>,
+    remarks: &mut Remarks,
+) -> (String, Option<String>) {
+    let mut system = section.system.unwrap_or_default();
+    if let Some(written) = section.system_prompt_file {
+        match reading.named_text(path::beside(key, &written.value), &written) {
+            Ok((_, text)) if system.is_empty() => system = text,
+            Ok((_, text)) => system = format!("{system}\n\n{text}"),
+            Err(remark) => remarks.push(remark),
+        }
+    }
+    (system, section.user)
+}
+
+fn preloads(
+    key: &str,
+    section: &PreloadSection,
+    reading: &mut Reading<'_>,
+    remarks: &mut Remarks,
+) -> Vec<(String, Bytes)> {
+    let mut preloads = Vec::new();
+    for written in &section.files {
+        let name = match section.relative_to {
+            RelativeTo::Program => path::beside(key, &written.value),
+            RelativeTo::WorkingDirectory => path::in_working_directory(&written.value),
+        };
+        match reading.named_file(name, written) {
+            Ok((_, bytes)) => preloads.push((written.value.clone(), bytes)),
+            Err(remark) => remarks.push(remark),
+        }
+    }
+    preloads
+}
+
+fn links(key: &str, written: Vec<Link>, reading: &mut Reading<'_>, remarks: &mut Remarks) -> Vec<LinkTo> {
+    let mut links = Vec::new();
+    for Link { name: At { value: name, span }, path: file, description } in written {
+        if !tools::is_tool_name(&name) {
+            let remark = Remark::error(span, "the name of a linked program is not valid", "not such a name");
+            remarks.push(remark.help(tools::VALID_NAME));
+        }
+        if file.value.is_empty() {
+            continue;
+        }
+        match reading.named_program(path::beside(key, &file.value), &file) {
+            Ok(position) => links.push(LinkTo { name, description, position }),
+            Err(remark) => remarks.push(remark),
+        }
+    }
+    links
+}
+
+fn warn_of_spawn_without_programs(tools: &[ToolEntry], links: &[Link], remarks: &mut Remarks) {
+    match (tools.iter().find(|tool| tool.name.value == "spawn"), links.first()) {
+        (Some(spawn), None) => {
+            let message = "`spawn` is enabled, but there is no program to spawn";
+            let remark = Remark::warning(spawn.span.clone(), message, "nothing to spawn");
+            remarks.push(remark.help("link programs in [linked_programs]: `name = \"path.toml\"`"));
+        }
+        (None, Some(link)) => {
+            let message = "programs are linked, but `spawn` is not enabled";
+            let remark = Remark::warning(link.name.span.clone(), message, "cannot be spawned");
+            remarks.push(remark.help("add \"spawn\" to [tools] enabled"));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,61 @@
+//! Whether the descriptor system is on, and how (ruling 10 of the design).
+
+use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::program::{At, DESCRIPTOR_TOOLS, DescriptorSection, Remark, Remarks, ToolEntry};
+
+/// The settings; none: the system is off.
+pub(super) fn check(
+    section: Option<DescriptorSection>,
+    tools: &[ToolEntry],
+    remarks: &mut Remarks,
+) -> Option<DescriptorSettings> {
+    let has_tools = tools.iter().any(|tool| DESCRIPTOR_TOOLS.contains(&tool.name.value.as_str()));
+    let Some(section) = section else { return has_tools.then(DescriptorSettings::default) };
+    remarks_on_switch(&section, has_tools, remarks);
+    if has_tools {
+        remarks_on_sizes(&section, remarks);
+    }
+    has_tools.then_some(section.settings)
+}
+
+fn remarks_on_switch(section: &DescriptorSection, has_tools: bool, remarks: &mut Remarks) {
+    let help = format!("add \"read_fd\" to [tools] enabled; descriptor tools: {}", DESCRIPTOR_TOOLS.join(", "));
+    match (&section.enabled, has_tools) {
+        (Some(At { value: true, span }), false) => {
+            let message = "`file_descriptor.enabled` is true, but no descriptor tool is enabled";
+            remarks.push(Remark::error(span.clone(), message, "nothing could read a descriptor").help(help));
+        }
+        (Some(At { value: false, .. }) | None, false) => {
+            let message = "`[file_descriptor]` has no effect: no descriptor tool is enabled";
+            remarks.push(Remark::warning(section.span.clone(), message, "the descriptor system is off").help(help));
+        }
+        (Some(At { value: false, span }), true) => {
+            let message = "`file_descriptor.enabled = false` has no effect: a descriptor tool is enabled";
+            let remark = Remark::warning(span.clone(), message, "the descriptor system is on");
+            remarks.push(remark.help("to switch it off, take the descriptor tools out of [tools] enabled"));
+        }
+        (Some(At { value: true, .. }) | None, true) => {}
+    }
+    if let Some(At { value: true, span }) = &section.references {
+        let message = "`file_descriptor.enable_references` is not supported by this version";
+        remarks.push(Remark::warning(span.clone(), message, "has no effect"));
+    }
+}
+
+fn remarks_on_sizes(section: &DescriptorSection, remarks: &mut Remarks) {
+    let DescriptorSettings { max_direct_output_chars, page_chars, max_read_chars, .. } = section.settings;
+    if u64::from(page_chars) > max_direct_output_chars {
+        let place = section.page_size_span.as_ref().or(section.max_direct_output_span.as_ref());
+        let message = format!(
+            "a page of {page_chars} characters is larger than `max_direct_output_chars`, {max_direct_output_chars}"
+        );
+        let remark = Remark::warning(place.unwrap_or(&section.span).clone(), message, "larger than direct output");
+        remarks.push(remark.help("make max_direct_output_chars 1.5 to 2 times default_page_size"));
+    }
+    if u64::from(page_chars) > max_read_chars {
+        let place = section.max_read_span.as_ref().or(section.page_size_span.as_ref());
+        let message = format!("a page of {page_chars} characters exceeds `max_read_chars`, {max_read_chars}");
+        let remark = Remark::warning(place.unwrap_or(&section.span).clone(), message, "no whole page can be read");
+        remarks.push(remark.help("make max_read_chars at least default_page_size"));
+    }
+}

@@ -1,0 +1,124 @@
+//! What the compiler has to say: errors and warnings that point into a program file.
+//!
+//! They are values of the `miette` library, so that its report handlers can show them with the lines they are about;
+//! without it, the accessors tell file, line and text.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_proto::program::{Label, Remark, Severity};
+use miette::{Diagnostic, LabeledSpan, NamedSource};
+
+/// A text of a program, under its name, to point into.
+pub(super) type Source = Arc<NamedSource<Arc<str>>>;
+
+/// An error or a warning. Its `Display` is the message alone.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Finding {
+    severity: Severity,
+    message: String,
+    source_text: Source,
+    line: Option<usize>,
+    labels: Vec<LabeledSpan>,
+    help: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn new(source: &Source, remark: Remark) -> Self {
+        let Remark { severity, message, labels, help } = remark;
+        let line = labels.first().map(|label| line_of(source.inner(), label.span.start));
+        let message = if labels.is_empty() { format!("{}: {message}", source.name()) } else { message };
+        let labels = labels.into_iter().map(|Label { span, text }| LabeledSpan::new_with_span(Some(text), span));
+        Self { severity, message, source_text: Arc::clone(source), line, labels: labels.collect(), help }
+    }
+
+    /// Whether it is an error or a warning.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.severity
+    }
+
+    /// The file, by its name in the bundle.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        self.source_text.name()
+    }
+
+    /// The line, counted from 1; none for a finding about the file as a whole.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        self.line
+    }
+
+    /// What is valid, and what to try.
+    #[must_use]
+    pub fn advice(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
+    fn as_line(&self) -> String {
+        match self.line {
+            Some(line) => format!("{}:{line}: {}", self.file(), self.message),
+            None => self.message.clone(),
+        }
+    }
+}
+
+impl Diagnostic for Finding {
+    fn severity(&self) -> Option<miette::Severity> {
+        Some(match self.severity {
+            Severity::Warning => miette::Severity::Warning,
+            Severity::Error => miette::Severity::Error,
+        })
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn miette::SourceCode> {
+        Some(&*self.source_text)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        (!self.labels.is_empty()).then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = _>>)
+    }
+}
+
+/// A program that does not compile: every error of every file. Its `Display` is one line with the first of them; a
+/// report handler of `miette` shows all.
+#[derive(Clone, Debug, thiserror::Error, Diagnostic)]
+#[error("{entry} does not compile: {}", self.summary())]
+pub struct ProgramErrors {
+    entry: String,
+    #[related]
+    findings: Vec<Finding>,
+}
+
+impl ProgramErrors {
+    /// Findings of which at least one is an error; the errors are kept.
+    pub(super) fn new(entry: &str, mut findings: Vec<Finding>) -> Self {
+        findings.retain(|finding| finding.severity == Severity::Error);
+        debug_assert!(!findings.is_empty(), "a program without errors compiles");
+        Self { entry: entry.to_owned(), findings }
+    }
+
+    /// The errors: file by file, in the order of compiling. There is at least one.
+    #[must_use]
+    pub fn errors(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    fn summary(&self) -> String {
+        let first = self.findings.first().map(Finding::as_line).unwrap_or_default();
+        match self.findings.len() {
+            0 | 1 => first,
+            count => format!("{count} errors, the first: {first}"),
+        }
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    1 + memchr::memchr_iter(b'\n', &text.as_bytes()[..at.min(text.len())]).count()
+}

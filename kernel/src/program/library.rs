@@ -1,0 +1,252 @@
+//! Compiled programs, shared: a [`Program`] is a pointer to the library that holds it and everything that it links.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_proto::command::Command;
+use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::program::{EnvironmentChoice, LimitsSection, Provider};
+use serde_json::{Map, Value};
+
+use super::bundle::Bundle;
+use super::tools::ToolChoice;
+
+/// The programs of one compilation. Links are positions, so that cycles are nothing special.
+pub(super) struct Library {
+    pub(super) programs: Vec<Checked>,
+    pub(super) bundle: Arc<Bundle>,
+}
+
+/// A program, checked.
+pub(super) struct Checked {
+    pub(super) key: String,
+    pub(super) name: String,
+    pub(super) model: ModelChoice,
+    pub(super) script: Option<String>,
+    pub(super) system: String,
+    pub(super) user: Option<String>,
+    pub(super) parameters: Arc<Map<String, Value>>,
+    pub(super) tools: Vec<ToolChoice>,
+    pub(super) commands: Vec<Command>,
+    pub(super) descriptors: Option<DescriptorSettings>,
+    pub(super) references: bool,
+    pub(super) preloads: Vec<(String, Bytes)>,
+    pub(super) environment: EnvironmentChoice,
+    pub(super) links: Vec<LinkTo>,
+    pub(super) limits: Limits,
+    pub(super) demo: Demo,
+}
+
+/// A linked program, by its position in the library.
+pub(super) struct LinkTo {
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) position: usize,
+}
+
+/// Who answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelChoice {
+    /// The model's name at its provider.
+    pub name: String,
+    /// Who serves it.
+    pub provider: Provider,
+    /// After so many replies a turn ends.
+    pub max_iterations: u32,
+    /// The script of a scripted model, by its name in the bundle. A scripted model without one is silent.
+    pub script: Option<String>,
+}
+
+/// The script of a scripted model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Script<'a> {
+    /// Its name in the bundle.
+    pub name: &'a str,
+    /// Its text.
+    pub text: &'a str,
+}
+
+/// How far a process may multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Children of one fork call.
+    pub max_fork_children: u32,
+    /// Levels of processes below a root.
+    pub max_depth: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_fork_children: 8, max_depth: 3 }
+    }
+}
+
+impl From<LimitsSection> for Limits {
+    fn from(written: LimitsSection) -> Self {
+        let default = Self::default();
+        Self {
+            max_fork_children: written.max_fork_children.unwrap_or(default.max_fork_children),
+            max_depth: written.max_depth.unwrap_or(default.max_depth),
+        }
+    }
+}
+
+/// What a demonstration of the program asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demo {
+    /// The inputs, one after the other.
+    pub prompts: Vec<String>,
+    /// Whether it waits between them.
+    pub pause_between_prompts: bool,
+}
+
+/// A compiled program: immutable, checked, cheap to clone. Two are equal if they are the same program of the same
+/// compilation.
+#[derive(Clone)]
+pub struct Program {
+    library: Arc<Library>,
+    position: usize,
+}
+
+impl Program {
+    pub(super) fn first_of(library: Library) -> Self {
+        Self { library: Arc::new(library), position: 0 }
+    }
+
+    fn checked(&self) -> &Checked {
+        &self.library.programs[self.position]
+    }
+
+    fn at(&self, position: usize) -> Self {
+        Self { library: Arc::clone(&self.library), position }
+    }
+
+    /// How it is called in listings: its `display_name`, or the file's name without its extension.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.checked().name
+    }
+
+    /// The name of its file in the bundle; [`Program::by_key`] finds it again.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.checked().key
+    }
+
+    /// The program of this key that was compiled together with this one. Costs a pass over the library's programs.
+    #[must_use]
+    pub fn by_key(&self, key: &str) -> Option<Self> {
+        self.library.programs.iter().position(|program| program.key == key).map(|position| self.at(position))
+    }
+
+    /// Who answers.
+    #[must_use]
+    pub fn model(&self) -> &ModelChoice {
+        &self.checked().model
+    }
+
+    /// The script of a scripted model, if it has one.
+    #[must_use]
+    pub fn script(&self) -> Option<Script<'_>> {
+        let Checked { model, script, .. } = self.checked();
+        Some(Script { name: model.script.as_deref()?, text: script.as_deref()? })
+    }
+
+    /// The system prompt as written, with the text of `system_prompt_file` after it; may be empty.
+    #[must_use]
+    pub fn system(&self) -> &str {
+        &self.checked().system
+    }
+
+    /// The first input where the caller gives none.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.checked().user.as_deref()
+    }
+
+    /// `[parameters]`, for the model's provider.
+    #[must_use]
+    pub fn parameters(&self) -> Arc<Map<String, Value>> {
+        Arc::clone(&self.checked().parameters)
+    }
+
+    /// The tools, in the order written, each once; declared commands that are not listed come last.
+    #[must_use]
+    pub fn tools(&self) -> &[ToolChoice] {
+        &self.checked().tools
+    }
+
+    /// The declared commands, in the order written.
+    #[must_use]
+    pub fn commands(&self) -> &[Command] {
+        &self.checked().commands
+    }
+
+    /// The settings of the descriptor system; none: it is off.
+    #[must_use]
+    pub fn descriptors(&self) -> Option<&DescriptorSettings> {
+        self.checked().descriptors.as_ref()
+    }
+
+    /// Whether the program asks for references (`enable_references`).
+    #[must_use]
+    pub fn references(&self) -> bool {
+        self.checked().references
+    }
+
+    /// The preloaded files: the path as written, and the bytes.
+    #[must_use]
+    pub fn preloads(&self) -> &[(String, Bytes)] {
+        &self.checked().preloads
+    }
+
+    /// What a process is told about the machine.
+    #[must_use]
+    pub fn environment(&self) -> &EnvironmentChoice {
+        &self.checked().environment
+    }
+
+    /// The linked programs in the order written: name, description, program.
+    pub fn linked(&self) -> impl Iterator<Item = (&str, &str, Self)> {
+        self.checked().links.iter().map(|link| (&*link.name, &*link.description, self.at(link.position)))
+    }
+
+    /// The linked program of this name.
+    #[must_use]
+    pub fn linked_program(&self, name: &str) -> Option<Self> {
+        self.checked().links.iter().find(|link| link.name == name).map(|link| self.at(link.position))
+    }
+
+    /// How far a process may multiply.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.checked().limits
+    }
+
+    /// What a demonstration asks.
+    #[must_use]
+    pub fn demo(&self) -> &Demo {
+        &self.checked().demo
+    }
+
+    /// Every file of the compilation.
+    #[must_use]
+    pub fn bundle(&self) -> Arc<Bundle> {
+        Arc::clone(&self.library.bundle)
+    }
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.library, &other.library) && self.position == other.position
+    }
+}
+
+impl Eq for Program {}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("name", &self.name()).field("key", &self.key()).finish_non_exhaustive()
+    }
+}

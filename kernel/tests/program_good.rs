@@ -1,0 +1,314 @@
+//! Programs that compile, and what they compile to.
+
+mod program_support;
+
+use dormouse_kernel::program::{Limits, Program, Provider, Variable};
+use dormouse_proto::command::{Command, Parameter, ParameterKind};
+use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::tool::{Access, ToolPolicy};
+use program_support::compile_files;
+use serde_json::json;
+
+/// Compiles a program that names no other file and gives no warning.
+fn program(text: &str) -> Program {
+    let compiled = compile_files(&[("demo/main.toml", text)]).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    assert!(compiled.warnings.is_empty(), "{:?}\n{text}", compiled.warnings);
+    compiled.program
+}
+
+const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n";
+
+fn with_model(rest: &str) -> Program {
+    program(&format!("{MODEL}{rest}"))
+}
+
+#[test]
+fn what_is_not_written_has_its_default() {
+    let program = program(MODEL);
+    assert_eq!((program.name(), program.key()), ("main", "main.toml"));
+    let model = program.model();
+    assert_eq!((model.name.as_str(), model.provider, model.max_iterations), ("m", Provider::Anthropic, 10));
+    assert_eq!((program.system(), program.user()), ("", None));
+    assert_eq!(program.limits(), Limits { max_fork_children: 8, max_depth: 3 });
+    assert_eq!(program.descriptors(), None);
+    assert!(program.tools().is_empty() && program.commands().is_empty() && program.preloads().is_empty());
+    assert!(program.environment().is_empty() && program.parameters().is_empty());
+    assert!(program.script().is_none() && program.linked().next().is_none());
+    assert!(program.demo().pause_between_prompts && !program.references());
+}
+
+#[test]
+fn a_scripted_model_needs_neither_name_nor_script() {
+    let program = program("[model]\nprovider = \"scripted\"\nmax_iterations = 3\n");
+    assert_eq!((program.model().name.as_str(), program.model().max_iterations), ("scripted", 3));
+    assert!(program.script().is_none());
+}
+
+#[test]
+fn aliases_mean_the_same() {
+    for system in ["system", "system_prompt"] {
+        for user in ["user", "user_prompt"] {
+            let program = with_model(&format!("[prompt]\n{system} = \"S\"\n{user} = \"U\"\n"));
+            assert_eq!((program.system(), program.user()), ("S", Some("U")), "{system} {user}");
+        }
+    }
+    for enabled in ["enabled", "builtin"] {
+        let program = with_model(&format!("[tools]\n{enabled} = [\"read_fd\", \"grep\"]\n"));
+        let names: Vec<_> = program.tools().iter().map(|tool| tool.called()).collect();
+        assert_eq!(names, ["read_fd", "grep"], "{enabled}");
+    }
+    let names = [
+        ("[demo]\ndisplay_name = \"D\"\n", "D"),
+        ("display_name = \"M\"\n[demo]\ndisplay_name = \"D\"\n", "D"),
+        ("display_name = \"M\"\n", "M"),
+        ("display_name = \" \"\n", "main"),
+    ];
+    for (written, name) in names {
+        assert_eq!(with_model(written).name(), name, "{written}");
+    }
+}
+
+#[test]
+fn tools_keep_their_order_their_alias_and_their_access() {
+    let program = with_model(
+        r#"
+        [tools]
+        enabled = [
+            "fd_to_file",
+            { name = "http-get", alias = "fetch", description = "Fetches.", access = "read" },
+            { name = "read_fd", alias = "read_fd" },
+            { name = "grep", access = "admin" },
+        ]
+        "#,
+    );
+    let tools: Vec<_> = program.tools().iter().map(|t| (t.name.as_str(), t.called(), t.access)).collect();
+    let expected = [
+        ("fd_to_file", "fd_to_file", None),
+        ("http-get", "fetch", Some(Access::Read)),
+        ("read_fd", "read_fd", None),
+        ("grep", "grep", Some(Access::Admin)),
+    ];
+    assert_eq!(tools, expected);
+    assert_eq!(program.tools()[1].description.as_deref(), Some("Fetches."));
+}
+
+#[test]
+fn a_descriptor_tool_switches_descriptors_on() {
+    let default = DescriptorSettings::default();
+    let written = DescriptorSettings {
+        max_direct_output_chars: 2_000,
+        page_chars: 1_000,
+        max_input_chars: 3_000,
+        page_user_input: false,
+        max_read_chars: 50_000,
+    };
+    let all = "max_direct_output_chars = 2_000\ndefault_page_size = 0x3e8\nmax_input_chars = 3000\n\
+               page_user_input = false\nmax_read_chars = 50000\n";
+    let cases = [
+        ("[tools]\nenabled = [\"fork\"]\n".to_owned(), None),
+        ("[tools]\nenabled = [\"read_fd\"]\n".to_owned(), Some(default)),
+        ("[tools]\nenabled = [{name = \"search_fd\", alias = \"find\"}]\n".to_owned(), Some(default)),
+        ("[tools]\nenabled = [\"fd_to_file\"]\n[file_descriptor]\n".to_owned(), Some(default)),
+        (format!("[file_descriptor]\nenabled = true\n{all}[tools]\nenabled = [\"read_fd\"]\n"), Some(written)),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(with_model(&text).descriptors().copied(), expected, "{text}");
+    }
+}
+
+#[test]
+fn parameters_are_passed_on_as_they_stand() {
+    let program = with_model(
+        r#"
+        [parameters]
+        temperature = 1
+        top_p = 0.5
+        stop = ["a", 'b']
+        max_tokens = 9223372036854775807
+        [parameters.extra_headers]
+        anthropic-beta = "x"
+        [parameters.thinking]
+        type = "enabled"
+        nested = { deep = [{ er = true }] }
+        "#,
+    );
+    let expected = json!({
+        "temperature": 1, "top_p": 0.5, "stop": ["a", "b"], "max_tokens": i64::MAX,
+        "extra_headers": {"anthropic-beta": "x"},
+        "thinking": {"type": "enabled", "nested": {"deep": [{"er": true}]}},
+    });
+    assert_eq!(serde_json::to_string(&*program.parameters()).unwrap(), expected.to_string());
+}
+
+#[test]
+fn files_are_read_from_the_folder_of_the_program_that_names_them() {
+    let main = format!(
+        "{MODEL}[prompt]\nsystem = \"First.\"\nsystem_prompt_file = \"prompts/system.md\"\n\
+         [preload]\nfiles = [\"./a.txt\", \"../b.txt\", \"/etc/c.txt\"]\n\
+         [tools]\nenabled = [\"spawn\"]\n[linked_programs]\nhelper = \"sub/../sub/helper.toml\"\n"
+    );
+    let helper = format!("{MODEL}[prompt]\nsystem_prompt_file = \"system.md\"\n");
+    let files = [
+        ("demo/main.toml", main.as_str()),
+        ("demo/prompts/system.md", "Second."),
+        ("demo/a.txt", "a"),
+        ("b.txt", "b"),
+        ("/etc/c.txt", "c"),
+        ("demo/sub/helper.toml", helper.as_str()),
+        ("demo/sub/system.md", "Help."),
+    ];
+    let program = compile_files(&files).unwrap().program;
+    assert_eq!(program.system(), "First.\n\nSecond.");
+    let preloads: Vec<_> = program.preloads().iter().map(|(path, bytes)| (path.as_str(), &bytes[..])).collect();
+    assert_eq!(preloads, [("./a.txt", &b"a"[..]), ("../b.txt", b"b"), ("/etc/c.txt", b"c")]);
+    assert_eq!(program.linked_program("helper").unwrap().system(), "Help.");
+    let bundle = program.bundle();
+    let names: Vec<_> = bundle.names().collect();
+    let expected = ["../b.txt", "/etc/c.txt", "a.txt", "main.toml", "prompts/system.md", "sub/helper.toml"];
+    assert_eq!(names, [&expected[..], &["sub/system.md"]].concat());
+}
+
+#[test]
+fn preloads_of_the_working_directory_are_not_those_of_the_program() {
+    let main = format!(
+        "{MODEL}[preload]\nfiles = [\"a.txt\"]\nrelative_to = \"cwd\"\n[prompt]\nsystem_prompt_file = \"a.txt\"\n"
+    );
+    let files = [("demo/main.toml", main.as_str()), ("demo/a.txt", "of the program"), ("a.txt", "of the directory")];
+    let program = compile_files(&files).unwrap().program;
+    assert_eq!((program.system(), &program.preloads()[0].1[..]), ("of the program", &b"of the directory"[..]));
+}
+
+#[test]
+fn a_script_is_read_and_named() {
+    let text = "[model]\nprovider = \"scripted\"\nscript = \"turns.toml\"\n";
+    let program = compile_files(&[("main.toml", text), ("turns.toml", "[[turn]]\n")]).unwrap().program;
+    let script = program.script().unwrap();
+    assert_eq!((script.name, script.text), ("turns.toml", "[[turn]]\n"));
+    assert_eq!(program.model().script.as_deref(), Some("turns.toml"));
+}
+
+#[test]
+fn a_command_compiles_to_what_the_host_runs() {
+    let program = with_model(
+        r#"
+        [[tools.command]]
+        name = "log"
+        description = "Shows the log."
+        argv = ["git", "log", "--max-count={count}", "{path}", '{"braces": 1}']
+        access = "read"
+        idempotent = true
+        deadline = "1.5m"
+        output_cap = "64MB"
+        env = ["HOME"]
+        [tools.command.parameters]
+        path = { type = "string", description = "Where.", optional = true }
+        count = { type = "integer", default = 10, choices = [10, 100] }
+
+        [[tools.command]]
+        name = "date"
+        description = "Tells the day."
+        argv = ["date"]
+        deadline = 5
+        output_cap = 100
+
+        [tools]
+        enabled = [{ name = "date", alias = "today" }, "grep"]
+        "#,
+    );
+    let parameter = |name: &str, kind, description: &str| Parameter {
+        name: name.to_owned(),
+        kind,
+        description: description.to_owned(),
+        default: None,
+        optional: false,
+        choices: vec![],
+    };
+    let log = Command {
+        name: "log".to_owned(),
+        description: "Shows the log.".to_owned(),
+        argv: ["git", "log", "--max-count={count}", "{path}", "{\"braces\": 1}"].map(str::to_owned).to_vec(),
+        parameters: vec![
+            Parameter { optional: true, ..parameter("path", ParameterKind::String, "Where.") },
+            Parameter {
+                default: Some("10".to_owned()),
+                choices: vec!["10".to_owned(), "100".to_owned()],
+                ..parameter("count", ParameterKind::Integer, "")
+            },
+        ],
+        env: vec!["HOME".to_owned()],
+        policy: ToolPolicy {
+            access: Access::Read,
+            idempotent: true,
+            deadline_ms: 90_000,
+            output_cap_bytes: 64_000_000,
+        },
+    };
+    assert_eq!(program.commands()[0], log);
+    let policy = program.commands()[1].policy;
+    assert_eq!(policy, ToolPolicy { deadline_ms: 5_000, output_cap_bytes: 100, ..ToolPolicy::default() });
+    let called: Vec<_> = program.tools().iter().map(|tool| (tool.name.as_str(), tool.called())).collect();
+    assert_eq!(called, [("date", "today"), ("grep", "grep"), ("log", "log")]);
+}
+
+#[test]
+fn the_environment_is_chosen_by_name() {
+    let standard =
+        [Variable::WorkingDirectory, Variable::Platform, Variable::Date, Variable::Hostname, Variable::Username];
+    let cases: [(&str, &[Variable]); 4] = [
+        ("[\"date\", \"platform\", \"date\"]", &[Variable::Date, Variable::Platform]),
+        ("\"date\"", &[Variable::Date]),
+        ("\"all\"", &standard),
+        ("[\"file_map\"]", &[Variable::FileMap]),
+    ];
+    for (written, expected) in cases {
+        let program = with_model(&format!("[env_info]\nvariables = {written}\n"));
+        assert_eq!(program.environment().variables, expected, "{written}");
+    }
+    let program = with_model(
+        "[env_info]\ncommands = [\"echo hi\"]\nenv_vars = { region = \"MY_REGION\" }\nteam = \"red\"\n\
+         file_map_root = \"src\"\nfile_map_max_files = 7\nfile_map_show_size = false\n",
+    );
+    let environment = program.environment();
+    assert_eq!(environment.commands, ["echo hi"]);
+    assert_eq!(environment.env_vars, [("region".to_owned(), "MY_REGION".to_owned())]);
+    assert_eq!(environment.custom, [("team".to_owned(), "red".to_owned())]);
+    let map = &environment.file_map;
+    assert_eq!((map.root.as_deref(), map.max_files, map.show_size), (Some("src"), 7, false));
+}
+
+#[test]
+fn limits_and_demo_are_kept() {
+    let program = with_model(
+        "[limits]\nmax_fork_children = 2\nmax_depth = 1\n[demo]\nprompts = [\"a\", \"b\"]\npause_between_prompts = false\n",
+    );
+    assert_eq!(program.limits(), Limits { max_fork_children: 2, max_depth: 1 });
+    assert_eq!((program.demo().prompts.len(), program.demo().pause_between_prompts), (2, false));
+}
+
+#[test]
+fn a_text_in_many_styles_is_the_same_program() {
+    let styles = [
+        "model = { name = \"m\", provider = \"anthropic\" }\ntools.enabled = [\"read_fd\"]\n",
+        "\u{feff}[model]\r\nname = 'm'\r\nprovider = \"\"\"anthropic\"\"\"\r\n[tools]\r\nenabled = [\r\n\"read_fd\", # why\r\n]\r\n",
+        "model.name = \"m\"\nmodel.provider = \"anthropic\"\n[\"tools\"]\n\"enabled\" = ['''read_fd''']\n",
+    ];
+    for text in styles {
+        let program = program(text);
+        assert_eq!((program.model().name.as_str(), program.tools().len()), ("m", 1), "{text}");
+    }
+}
+
+#[test]
+fn the_configurations_of_the_specification_compile() {
+    let settings =
+        "max_direct_output_chars = 8000\ndefault_page_size = 4000\nmax_input_chars = 8000\npage_user_input = true\n";
+    let tools = [&["read_fd"][..], &["read_fd", "fd_to_file"], &["read_fd", "fd_to_file", "fork"]];
+    for enabled in tools {
+        let tools = format!("[tools]\nenabled = {enabled:?}\n");
+        for section in ["", "[file_descriptor]\n", "[file_descriptor]\nenabled = true\n"] {
+            let settings = if section.is_empty() { "" } else { settings };
+            let program = with_model(&format!("{tools}{section}{settings}"));
+            assert_eq!(program.descriptors(), Some(&DescriptorSettings::default()), "{tools}{section}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How deep a text is nested, seen before it is parsed: so that no parser has to recurse into a hostile one.
+
+use super::{MAX_NESTING, Remark};
+
+/// The remark about a text that opens more than [`MAX_NESTING`] brackets within each other. Costs one pass, and the
+/// text need not be TOML.
+pub(super) fn too_deep(text: &str) -> Option<Remark> {
+    let at = deepest_allowed(text.as_bytes())?;
+    let message = format!("arrays and inline tables are nested more than {MAX_NESTING} deep");
+    Some(Remark::error(at..at + 1, message, "one too many").help("no key of a program needs more than a few levels"))
+}
+
+fn deepest_allowed(text: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0_usize);
+    while at < text.len() {
+        match text[at] {
+            b'#' => at += line(&text[at..]),
+            quote @ (b'"' | b'\'') => at += string(&text[at..], quote),
+            byte => {
+                depth = match byte {
+                    b'[' | b'{' => depth + 1,
+                    b']' | b'}' => depth.saturating_sub(1),
+                    _ => depth,
+                };
+                if depth > MAX_NESTING {
+                    return Some(at);
+                }
+                at += 1;
+            }
+        }
+    }
+    None
+}
+
+/// The length of a comment: the line feed stays.
+fn line(text: &[u8]) -> usize {
+    text.iter().position(|&byte| byte == b'\n').unwrap_or(text.len())
+}
+
+/// The length of a string of either kind, quotes included. One that is never closed reaches to the end of its line, or
+/// of the text if it may hold several lines.
+fn string(text: &[u8], quote: u8) -> usize {
+    let fence = [quote; 3];
+    let is_long = text.starts_with(&fence);
+    let mut at = if is_long { 3 } else { 1 };
+    while at < text.len() {
+        match text[at] {
+            b'\\' if quote == b'"' => at += 2,
+            b'\n' if !is_long => return at,
+            byte if byte == quote && !is_long => return at + 1,
+            _ if is_long && text[at..].starts_with(&fence) => return at + 3,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_open_brackets_count() {
+        let deep = "[".repeat(MAX_NESTING + 1);
+        let cases = [
+            (format!("a = {}", "[".repeat(MAX_NESTING)), None),
+            (format!("a = {deep}"), Some(4 + MAX_NESTING)),
+            (format!("a = {}", "{b=".repeat(MAX_NESTING + 1)), Some(4 + 3 * MAX_NESTING)),
+            ("[a]\n[b]\n".repeat(1000), None),
+            (format!("# {deep}\n"), None),
+            (format!("a = \"{deep}\""), None),
+            (format!("a = '{deep}'"), None),
+            (format!("a = '''\n{deep}'\n'''"), None),
+            (format!("a = \"\"\"\n\\\"\"\"{deep}\"\"\""), None),
+            (format!("a = \"\\\"{deep}\""), None),
+            (format!("a = 'never closed\n{deep}"), Some(18 + MAX_NESTING)),
+            ("]".repeat(100), None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(deepest_allowed(text.as_bytes()), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The small sections around a program: `[preload]`, `[linked_programs]`, `[demo]`, `[limits]`.
+
+use toml::de::DeValue;
+
+use super::At;
+use super::reader::Reader;
+
+/// The most programs that one may link.
+const MOST_LINKS: usize = 256;
+/// The most children of one fork.
+const MOST_FORK_CHILDREN: u64 = 1_000;
+/// The deepest tree.
+const MOST_DEPTH: u64 = 64;
+
+/// `[preload]` as written: files whose text the model is given from the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PreloadSection {
+    /// The files.
+    pub files: Vec<At<String>>,
+    /// Where relative ones start.
+    pub relative_to: RelativeTo,
+}
+
+/// Where the relative paths of `[preload]` start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RelativeTo {
+    /// In the folder of the program file.
+    #[default]
+    Program,
+    /// In the working directory of whoever compiles.
+    WorkingDirectory,
+}
+
+pub(super) fn read_preload(root: &mut Reader<'_>) -> PreloadSection {
+    let Some(mut section) = root.section("preload") else { return PreloadSection::default() };
+    let words = [("program", RelativeTo::Program), ("cwd", RelativeTo::WorkingDirectory)];
+    let files = section.texts("files");
+    let relative_to = section.word("relative_to", &words).map(|word| word.value).unwrap_or_default();
+    section.finish();
+    PreloadSection { files, relative_to }
+}
+
+/// An entry of `[linked_programs]`: a program that may be spawned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The name that the model spawns it by.
+    pub name: At<String>,
+    /// The program file.
+    pub path: At<String>,
+    /// What it is good for; may be empty.
+    pub description: String,
+}
+
+pub(super) fn read_links(root: &mut Reader<'_>) -> Vec<Link> {
+    let mut links = Vec::new();
+    let Some(node) = root.get("linked_programs") else { return links };
+    let count = node.get_ref().as_table().map_or(0, |table| table.len());
+    if !root.is_within("linked_programs", node, count, MOST_LINKS) {
+        return links;
+    }
+    let Some(mut section) = root.section("linked_programs") else { return links };
+    for (name, node) in section.entries() {
+        match node.get_ref() {
+            DeValue::String(path) => {
+                let path = At { value: path.to_string(), span: node.span() };
+                links.push(Link { name, path, description: String::new() });
+            }
+            DeValue::Table(table) => {
+                let mut entry = section.inner(&name.value, table, node.span());
+                let path = entry.required_text("path");
+                let description = entry.text("description").map(|text| text.value).unwrap_or_default();
+                entry.finish();
+                links.push(Link { name, path, description });
+            }
+            _ => section.wrong_type(&name.value, node, "a path, or a table of `path` and `description`"),
+        }
+    }
+    links
+}
+
+/// `[demo]` as written: what a demonstration would ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DemoSection {
+    /// The inputs, one after the other.
+    pub prompts: Vec<String>,
+    /// Whether a demonstration waits between them; on unless said otherwise.
+    pub pause_between_prompts: Option<bool>,
+    /// How the program is called in listings.
+    pub display_name: Option<String>,
+}
+
+pub(super) fn read_demo(root: &mut Reader<'_>) -> DemoSection {
+    let Some(mut section) = root.section("demo") else { return DemoSection::default() };
+    let demo = DemoSection {
+        prompts: section.texts("prompts").into_iter().map(|prompt| prompt.value).collect(),
+        pause_between_prompts: section.flag("pause_between_prompts").map(|flag| flag.value),
+        display_name: section.text("display_name").map(|name| name.value),
+    };
+    section.finish();
+    demo
+}
+
+/// `[limits]` as written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitsSection {
+    /// Children of one fork call.
+    pub max_fork_children: Option<u32>,
+    /// Levels of processes below a root.
+    pub max_depth: Option<u32>,
+}
+
+pub(super) fn read_limits(root: &mut Reader<'_>) -> LimitsSection {
+    let Some(mut section) = root.section("limits") else { return LimitsSection::default() };
+    let mut limit = |key, most| section.number(key, 1..=most).and_then(|number| u32::try_from(number.value).ok());
+    let limits = LimitsSection {
+        max_fork_children: limit("max_fork_children", MOST_FORK_CHILDREN),
+        max_depth: limit("max_depth", MOST_DEPTH),
+    };
+    section.finish();
+    limits
+}
