@@ -1,9 +1,7 @@
 //! Descriptors as a program configures them.
 
-use serde::{Deserialize, Serialize};
-
 /// How large content is kept away from a model's context. The defaults are those of ruling 2 of the design.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorSettings {
     /// A tool's output of more than so many characters becomes a descriptor.
     pub max_direct_output_chars: u64,
