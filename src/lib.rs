@@ -1,1 +1,63 @@
-//! facade
+//! Dormouse: a process kernel for LLM agents.
+//!
+//! An agent is a process. It runs a [program](program), owns a table of file descriptors that hold what is too large for
+//! a model's context, forks, spawns, and is durable: kill the program at any moment, open its store again, and every
+//! process goes on where it was.
+//!
+//! ```
+//! use dormouse::models::Scripted;
+//! use dormouse::program::Program;
+//! use dormouse::{FnTool, Kernel};
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Add {
+//!     a: i64,
+//!     b: i64,
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let model = Scripted::parse(
+//!     r#"
+//!     [[turn]]
+//!     when.round = 0
+//!     calls = [{ tool = "add", args = { a = 20, b = 22 } }]
+//!     [[turn]]
+//!     text = "It is {{ last }}."
+//!     "#,
+//!     "sums",
+//! )?;
+//! let kernel = Kernel::builder()
+//!     .model("sums", model)
+//!     .tool(FnTool::new("add", "Adds two numbers.", |Add { a, b }: Add| async move {
+//!         a.checked_add(b).map(|sum| sum.to_string()).ok_or("the sum is too large")
+//!     }))
+//!     .build()
+//!     .await?;
+//! let program = kernel.parse(
+//!     r#"
+//!     [model]
+//!     name = "sums"
+//!     provider = "scripted"
+//!     [tools]
+//!     enabled = ["add"]
+//!     "#,
+//! )?;
+//! let process = kernel.start(program.program).input("What is 20 and 22?").await?;
+//! assert_eq!(&*process.wait().await?.message, "It is 42.");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! This crate only gathers what an embedder needs; the rooms behind it are described in ARCHITECTURE.md.
+
+pub use dormouse_actors::handle::{Events, FnTool, Kernel, KernelBuilder, Process, ProcessInfo, Start};
+pub use dormouse_actors::{Event, KernelError, LoadError, View, ports};
+pub use dormouse_host as host;
+pub use dormouse_kernel::process::Fact;
+pub use dormouse_kernel::{content, program};
+pub use dormouse_models as models;
+pub use dormouse_proto::{id, message, model, process, record, tool};
+pub use dormouse_store as store;

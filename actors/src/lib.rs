@@ -1,3 +1,22 @@
 //! The running kernel: actors that feed the pure machine and perform what it decides.
+//!
+//! * One actor per process owns its descriptor table and conversation ([`dormouse_kernel::process`] decides for it).
+//! * The supervisor makes processes, knows who is whose child, and restarts one that faults.
+//! * The checkpoint actor makes facts and contents durable, many at once, before anything that follows from them is done.
+//!
+//! What an embedder sees is [`handle`]; what adapters implement is [`ports`]. Nothing here opens a file or a socket.
 
+mod checkpoint;
+mod clock;
+mod error;
+mod event;
+pub mod handle;
 pub mod ports;
+mod process;
+mod recovery;
+mod supervisor;
+mod world;
+
+pub use error::KernelError;
+pub use event::{Event, View};
+pub use recovery::LoadError;

@@ -6,6 +6,6 @@ pub mod store;
 pub mod tool;
 
 pub use host::{Host, NoHost};
-pub use model::Model;
+pub use model::{Model, Provider};
 pub use store::{Entry, Journal, OwnerToken, Store, StoreError};
 pub use tool::{OutputFull, OutputSink, Tool};

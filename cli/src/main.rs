@@ -1,2 +1,46 @@
-//! The `dormouse` program.
-fn main() {}
+//! The `dormouse` program: runs swarms, brings them back, shows what a store holds, and calls tools by hand.
+//!
+//! This is the composition root: it chooses the store, the models and the host, and hands them to the kernel.
+
+mod args;
+mod call;
+mod compose;
+mod page;
+mod progress;
+mod ps;
+mod report;
+mod run;
+mod status;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use args::{Arguments, Command};
+use clap::Parser;
+use status::Failure;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    log_to_stderr();
+    let end = match arguments.command {
+        Command::Run(run) => run::run(run).await,
+        Command::Resume(resume) => run::resume(resume).await,
+        Command::Ps(ps) => ps::ps(ps).await,
+        Command::Call(call) => call::call(call).await,
+        Command::Page(page) => page::page(&page),
+    };
+    end.unwrap_or_else(|failure| complain(&failure))
+}
+
+fn log_to_stderr() {
+    use tracing_subscriber::{EnvFilter, fmt};
+    let filter = EnvFilter::try_from_env("DORMOUSE_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
+    fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+fn complain(failure: &Failure) -> ExitCode {
+    // Where standard error is gone there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "{failure}");
+    failure.code()
+}

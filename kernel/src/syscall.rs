@@ -1,4 +1,4 @@
-//! Tools that the kernel itself answers, one file per tool: its arguments, its schema, its behaviour, its tests.
+//! Tools of the kernel, one file per tool: its arguments, its schema, its behaviour, its tests.
 //!
 //! A syscall is a pure function of the table and the arguments: called again after a restart it gives the same outcome. It
 //! never changes the table and never touches a file: it says what to open and what to write. A mistake of the model is an
@@ -6,10 +6,12 @@
 
 mod args;
 pub mod fd_to_file;
+pub mod fork;
 mod instructions;
 pub mod read_fd;
 pub mod search_fd;
 mod selection;
+pub mod spawn;
 
 use dormouse_proto::descriptor::view::{self, Written};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};

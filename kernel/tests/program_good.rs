@@ -106,13 +106,13 @@ fn a_descriptor_tool_switches_descriptors_on() {
                page_user_input = false\nmax_read_chars = 50000\n";
     let cases = [
         ("[tools]\nenabled = [\"fork\"]\n".to_owned(), None),
-        ("[tools]\nenabled = [\"read_fd\"]\n".to_owned(), Some(default)),
-        ("[tools]\nenabled = [{name = \"search_fd\", alias = \"find\"}]\n".to_owned(), Some(default)),
-        ("[tools]\nenabled = [\"fd_to_file\"]\n[file_descriptor]\n".to_owned(), Some(default)),
+        ("[tools]\nenabled = [\"read_fd\"]\n".to_owned(), Some(default.clone())),
+        ("[tools]\nenabled = [{name = \"search_fd\", alias = \"find\"}]\n".to_owned(), Some(default.clone())),
+        ("[tools]\nenabled = [\"fd_to_file\"]\n[file_descriptor]\n".to_owned(), Some(default.clone())),
         (format!("[file_descriptor]\nenabled = true\n{all}[tools]\nenabled = [\"read_fd\"]\n"), Some(written)),
     ];
     for (text, expected) in cases {
-        assert_eq!(with_model(&text).descriptors().copied(), expected, "{text}");
+        assert_eq!(with_model(&text).descriptors(), expected.as_ref(), "{text}");
     }
 }
 
@@ -254,26 +254,28 @@ fn a_command_compiles_to_what_the_host_runs() {
 fn the_environment_is_chosen_by_name() {
     let standard =
         [Variable::WorkingDirectory, Variable::Platform, Variable::Date, Variable::Hostname, Variable::Username];
-    let cases: [(&str, &[Variable]); 4] = [
+    let cases: [(&str, &[Variable]); 3] = [
         ("[\"date\", \"platform\", \"date\"]", &[Variable::Date, Variable::Platform]),
         ("\"date\"", &[Variable::Date]),
         ("\"all\"", &standard),
-        ("[\"file_map\"]", &[Variable::FileMap]),
     ];
     for (written, expected) in cases {
         let program = with_model(&format!("[env_info]\nvariables = {written}\n"));
         assert_eq!(program.environment().variables, expected, "{written}");
     }
-    let program = with_model(
-        "[env_info]\ncommands = [\"echo hi\"]\nenv_vars = { region = \"MY_REGION\" }\nteam = \"red\"\n\
-         file_map_root = \"src\"\nfile_map_max_files = 7\nfile_map_show_size = false\n",
-    );
-    let environment = program.environment();
-    assert_eq!(environment.commands, ["echo hi"]);
-    assert_eq!(environment.env_vars, [("region".to_owned(), "MY_REGION".to_owned())]);
-    assert_eq!(environment.custom, [("team".to_owned(), "red".to_owned())]);
-    let map = &environment.file_map;
-    assert_eq!((map.root.as_deref(), map.max_files, map.show_size), (Some("src"), 7, false));
+    let program = with_model("[env_info]\nteam = \"red\"\n");
+    assert_eq!(program.environment().custom, [("team".to_owned(), "red".to_owned())]);
+}
+
+#[test]
+fn an_environment_that_cannot_be_told_is_warned_of() {
+    let text = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n[env_info]\nvariables = [\"file_map\"]\n\
+                commands = [\"echo hi\"]\nenv_vars = { region = \"MY_REGION\" }\nfile_map_root = \"src\"\n";
+    let compiled = compile_files(&[("p.toml", text)]).expect("it compiles");
+    let warnings: Vec<_> = compiled.warnings.iter().map(ToString::to_string).collect();
+    for word in ["file_map", "commands", "env_vars", "file_map_root"] {
+        assert!(warnings.iter().any(|warning| warning.contains(word)), "{word}: {warnings:?}");
+    }
 }
 
 #[test]

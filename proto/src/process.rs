@@ -20,6 +20,8 @@ pub struct Exit {
 pub enum ExitStatus {
     /// It finished its task.
     Done,
+    /// Its last reply was cut at the limit of output tokens.
+    Truncated,
     /// It used up `max_iterations`.
     IterationLimit,
     /// Its model declined.
@@ -40,6 +42,7 @@ impl ExitStatus {
     pub fn word(self) -> &'static str {
         match self {
             Self::Done => "done",
+            Self::Truncated => "truncated",
             Self::IterationLimit => "iteration_limit",
             Self::Refused => "refused",
             Self::ModelFailed => "model_failed",

@@ -59,6 +59,8 @@ pub enum Fact<C> {
     },
     /// The host asked for a tool, outside of the conversation.
     HostCalled {
+        /// The host's name of its call; the answer carries it.
+        ticket: Arc<str>,
         /// The tool's name.
         tool: Arc<str>,
         /// The arguments: JSON text.
@@ -95,7 +97,10 @@ pub enum Fact<C> {
         answer: Answer,
     },
     /// The turn ended and the process waits for input.
-    TurnEnded,
+    TurnEnded {
+        /// How the turn ended.
+        outcome: Exit,
+    },
     /// The process ended.
     Exited {
         /// How.
@@ -165,7 +170,7 @@ pub enum Caller {
 pub struct Slot {
     /// The call.
     pub call: CallId,
-    /// The provider's name of the tool use.
+    /// The provider's name of the tool use, or the host's of its call.
     pub id: Arc<str>,
     /// The tool, by the name that the model was given.
     pub tool: Arc<str>,
@@ -228,6 +233,25 @@ pub struct Tally {
 }
 
 impl<C> Fact<C> {
+    /// The word for it, in event streams and listings.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::MessageQueued { .. } => "message_queued",
+            Self::TurnBegan => "turn_began",
+            Self::DescriptorOpened { .. } => "descriptor_opened",
+            Self::ModelCalled { .. } => "model_called",
+            Self::ModelReplied { .. } => "model_replied",
+            Self::HostCalled { .. } => "host_called",
+            Self::ToolCalled { .. } => "tool_called",
+            Self::ChildEnded { .. } => "child_ended",
+            Self::ToolReturned { .. } => "tool_returned",
+            Self::Interrupted { .. } => "interrupted",
+            Self::TurnEnded { .. } => "turn_ended",
+            Self::Exited { .. } => "exited",
+        }
+    }
+
     /// The same fact with its content held in another way.
     ///
     /// # Errors
@@ -239,12 +263,12 @@ impl<C> Fact<C> {
             Self::TurnBegan => Fact::TurnBegan,
             Self::ModelCalled { call } => Fact::ModelCalled { call },
             Self::ModelReplied { call, blocks, stop, usage } => Fact::ModelReplied { call, blocks, stop, usage },
-            Self::HostCalled { tool, args } => Fact::HostCalled { tool, args },
+            Self::HostCalled { ticket, tool, args } => Fact::HostCalled { ticket, tool, args },
             Self::ToolCalled { call } => Fact::ToolCalled { call },
             Self::ChildEnded { call, index, child, exit } => Fact::ChildEnded { call, index, child, exit },
             Self::ToolReturned { call, answer, produced_chars } => Fact::ToolReturned { call, answer, produced_chars },
             Self::Interrupted { answer } => Fact::Interrupted { answer },
-            Self::TurnEnded => Fact::TurnEnded,
+            Self::TurnEnded { outcome } => Fact::TurnEnded { outcome },
             Self::Exited { exit } => Fact::Exited { exit },
         })
     }

@@ -17,6 +17,18 @@ pub enum Access {
     Admin,
 }
 
+impl Access {
+    /// The word for it, in programs and answers.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 /// A tool as a model is told of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolSpec {

@@ -35,6 +35,7 @@ enum Body {
     Empty,
     Text(String),
     Elements(Vec<Element>),
+    Rendered(String),
 }
 
 impl Element {
@@ -73,8 +74,15 @@ impl Element {
     pub fn child(mut self, child: Self) -> Self {
         match &mut self.body {
             Body::Elements(children) => children.push(child),
-            Body::Empty | Body::Text(_) => self.body = Body::Elements(vec![child]),
+            Body::Empty | Body::Text(_) | Body::Rendered(_) => self.body = Body::Elements(vec![child]),
         }
+        self
+    }
+
+    /// The element around this XML, in place of what it held. `xml` comes from [`to_xml`](Self::to_xml): it stands as it is.
+    #[must_use]
+    pub fn rendered(mut self, xml: impl Into<String>) -> Self {
+        self.body = Body::Rendered(xml.into());
         self
     }
 
@@ -89,7 +97,7 @@ impl Element {
 
     fn is_carried(&self) -> bool {
         let body = match &self.body {
-            Body::Empty => true,
+            Body::Empty | Body::Rendered(_) => true,
             Body::Text(text) => is_carried(text),
             Body::Elements(children) => children.iter().all(Self::is_carried),
         };
@@ -103,6 +111,12 @@ impl Element {
             Body::Text(text) => {
                 writer.write_event(Event::Start(start)).expect(IN_MEMORY);
                 text::write(writer, text);
+            }
+            Body::Rendered(xml) => {
+                writer.write_event(Event::Start(start)).expect(IN_MEMORY);
+                break_line(writer, depth + 1);
+                writer.write_event(Event::Text(BytesText::from_escaped(xml.as_str()))).expect(IN_MEMORY);
+                break_line(writer, depth);
             }
             Body::Elements(children) => {
                 writer.write_event(Event::Start(start)).expect(IN_MEMORY);

@@ -27,6 +27,15 @@ pub trait Host: Send + Sync + 'static {
     /// # Errors
     /// Any [`FileErrorKind`] but `FileExists`.
     fn read(&self, path: &Path) -> Result<Bytes, FileError>;
+
+    /// Reads a file that the program at `entry` is made of: its own text, a linked program, a preload. An implementation
+    /// may permit the folder of `entry` here, since the user named that program.
+    ///
+    /// # Errors
+    /// As [`Host::read`].
+    fn read_program(&self, _entry: &Path, path: &Path) -> Result<Bytes, FileError> {
+        self.read(path)
+    }
 }
 
 /// A host that permits nothing: what an embedder gets who names none.

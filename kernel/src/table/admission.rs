@@ -96,6 +96,15 @@ fn direct(content: &Content) -> Answer {
 }
 
 impl Admission {
+    /// How many characters were produced, whatever of them enters the context.
+    #[must_use]
+    pub fn produced_chars(&self) -> u64 {
+        match self {
+            Self::Direct(answer) => answer.text.chars().count() as u64,
+            Self::Opened { entry, .. } => entry.content.total_chars(),
+        }
+    }
+
     fn with_error_flag(mut self, is_error: bool) -> Self {
         let (Self::Direct(answer) | Self::Opened { answer, .. }) = &mut self;
         answer.is_error = is_error;

@@ -7,19 +7,18 @@ use toml::de::DeValue;
 use super::reader::{Reader, advice};
 use super::{At, Remark, nearest};
 
-const DEFAULT_MAP_FILES: u32 = 50;
-const MOST_MAP_FILES: u64 = 10_000;
 const ALL: &str = "all";
-const VARIABLES: [(&str, Variable); 6] = [
+const VARIABLES: [(&str, Variable); 5] = [
     ("working_directory", Variable::WorkingDirectory),
     ("platform", Variable::Platform),
     ("date", Variable::Date),
     ("hostname", Variable::Hostname),
     ("username", Variable::Username),
-    ("file_map", Variable::FileMap),
 ];
-/// A variable of the reference implementation that means nothing here.
-const PYTHON_VERSION: &str = "python_version";
+/// Variables of the reference implementation that this version does not know.
+const FOREIGN: [&str; 2] = ["python_version", "file_map"];
+/// Keys of the reference implementation that this version accepts and does not follow.
+const WITHOUT_EFFECT: [&str; 5] = ["env_vars", "commands", "file_map_root", "file_map_max_files", "file_map_show_size"];
 
 /// A fact about the machine that a program may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,8 +33,6 @@ pub enum Variable {
     Hostname,
     /// The user's name.
     Username,
-    /// A list of files: see [`FileMap`].
-    FileMap,
 }
 
 impl Variable {
@@ -48,7 +45,6 @@ impl Variable {
             Self::Date => "date",
             Self::Hostname => "hostname",
             Self::Username => "username",
-            Self::FileMap => "file_map",
         }
     }
 }
@@ -58,56 +54,30 @@ impl Variable {
 pub struct EnvironmentChoice {
     /// The facts, in the order written, each once.
     pub variables: Vec<Variable>,
-    /// Environment variables: the label that the model reads, and the name of the variable.
-    pub env_vars: Vec<(String, String)>,
-    /// Commands whose output the model reads, each one line as written.
-    pub commands: Vec<String>,
     /// Further labels with their text.
     pub custom: Vec<(String, String)>,
-    /// How the list of files is made, where [`Variable::FileMap`] is asked for.
-    pub file_map: FileMap,
 }
 
 impl EnvironmentChoice {
     /// Whether a process is told anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.variables.is_empty() && self.env_vars.is_empty() && self.commands.is_empty() && self.custom.is_empty()
-    }
-}
-
-/// How a list of files is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileMap {
-    /// The folder; none: the working directory.
-    pub root: Option<String>,
-    /// At most so many files.
-    pub max_files: u32,
-    /// Whether each file's size is told.
-    pub show_size: bool,
-}
-
-impl Default for FileMap {
-    fn default() -> Self {
-        Self { root: None, max_files: DEFAULT_MAP_FILES, show_size: true }
+        self.variables.is_empty() && self.custom.is_empty()
     }
 }
 
 pub(super) fn read(root: &mut Reader<'_>) -> EnvironmentChoice {
     let Some(mut section) = root.section("env_info") else { return EnvironmentChoice::default() };
     let variables = variables(&mut section);
-    let env_vars = env_vars(&mut section);
-    let commands = section.texts("commands").into_iter().map(|command| command.value).collect();
-    let file_map = file_map(&mut section);
+    WITHOUT_EFFECT.into_iter().for_each(|key| section.without_effect(key));
     let custom = custom(&mut section);
-    EnvironmentChoice { variables, env_vars, commands, custom, file_map }
+    EnvironmentChoice { variables, custom }
 }
 
 fn variables(section: &mut Reader<'_>) -> Vec<Variable> {
     let names = match section.get("variables").map(|node| (node, node.get_ref())) {
         Some((_, DeValue::String(all))) if all == ALL => {
-            let standard = VARIABLES.iter().map(|(_, variable)| *variable);
-            return standard.filter(|variable| *variable != Variable::FileMap).collect();
+            return VARIABLES.iter().map(|(_, variable)| *variable).collect();
         }
         Some((node, DeValue::String(_))) => section.as_text("variables", node).into_iter().collect(),
         _ => section.texts("variables"),
@@ -125,8 +95,8 @@ fn variables(section: &mut Reader<'_>) -> Vec<Variable> {
 
 fn variable(section: &mut Reader<'_>, name: &At<String>) -> Option<Variable> {
     let At { value, span } = name;
-    if value == PYTHON_VERSION {
-        let message = "`python_version` is not supported by this version";
+    if FOREIGN.contains(&value.as_str()) {
+        let message = format!("`{value}` is not supported by this version");
         section.remark(Remark::warning(span.clone(), message, "has no effect"));
         return None;
     }
@@ -139,34 +109,17 @@ fn variable(section: &mut Reader<'_>, name: &At<String>) -> Option<Variable> {
     found.map(|(_, variable)| *variable)
 }
 
-fn env_vars(section: &mut Reader<'_>) -> Vec<(String, String)> {
-    let Some(mut labels) = section.section("env_vars") else { return Vec::new() };
-    let mut chosen = Vec::new();
-    for (label, node) in labels.entries() {
-        chosen.extend(labels.as_text(&label.value, node).map(|name| (label.value, name.value)));
-    }
-    chosen
-}
-
-fn file_map(section: &mut Reader<'_>) -> FileMap {
-    let default = FileMap::default();
-    let max_files = section.number("file_map_max_files", 1..=MOST_MAP_FILES);
-    FileMap {
-        root: section.text("file_map_root").map(|root| root.value),
-        max_files: max_files.and_then(|n| u32::try_from(n.value).ok()).unwrap_or(default.max_files),
-        show_size: section.flag("file_map_show_size").map_or(default.show_size, |flag| flag.value),
-    }
-}
-
 /// Any other key with a text is a label of its own, unless it looks like a misspelt one.
 fn custom(section: &mut Reader<'_>) -> Vec<(String, String)> {
-    let known = ["variables", "env_vars", "commands", "file_map_root", "file_map_max_files", "file_map_show_size"];
+    let known = || WITHOUT_EFFECT.into_iter().chain(["variables"]);
     let mut labels = Vec::new();
     for (key, node) in section.others() {
         match node.get_ref() {
-            DeValue::String(text) if nearest(&key.value, known).is_none() => labels.push((key.value, text.to_string())),
+            DeValue::String(text) if nearest(&key.value, known()).is_none() => {
+                labels.push((key.value, text.to_string()))
+            }
             DeValue::String(_) => section.unknown_key(&key),
-            _ if nearest(&key.value, known).is_some() => section.unknown_key(&key),
+            _ if nearest(&key.value, known()).is_some() => section.unknown_key(&key),
             _ => section.wrong_type(&key.value, node, "a string, as a label of your own"),
         }
     }

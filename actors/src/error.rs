@@ -1,0 +1,47 @@
+//! What the embedding API fails with.
+
+use dormouse_proto::id::Pid;
+
+use crate::checkpoint::CommitError;
+use crate::ports::StoreError;
+use crate::recovery::LoadError;
+
+/// Why the kernel did not do what the host asked.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// No such process.
+    #[error("there is no process {0}. `processes()` lists those there are")]
+    UnknownProcess(Pid),
+    /// The process has ended.
+    #[error("process {0} has ended. `restore` makes a new process from any point of its journal")]
+    Ended(Pid),
+    /// The process's inbox is full.
+    #[error("the inbox of process {pid} is full: {limit} inputs wait. Wait for it to go on, then try again")]
+    Busy {
+        /// The process.
+        pid: Pid,
+        /// How many inputs it holds.
+        limit: usize,
+    },
+    /// The store failed: nothing was acknowledged.
+    #[error("not made durable: {0}")]
+    NotDurable(String),
+    /// The store could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A journal does not give a process.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The kernel was built without a store.
+    #[error("this kernel has no store: build it with `.store(…)`")]
+    NoStore,
+    /// The kernel is shutting down.
+    #[error("the kernel is shutting down")]
+    Closed,
+}
+
+impl From<CommitError> for KernelError {
+    fn from(error: CommitError) -> Self {
+        Self::NotDurable(error.to_string())
+    }
+}

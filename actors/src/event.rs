@@ -1,0 +1,144 @@
+//! What can be watched: typed events of all processes, and a view of each.
+
+use std::sync::Arc;
+
+use dormouse_kernel::process::{Fact, State};
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::model::Usage;
+use dormouse_proto::process::Exit;
+use dormouse_proto::record::{Phase, Tally};
+
+/// Something that happened in a kernel.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A process began to run.
+    Started {
+        /// The process.
+        pid: Pid,
+        /// Its parent, if a process made it.
+        parent: Option<Pid>,
+        /// The name of its program.
+        program: Arc<str>,
+    },
+    /// A piece of a model's reply came in. What counts is the reply as a whole, which follows as a fact.
+    Text {
+        /// The process.
+        pid: Pid,
+        /// The piece.
+        text: String,
+    },
+    /// A piece of a model's thinking came in.
+    Thinking {
+        /// The process.
+        pid: Pid,
+        /// The piece.
+        text: String,
+    },
+    /// A tool call begins.
+    ToolCalled {
+        /// The process.
+        pid: Pid,
+        /// The tool, by the name that the model was given.
+        tool: Arc<str>,
+        /// The arguments: JSON text.
+        args: Arc<str>,
+    },
+    /// A fact is durable.
+    Fact {
+        /// The process.
+        pid: Pid,
+        /// Its number in the process's journal.
+        number: FactNumber,
+        /// The fact.
+        fact: Arc<Fact>,
+    },
+    /// A model call failed and is tried again.
+    Retrying {
+        /// The process.
+        pid: Pid,
+        /// Why.
+        reason: String,
+        /// After so many milliseconds.
+        delay_ms: u64,
+    },
+    /// A turn ended and the process waits.
+    TurnEnded {
+        /// The process.
+        pid: Pid,
+        /// How.
+        outcome: Exit,
+    },
+    /// A process ended.
+    Exited {
+        /// The process.
+        pid: Pid,
+        /// How.
+        exit: Exit,
+    },
+    /// The watcher was too slow and missed events. What it missed is in the journals.
+    Lagged {
+        /// How many.
+        missed: u64,
+    },
+}
+
+impl Event {
+    /// The process that it is about; none where events were missed.
+    #[must_use]
+    pub fn pid(&self) -> Option<Pid> {
+        match self {
+            Self::Started { pid, .. }
+            | Self::Text { pid, .. }
+            | Self::Thinking { pid, .. }
+            | Self::ToolCalled { pid, .. }
+            | Self::Fact { pid, .. }
+            | Self::Retrying { pid, .. }
+            | Self::TurnEnded { pid, .. }
+            | Self::Exited { pid, .. } => Some(*pid),
+            Self::Lagged { .. } => None,
+        }
+    }
+}
+
+/// How a process stands: a snapshot that costs the process nothing to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The last durable fact.
+    pub fact: FactNumber,
+    /// Where it stands in its turn.
+    pub phase: Phase,
+    /// Messages of its conversation.
+    pub messages: usize,
+    /// Descriptors in its table.
+    pub descriptors: usize,
+    /// Tokens used so far.
+    pub usage: Usage,
+    /// What its tools produced, and what of it entered the context.
+    pub tally: Tally,
+}
+
+impl View {
+    /// The view of `state` after fact `fact`.
+    #[must_use]
+    pub fn of(state: &State, fact: FactNumber) -> Self {
+        Self {
+            fact,
+            phase: state.phase().clone(),
+            messages: state.messages().len(),
+            descriptors: state.table().len(),
+            usage: state.usage(),
+            tally: state.tally(),
+        }
+    }
+
+    /// The word for where it stands.
+    #[must_use]
+    pub fn status(&self) -> &'static str {
+        match &self.phase {
+            Phase::Idle => "idle",
+            Phase::Ready | Phase::Thinking { .. } => "thinking",
+            Phase::Acting { .. } => "acting",
+            Phase::Ended { exit } => exit.status.word(),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The embedding API: what a program that uses the kernel holds. It hides the actors behind it.
+
+mod builder;
+mod environment;
+mod events;
+mod kernel;
+mod process;
+mod start;
+mod tool;
+
+pub use builder::KernelBuilder;
+pub use events::Events;
+pub use kernel::{Kernel, ProcessInfo};
+pub use process::Process;
+pub use start::Start;
+pub use tool::FnTool;

@@ -1,0 +1,155 @@
+//! Building a kernel.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_kernel::process::{HostTool, Surroundings};
+use dormouse_proto::process::ProcessRow;
+use ractor::Actor;
+use tokio::sync::{Semaphore, broadcast};
+
+use super::environment;
+use super::kernel::Kernel;
+use crate::checkpoint::CheckpointActor;
+use crate::error::KernelError;
+use crate::ports::{Host, Model, NoHost, OwnerToken, Provider, Store, Tool};
+use crate::supervisor::SupervisorActor;
+use crate::world::{Limits, World};
+
+const EVENTS: usize = 8192;
+
+/// What a kernel is made of. Without a store it forgets everything at its end; without a host it touches no file and runs
+/// no command.
+#[must_use = "a kernel runs when it is built"]
+pub struct KernelBuilder {
+    store: Option<Arc<dyn Store>>,
+    models: BTreeMap<String, Arc<dyn Model>>,
+    providers: BTreeMap<String, Arc<dyn Provider>>,
+    tools: BTreeMap<String, Arc<dyn Tool>>,
+    host: Arc<dyn Host>,
+    model_calls: usize,
+    limits: Limits,
+}
+
+impl Default for KernelBuilder {
+    fn default() -> Self {
+        let limits = Limits {
+            inbox: 256,
+            model_deadline: Duration::from_secs(600),
+            model_attempts: 4,
+            snapshot_after_facts: 128,
+            restarts: 3,
+        };
+        Self {
+            store: None,
+            models: BTreeMap::new(),
+            providers: BTreeMap::new(),
+            tools: BTreeMap::new(),
+            host: Arc::new(NoHost),
+            model_calls: 16,
+            limits,
+        }
+    }
+}
+
+impl KernelBuilder {
+    /// Where everything durable goes. One kernel at a time writes a store.
+    pub fn store(mut self, store: impl Store) -> Self {
+        self.store = Some(Arc::new(store));
+        self
+    }
+
+    /// A model, for programs whose `[model] name` is `name`.
+    pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
+        self.models.insert(name.into(), Arc::new(model));
+        self
+    }
+
+    /// What stands behind `[model] provider = "…"`, for models that are not registered by name.
+    pub fn provider(mut self, name: impl Into<String>, provider: impl Provider) -> Self {
+        self.providers.insert(name.into(), Arc::new(provider));
+        self
+    }
+
+    /// A tool of the host. Programs enable it by its name, as any other.
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        self.tools.insert(tool.spec().name.to_string(), Arc::new(tool));
+        self
+    }
+
+    /// Files and commands of the machine, under its permissions.
+    pub fn host(mut self, host: impl Host) -> Self {
+        self.host = Arc::new(host);
+        self
+    }
+
+    /// How many model calls run at once; 16, until said otherwise.
+    pub fn model_calls(mut self, at_once: usize) -> Self {
+        self.model_calls = at_once.max(1);
+        self
+    }
+
+    /// How many inputs wait at most for one process; 256, until said otherwise. One more is refused as busy.
+    pub fn inbox(mut self, inputs: usize) -> Self {
+        self.limits.inbox = inputs.clamp(1, Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// After so long a model call has failed; ten minutes, until said otherwise.
+    pub fn model_deadline(mut self, deadline: Duration) -> Self {
+        self.limits.model_deadline = deadline;
+        self
+    }
+
+    /// How often a model is asked before a transient failure is final; 4, until said otherwise.
+    pub fn model_attempts(mut self, attempts: u32) -> Self {
+        self.limits.model_attempts = attempts.max(1);
+        self
+    }
+
+    /// After so many facts a process's image is written, so that reading its journal stays short; 128, until said otherwise.
+    pub fn snapshot_after(mut self, facts: usize) -> Self {
+        self.limits.snapshot_after_facts = facts.max(1);
+        self
+    }
+
+    /// Starts the kernel. Processes of the store are listed, none is run. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// [`KernelError::Store`] where the store cannot be claimed or read.
+    pub async fn build(self) -> Result<Kernel, KernelError> {
+        let (claimed, rows) = self.claim().await?;
+        let store = claimed.as_ref().map(|(store, _)| store.clone());
+        let spawned = CheckpointActor::spawn(None, CheckpointActor, claimed).await;
+        let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
+        let world = Arc::new(World {
+            store,
+            around: Arc::new(Surroundings { tools: host_tools(&self.tools), environment: environment::gather() }),
+            models: self.models,
+            providers: self.providers,
+            tools: self.tools,
+            host: self.host,
+            checkpoint,
+            events: broadcast::Sender::new(EVENTS),
+            model_permits: Semaphore::new(self.model_calls),
+            limits: self.limits,
+        });
+        let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), rows)).await;
+        let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;
+        Ok(Kernel { world, supervisor })
+    }
+
+    async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Vec<ProcessRow>), KernelError> {
+        let Some(store) = self.store.clone() else { return Ok((None, Vec::new())) };
+        let claim = move || Ok((store.claim()?, store.processes()?, store));
+        let (owner, rows, store) =
+            tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)?;
+        Ok((Some((store, owner)), rows))
+    }
+}
+
+fn host_tools(tools: &BTreeMap<String, Arc<dyn Tool>>) -> BTreeMap<Arc<str>, HostTool> {
+    let tools = tools.values().map(|tool| HostTool { spec: tool.spec(), policy: tool.policy() });
+    tools.map(|tool| (tool.spec.name.clone(), tool)).collect()
+}

@@ -1,0 +1,43 @@
+//! The stream of events.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use dormouse_proto::id::Pid;
+use futures_util::{Stream, StreamExt};
+use tokio::sync::broadcast;
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
+
+use crate::event::Event;
+
+/// Events as they happen, of all processes or of one. Bounded: a watcher that is too slow gets [`Event::Lagged`] in place
+/// of what it missed. Ends with the kernel.
+#[derive(Debug)]
+pub struct Events {
+    stream: BroadcastStream<Event>,
+    only: Option<Pid>,
+}
+
+impl Events {
+    pub(super) fn new(receiver: broadcast::Receiver<Event>, only: Option<Pid>) -> Self {
+        Self { stream: BroadcastStream::new(receiver), only }
+    }
+}
+
+impl Stream for Events {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        loop {
+            let event = match std::task::ready!(self.stream.poll_next_unpin(context)) {
+                None => return Poll::Ready(None),
+                Some(Ok(event)) => event,
+                Some(Err(BroadcastStreamRecvError::Lagged(missed))) => Event::Lagged { missed },
+            };
+            if self.only.is_none() || event.pid().is_none() || event.pid() == self.only {
+                return Poll::Ready(Some(event));
+            }
+        }
+    }
+}

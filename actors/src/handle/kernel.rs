@@ -1,0 +1,219 @@
+//! A handle on a running kernel.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_kernel::process::{Image, State};
+use dormouse_kernel::program::{Compiled, Program, ProgramErrors, compile};
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::process::{Origin, ProcessRow};
+use dormouse_proto::record::Phase;
+use ractor::ActorRef;
+use tokio::sync::{broadcast, oneshot};
+
+use super::builder::KernelBuilder;
+use super::events::Events;
+use super::process::Process;
+use super::start::Start;
+use crate::error::KernelError;
+use crate::event::{Event, View};
+use crate::ports::Store;
+use crate::recovery;
+use crate::supervisor::{Listed, SeatReply, SupervisorMessage};
+use crate::world::World;
+
+/// A running kernel. Cloning the handle makes a second one.
+#[derive(Clone)]
+pub struct Kernel {
+    pub(super) world: Arc<World>,
+    pub(super) supervisor: ActorRef<SupervisorMessage>,
+}
+
+/// A line of the process table.
+#[derive(Clone, Debug)]
+pub struct ProcessInfo {
+    /// Who it is, where it comes from, how it ended.
+    pub row: ProcessRow,
+    /// The word for how it stands: `held` (only its journal), `starting`, `idle`, `thinking`, `acting`, or how it ended.
+    pub status: &'static str,
+    /// How it stands in detail, where it runs.
+    pub view: Option<View>,
+}
+
+impl Kernel {
+    /// Begins to build a kernel.
+    pub fn builder() -> KernelBuilder {
+        KernelBuilder::default()
+    }
+
+    /// Begins to build a kernel on a store that may hold processes already: `builder().store(store)`. They are listed by
+    /// [`processes`](Self::processes) and run again by [`resume`](Self::resume) or [`resume_all`](Self::resume_all).
+    pub fn open(store: impl Store) -> KernelBuilder {
+        KernelBuilder::default().store(store)
+    }
+
+    /// Compiles the program at `entry` with everything that it names, as far as the host permits to read it.
+    ///
+    /// # Errors
+    /// All that is wrong with it, each with its place in the file.
+    pub fn load(&self, entry: impl AsRef<Path>) -> Result<Compiled, ProgramErrors> {
+        let entry = entry.as_ref();
+        compile(entry, &mut |path| self.world.host.read_program(entry, path), &self.tools())
+    }
+
+    /// Compiles a program from text; it names no further files.
+    ///
+    /// # Errors
+    /// All that is wrong with it, each with its place in the text.
+    pub fn parse(&self, toml: impl Into<Bytes>) -> Result<Compiled, ProgramErrors> {
+        let (entry, text) = (Path::new("program.toml"), toml.into());
+        compile(
+            entry,
+            &mut |path| if path == entry { Ok(text.clone()) } else { self.world.host.read(path) },
+            &self.tools(),
+        )
+    }
+
+    /// Begins to start a process.
+    pub fn start(&self, program: Program) -> Start {
+        Start::new(self.clone(), program)
+    }
+
+    /// The process table, by rising pid.
+    ///
+    /// # Errors
+    /// [`KernelError::Closed`].
+    pub async fn processes(&self) -> Result<Vec<ProcessInfo>, KernelError> {
+        let (reply, listed) = oneshot::channel();
+        self.supervisor.cast(SupervisorMessage::List { reply }).map_err(|_| KernelError::Closed)?;
+        let listed = listed.await.map_err(|_| KernelError::Closed)?;
+        Ok(listed.into_iter().map(ProcessInfo::from).collect())
+    }
+
+    /// A handle on a process, running or not.
+    ///
+    /// # Errors
+    /// [`KernelError::UnknownProcess`].
+    pub async fn process(&self, pid: Pid) -> Result<Process, KernelError> {
+        self.ask(|reply| SupervisorMessage::Find { pid, reply }).await
+    }
+
+    /// Runs a process from its journal, under its old pid. One that runs or has ended is left as it is.
+    ///
+    /// # Errors
+    /// [`KernelError::UnknownProcess`].
+    pub async fn resume(&self, pid: Pid) -> Result<Process, KernelError> {
+        self.ask(|reply| SupervisorMessage::Resume { pid, reply }).await
+    }
+
+    /// Runs every process that has not ended. Returns those, by rising pid.
+    ///
+    /// # Errors
+    /// [`KernelError::Closed`].
+    pub async fn resume_all(&self) -> Result<Vec<Process>, KernelError> {
+        let mut resumed = Vec::new();
+        for info in self.processes().await? {
+            if info.row.exit.is_none() {
+                resumed.push(self.resume(info.row.pid).await?);
+            }
+        }
+        Ok(resumed)
+    }
+
+    /// Makes a new process from any point of another's journal: as it stood after fact `at` (none: its last). A call that
+    /// was in flight there is answered as interrupted, unless it may be repeated.
+    ///
+    /// # Errors
+    /// [`KernelError::NoStore`], [`KernelError::Load`] for an unknown process or fact, or a damaged journal.
+    pub async fn restore(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
+        let (state, at) = self.read(from, at).await?;
+        let program = state.program().clone();
+        self.seat(program, Box::new(alive(state.image())), Origin::Restored { from, at }).await
+    }
+
+    /// How a process stood after its last durable fact, read from its journal: for one that does not run.
+    ///
+    /// # Errors
+    /// [`KernelError::NoStore`], [`KernelError::Load`].
+    pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
+        let (state, at) = self.read(pid, None).await?;
+        Ok(View::of(&state, at))
+    }
+
+    /// Events of all processes from now on.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        Events::new(self.world.events.subscribe(), None)
+    }
+
+    /// Stops all actors. What was acknowledged is durable; what was going on goes on when the store is opened again.
+    pub async fn shutdown(self) {
+        let checkpoint = self.world.checkpoint.clone();
+        self.supervisor.get_cell().stop_children_and_wait(None, None).await;
+        stop(&self.supervisor).await;
+        // An append that is on its way is still made durable.
+        if checkpoint.drain().is_ok() {
+            let _ = checkpoint.wait(None).await;
+        }
+    }
+
+    fn tools(&self) -> Vec<&str> {
+        self.world.tools.keys().map(String::as_str).collect()
+    }
+
+    async fn read(&self, pid: Pid, upto: Option<FactNumber>) -> Result<(State, FactNumber), KernelError> {
+        let store = self.world.store.clone().ok_or(KernelError::NoStore)?;
+        let world = self.world.clone();
+        let load = move || recovery::load(&*store, &world, pid, upto);
+        Ok(tokio::task::spawn_blocking(load).await.map_err(|_| KernelError::Closed)??)
+    }
+
+    pub(super) async fn seat(
+        &self,
+        program: Program,
+        image: Box<Image>,
+        origin: Origin,
+    ) -> Result<Process, KernelError> {
+        self.ask(|reply| SupervisorMessage::Start { program, image, origin, reply }).await
+    }
+
+    async fn ask(&self, message: impl FnOnce(SeatReply) -> SupervisorMessage) -> Result<Process, KernelError> {
+        let events: broadcast::Receiver<Event> = self.world.events.subscribe();
+        let (reply, seat) = oneshot::channel();
+        self.supervisor.cast(message(reply)).map_err(|_| KernelError::Closed)?;
+        let seat = seat.await.map_err(|_| KernelError::Closed)??;
+        Ok(Process::new(self.clone(), seat, events))
+    }
+}
+
+async fn stop(supervisor: &ActorRef<SupervisorMessage>) {
+    // A supervisor that is gone already needs no stopping.
+    let _ = supervisor.stop_and_wait(None, None).await;
+}
+
+/// An image of a process that had ended waits for input again; one that lives goes on where it was.
+fn alive(image: Image) -> Image {
+    match image.phase {
+        Phase::Ended { .. } => Image { phase: Phase::Idle, ..image },
+        _ => image,
+    }
+}
+
+impl From<Listed> for ProcessInfo {
+    fn from(Listed { row, held, view }: Listed) -> Self {
+        let status = match (&row.exit, &view) {
+            (Some(exit), _) => exit.status.word(),
+            (None, Some(view)) => view.status(),
+            (None, None) if held => "held",
+            (None, None) => "starting",
+        };
+        Self { row, status, view }
+    }
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").finish_non_exhaustive()
+    }
+}

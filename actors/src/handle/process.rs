@@ -1,0 +1,165 @@
+//! A handle on one process.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use dormouse_kernel::process::{Input, Speaker};
+use dormouse_proto::id::Pid;
+use dormouse_proto::process::Exit;
+use dormouse_proto::tool::Answer;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
+
+use super::events::Events;
+use super::kernel::Kernel;
+use crate::error::KernelError;
+use crate::event::{Event, View};
+use crate::process::Delivery;
+use crate::supervisor::{Seat, SupervisorMessage};
+
+static TICKETS: AtomicU64 = AtomicU64::new(0);
+
+/// A process of a kernel. Cloning the handle makes a second one; dropping it ends nothing.
+#[derive(Clone)]
+pub struct Process {
+    kernel: Kernel,
+    pid: Pid,
+    exit: watch::Receiver<Option<Exit>>,
+    view: watch::Receiver<Option<View>>,
+    inbox: Arc<Semaphore>,
+    events: Arc<Mutex<Option<broadcast::Receiver<Event>>>>,
+}
+
+impl Process {
+    pub(super) fn new(kernel: Kernel, seat: Seat, events: broadcast::Receiver<Event>) -> Self {
+        let Seat { pid, exit, view, inbox } = seat;
+        Self { kernel, pid, exit, view, inbox, events: Arc::new(Mutex::new(Some(events))) }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Says something to it. One that is in the middle of a turn hears it at its end; one that sleeps wakes.
+    ///
+    /// # Errors
+    /// [`KernelError::Busy`] where its inbox is full, [`KernelError::Ended`].
+    pub async fn input(&self, text: impl Into<String>) -> Result<(), KernelError> {
+        self.deliver(Input::Spoke { from: Speaker::Host, text: text.into() }, None).await
+    }
+
+    /// Runs one of its tools as its model would, outside of its conversation, and returns what the model would read.
+    ///
+    /// # Errors
+    /// [`KernelError::Busy`], [`KernelError::Ended`]. What the tool says is an [`Answer`], errors too.
+    pub async fn call(&self, tool: impl Into<String>, args: impl Into<String>) -> Result<Answer, KernelError> {
+        let (tool, args) = (tool.into(), args.into());
+        self.ask(|ticket| Input::HostCalled { ticket, tool, args }).await
+    }
+
+    /// Hands it a content as a descriptor; the answer names it and shows its first page. `page_chars` none: as its
+    /// program says. The content is durable when this returns.
+    ///
+    /// # Errors
+    /// [`KernelError::Busy`], [`KernelError::Ended`].
+    pub async fn open(
+        &self,
+        source: impl Into<String>,
+        bytes: impl Into<Bytes>,
+        page_chars: Option<u32>,
+    ) -> Result<Answer, KernelError> {
+        let (source, bytes) = (source.into(), bytes.into());
+        self.ask(|ticket| Input::Opened { ticket, bytes, source, page_chars }).await
+    }
+
+    /// Ends its current turn cleanly: calls in flight are abandoned, the conversation stays valid. A task ends with it, a
+    /// session waits for further input. Without a turn nothing happens.
+    ///
+    /// # Errors
+    /// [`KernelError::Ended`].
+    pub async fn interrupt(&self) -> Result<(), KernelError> {
+        self.signal(Input::Interrupted).await
+    }
+
+    /// Ends it and its children.
+    ///
+    /// # Errors
+    /// [`KernelError::Ended`].
+    pub async fn kill(&self) -> Result<(), KernelError> {
+        self.signal(Input::Killed).await
+    }
+
+    /// Waits for its end, which is durable then.
+    ///
+    /// # Errors
+    /// [`KernelError::Closed`] where the kernel shuts down before.
+    pub async fn wait(&self) -> Result<Exit, KernelError> {
+        let mut exit = self.exit.clone();
+        let ended = exit.wait_for(Option::is_some).await.map_err(|_| KernelError::Closed)?;
+        ended.clone().ok_or(KernelError::Closed)
+    }
+
+    /// How it ended, if it has.
+    #[must_use]
+    pub fn exit(&self) -> Option<Exit> {
+        self.exit.borrow().clone()
+    }
+
+    /// How it stands; none while it is only its journal. Costs the process nothing.
+    #[must_use]
+    pub fn view(&self) -> Option<View> {
+        self.view.borrow().clone()
+    }
+
+    /// Its events: the first call gets them from the time that this handle was made, further calls from now on.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        let kept = self.events.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Events::new(kept.unwrap_or_else(|| self.kernel.world.events.subscribe()), Some(self.pid))
+    }
+
+    async fn ask(&self, input: impl FnOnce(Arc<str>) -> Input) -> Result<Answer, KernelError> {
+        let ticket: Arc<str> = format!("host:{}", TICKETS.fetch_add(1, Ordering::Relaxed)).into();
+        let (answer, answered) = oneshot::channel();
+        self.deliver(input(ticket.clone()), Some((ticket, answer))).await?;
+        answered.await.map_err(|_| KernelError::Ended(self.pid))
+    }
+
+    async fn deliver(
+        &self,
+        input: Input,
+        answer: Option<(Arc<str>, oneshot::Sender<Answer>)>,
+    ) -> Result<(), KernelError> {
+        let limit = self.kernel.world.limits.inbox;
+        let permit = self.inbox.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| KernelError::Busy { pid: self.pid, limit })?;
+        self.send(input, Some(permit), answer).await
+    }
+
+    /// A signal takes no place in the inbox: it reaches a process whose inbox is full.
+    async fn signal(&self, input: Input) -> Result<(), KernelError> {
+        self.send(input, None, None).await
+    }
+
+    async fn send(
+        &self,
+        input: Input,
+        permit: Option<OwnedSemaphorePermit>,
+        answer: Option<(Arc<str>, oneshot::Sender<Answer>)>,
+    ) -> Result<(), KernelError> {
+        let (refused, refusal) = oneshot::channel();
+        let delivery = Box::new(Delivery { input, permit, answer });
+        let message = SupervisorMessage::Deliver { pid: self.pid, delivery, refused };
+        self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
+        // The supervisor drops its side where it did not refuse.
+        refusal.await.map_or(Ok(()), Err)
+    }
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Process").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! Starting a process.
+
+use std::future::IntoFuture;
+
+use dormouse_kernel::process::{Birth, born};
+use dormouse_kernel::program::Program;
+use dormouse_proto::process::Origin;
+use dormouse_proto::record::Lifetime;
+use dormouse_proto::tool::Access;
+use futures_util::future::BoxFuture;
+
+use super::kernel::Kernel;
+use super::process::Process;
+use crate::clock::now_ms;
+use crate::error::KernelError;
+
+/// A process about to start: `.await` starts it.
+#[derive(Debug)]
+#[must_use = "a process starts when this is awaited"]
+pub struct Start {
+    kernel: Kernel,
+    program: Program,
+    input: Option<String>,
+    lifetime: Lifetime,
+    access: Access,
+}
+
+impl Start {
+    pub(super) fn new(kernel: Kernel, program: Program) -> Self {
+        let input = program.user().map(str::to_owned);
+        Self { kernel, program, input, lifetime: Lifetime::Task, access: Access::Admin }
+    }
+
+    /// What is said to it first, in place of the `user` prompt of its program.
+    pub fn input(mut self, text: impl Into<String>) -> Self {
+        self.input = Some(text.into());
+        self
+    }
+
+    /// Nothing is said to it first, not even the `user` prompt of its program: it waits.
+    pub fn without_input(mut self) -> Self {
+        self.input = None;
+        self
+    }
+
+    /// It waits for further input after each turn, instead of ending with its first.
+    pub fn session(mut self) -> Self {
+        self.lifetime = Lifetime::Session;
+        self
+    }
+
+    /// What it may do; admin, until said otherwise.
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    async fn run(self) -> Result<Process, KernelError> {
+        // Content of any size is indexed here, beside the runtime.
+        let around = self.kernel.world.around.clone();
+        let Self { kernel, program, input, lifetime, access } = self;
+        let named = program.clone();
+        let image = tokio::task::spawn_blocking(move || {
+            let birth = Birth { access, depth: 0, lifetime, descriptors: &[], input: input.as_deref() };
+            born(&named, &around, birth, now_ms())
+        });
+        let image = image.await.map_err(|_| KernelError::Closed)?;
+        kernel.seat(program, Box::new(image), Origin::Started).await
+    }
+}
+
+impl IntoFuture for Start {
+    type Output = Result<Process, KernelError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}

@@ -1,0 +1,219 @@
+//! The process actor: feeds the machine, persists what it decides, then performs it.
+//!
+//! A handler never waits for I/O: models, tools and files run in tasks of their own and their results come back as
+//! messages, so that a signal is handled in the middle of a call. Effects wait until the facts before them are durable.
+
+mod model_call;
+mod perform;
+mod tool_call;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use dormouse_kernel::process::{Effect, Fact, Input, State, decide, evolve};
+use dormouse_proto::id::{CallId, FactNumber, Pid};
+use dormouse_proto::tool::Answer;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::checkpoint::{CommitError, Durable};
+use crate::clock::now_ms;
+use crate::event::{Event, View};
+use crate::supervisor::SupervisorMessage;
+use crate::world::World;
+
+pub(crate) enum ProcessMessage {
+    /// Something happened to the process.
+    Input(Box<Delivery>),
+    /// Facts up to a number are durable, or cannot be made so.
+    Committed { upto: FactNumber, result: Result<(), CommitError> },
+}
+
+/// An input on its way.
+pub(crate) struct Delivery {
+    pub(crate) input: Input,
+    /// The place in the inbox that it takes until it is handled.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// Where the answer to a call of the host goes, by the ticket in `input`.
+    pub(crate) answer: Option<(Arc<str>, oneshot::Sender<Answer>)>,
+}
+
+impl Delivery {
+    /// An input from inside of the kernel: it takes no place in the inbox.
+    pub(crate) fn internal(input: Input) -> Self {
+        Self { input, permit: None, answer: None }
+    }
+}
+
+/// What a process actor starts from.
+pub(crate) struct Begin {
+    pub(crate) world: Arc<World>,
+    pub(crate) supervisor: ActorRef<SupervisorMessage>,
+    pub(crate) state: State,
+    pub(crate) last: FactNumber,
+    pub(crate) view: watch::Sender<Option<View>>,
+}
+
+pub(crate) struct ProcessActor;
+
+pub(crate) struct Running {
+    world: Arc<World>,
+    supervisor: ActorRef<SupervisorMessage>,
+    myself: ActorRef<ProcessMessage>,
+    state: State,
+    last: FactNumber,
+    snapshot_at: FactNumber,
+    view: watch::Sender<Option<View>>,
+    undurable: VecDeque<Pending>,
+    in_flight: BTreeMap<CallId, JoinHandle<()>>,
+    tickets: BTreeMap<Arc<str>, oneshot::Sender<Answer>>,
+}
+
+/// What waits for facts to become durable.
+struct Pending {
+    upto: FactNumber,
+    facts: Arc<[Fact]>,
+    effects: Vec<Effect>,
+    view: View,
+}
+
+impl Actor for ProcessActor {
+    type Msg = ProcessMessage;
+    type State = Running;
+    type Arguments = Begin;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        begin: Self::Arguments,
+    ) -> Result<Self::State, ActorProcessingErr> {
+        let Begin { world, supervisor, state, last, view } = begin;
+        Ok(Running {
+            world,
+            supervisor,
+            myself,
+            state,
+            last,
+            snapshot_at: last,
+            view,
+            undurable: VecDeque::new(),
+            in_flight: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+        })
+    }
+
+    async fn handle(
+        &self,
+        _myself: ActorRef<Self::Msg>,
+        message: Self::Msg,
+        running: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            ProcessMessage::Input(delivery) => running.take(*delivery),
+            ProcessMessage::Committed { upto, result } => running.committed(upto, result)?,
+        }
+        Ok(())
+    }
+
+    async fn post_stop(
+        &self,
+        _myself: ActorRef<Self::Msg>,
+        running: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        running.in_flight.values().for_each(JoinHandle::abort);
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    /// A process that faults leaves nothing running behind: its successor starts the calls anew.
+    fn drop(&mut self) {
+        self.in_flight.values().for_each(JoinHandle::abort);
+    }
+}
+
+impl Running {
+    fn pid(&self) -> Pid {
+        self.state.pid()
+    }
+
+    fn take(&mut self, delivery: Delivery) {
+        let Delivery { input, permit, answer } = delivery;
+        self.tickets.extend(answer);
+        self.forget_finished(&input);
+        let decision = decide(&self.state, input, now_ms());
+        decision.facts.iter().for_each(|fact| evolve(&mut self.state, fact));
+        self.persist(decision.facts, decision.effects);
+        drop(permit);
+    }
+
+    fn forget_finished(&mut self, input: &Input) {
+        if let Input::ModelReplied { call, .. } | Input::ToolReturned { call, .. } | Input::FileWritten { call, .. } =
+            input
+        {
+            self.in_flight.remove(call);
+        }
+    }
+
+    /// Sends the facts on their way; the effects follow once they are durable. A decision without facts waits for those
+    /// before it, so that effects keep their order.
+    fn persist(&mut self, facts: Vec<Fact>, effects: Vec<Effect>) {
+        let facts: Arc<[Fact]> = facts.into();
+        let first = self.last.plus(1);
+        let upto = self.last.plus(facts.len());
+        let view = View::of(&self.state, upto);
+        self.last = upto;
+        if facts.is_empty() && self.undurable.is_empty() {
+            return self.perform_all(effects);
+        }
+        self.undurable.push_back(Pending { upto, facts: facts.clone(), effects, view });
+        if !facts.is_empty() {
+            self.append(first, facts);
+        }
+    }
+
+    fn append(&mut self, first: FactNumber, facts: Arc<[Fact]>) {
+        let (pid, upto) = (self.pid(), self.last);
+        let mut entries = vec![Durable::Facts { pid, first, facts }];
+        if let Some(exit) = self.state.exit() {
+            entries.push(Durable::Ended { pid, exit: exit.clone() });
+        } else if self.last.0 - self.snapshot_at.0 >= self.world.limits.snapshot_after_facts as u64 {
+            self.snapshot_at = self.last;
+            entries.push(Durable::Snapshot { pid, at: self.last, image: Box::new(self.state.image()) });
+        }
+        let myself = self.myself.clone();
+        let acknowledge = Box::new(move |result| {
+            // Where the process is gone, its successor reads the journal.
+            let _ = myself.cast(ProcessMessage::Committed { upto, result });
+        });
+        self.world.append(entries, acknowledge);
+    }
+
+    /// Reports and performs what waited for facts up to `upto`.
+    ///
+    /// # Errors
+    /// Where the facts could not be made durable: the process cannot go on, since what it would do next might be lost.
+    fn committed(&mut self, upto: FactNumber, result: Result<(), CommitError>) -> Result<(), CommitError> {
+        result?;
+        while let Some(pending) = self.undurable.pop_front_if(|pending| pending.upto <= upto) {
+            self.report(&pending);
+            self.perform_all(pending.effects);
+        }
+        Ok(())
+    }
+
+    fn report(&self, pending: &Pending) {
+        let pid = self.pid();
+        let first = pending.upto.0 + 1 - pending.facts.len() as u64;
+        for (number, fact) in (first..).zip(pending.facts.iter()) {
+            let fact = Arc::new(fact.clone());
+            self.world.report(Event::Fact { pid, number: FactNumber(number), fact });
+        }
+        self.view.send_replace(Some(pending.view.clone()));
+    }
+
+    fn perform_all(&mut self, effects: Vec<Effect>) {
+        effects.into_iter().for_each(|effect| self.perform(effect));
+    }
+}

@@ -1,0 +1,66 @@
+//! Asking a model: permits, attempts, the deadline, and the stream of deltas to whoever watches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_kernel::program::Program;
+use dormouse_proto::id::Pid;
+use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
+
+use crate::event::Event;
+use crate::ports::Model;
+use crate::world::World;
+
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
+
+/// Asks until there is a reply, an error that no further attempt can mend, or no attempt left.
+pub(super) async fn ask(world: Arc<World>, program: Program, request: Request) -> Result<Reply, ModelError> {
+    let model = world.model(&program)?;
+    let mut attempt = 1;
+    loop {
+        match once(&world, &*model, request.clone()).await {
+            Err(error) if error.is_transient() && attempt < world.limits.model_attempts => {
+                pause(&world, request.pid, attempt, &error).await;
+                attempt += 1;
+            }
+            end => return end,
+        }
+    }
+}
+
+/// One attempt, under a permit that is held only while it lasts.
+async fn once(world: &World, model: &dyn Model, request: Request) -> Result<Reply, ModelError> {
+    let _permit = world.model_permits.acquire().await.expect("the semaphore is never closed");
+    let pid = request.pid;
+    let deltas = move |delta| {
+        if let Some(event) = event(pid, delta) {
+            world.report(event);
+        }
+    };
+    let deadline = world.limits.model_deadline;
+    tokio::time::timeout(deadline, model.call(request, &deltas)).await.unwrap_or_else(|_| {
+        let message = format!("no reply within {} s", deadline.as_secs());
+        Err(ModelError::new(ModelErrorKind::Deadline, message))
+    })
+}
+
+fn event(pid: Pid, delta: Delta) -> Option<Event> {
+    match delta {
+        Delta::Text(text) => Some(Event::Text { pid, text }),
+        Delta::Thinking(text) => Some(Event::Thinking { pid, text }),
+        Delta::ToolUse(_) => None,
+    }
+}
+
+async fn pause(world: &World, pid: Pid, attempt: u32, error: &ModelError) {
+    let delay = error.retry_after.unwrap_or_else(|| backoff(pid, attempt)).min(LONGEST_DELAY);
+    world.report(Event::Retrying { pid, reason: error.to_string(), delay_ms: delay.as_millis() as u64 });
+    tokio::time::sleep(delay).await;
+}
+
+/// Doubles with each attempt, and is spread by pid over half of itself, so that processes do not come back in step.
+fn backoff(pid: Pid, attempt: u32) -> Duration {
+    let delay = FIRST_DELAY * 2_u32.saturating_pow(attempt - 1);
+    delay + delay.mul_f64((pid.0.wrapping_mul(0x9E37_79B9) % 1024) as f64 / 2048.0)
+}

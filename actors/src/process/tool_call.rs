@@ -1,0 +1,51 @@
+//! Running one tool: its deadline, its output cap, its panics. Whatever a tool does, the process gets an answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_proto::tool::ToolOutput;
+use tokio::task::{JoinError, JoinSet};
+
+use crate::ports::{OutputSink, Tool};
+
+/// Runs `tool` once. Dropping the future abandons the tool: it runs in a task that ends with it.
+pub(super) async fn run(tool: Arc<dyn Tool>, args: String) -> ToolOutput {
+    let policy = tool.policy();
+    let name = tool.spec().name;
+    let sink = OutputSink::with_cap(policy.output_cap_bytes);
+    let mut task = JoinSet::new();
+    let out = sink.clone();
+    task.spawn(async move { tool.call(args, out).await });
+    let end = tokio::select! {
+        end = task.join_next() => end.map_or(Ok(()), |end| end.unwrap_or_else(|error| Err(failed(&name, error)))),
+        () = sink.full() => Err(format!(
+            "{name} was stopped: its output reached the limit of {} bytes. What stands above is its beginning.",
+            policy.output_cap_bytes
+        )),
+        () = tokio::time::sleep(Duration::from_millis(policy.deadline_ms)) => Err(format!(
+            "{name} was stopped: it did not finish within {} ms.",
+            policy.deadline_ms
+        )),
+    };
+    output(&sink, end)
+}
+
+fn failed(name: &str, error: JoinError) -> String {
+    let Ok(panic) = error.try_into_panic() else { return format!("{name} was cancelled.") };
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    format!("{name} failed inside: it panicked. {text}")
+}
+
+/// What the tool wrote, and behind it what went wrong.
+fn output(sink: &OutputSink, end: Result<(), String>) -> ToolOutput {
+    let bytes = sink.take();
+    match end {
+        Ok(()) => ToolOutput::ok(bytes),
+        Err(reason) if bytes.is_empty() => ToolOutput::error(reason),
+        Err(reason) => {
+            let bytes = [&bytes[..], b"\n\n", reason.as_bytes()].concat();
+            ToolOutput { bytes: bytes.into(), is_error: true }
+        }
+    }
+}

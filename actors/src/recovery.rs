@@ -1,0 +1,89 @@
+//! From a journal back to a process: image, then facts, each content read and checked once.
+
+use std::collections::HashMap;
+
+use dormouse_kernel::content::Content;
+use dormouse_kernel::process::{State, StateError, evolve};
+use dormouse_kernel::program::{Bundle, Program};
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_proto::record::codec::{self, CodecError};
+use dormouse_proto::record::{ContentRef, Fact, Image};
+
+use crate::ports::{Journal, Store, StoreError};
+use crate::world::World;
+
+/// Why a journal does not give a process.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The store cannot give it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A record is not what it should be.
+    #[error("the journal of process {pid} cannot be read: {source}")]
+    Record {
+        /// The process.
+        pid: Pid,
+        /// What is wrong.
+        source: CodecError,
+    },
+    /// The program that it was born with does not compile in this kernel.
+    #[error("the program of process {pid} cannot be used: {reason}")]
+    Program {
+        /// The process.
+        pid: Pid,
+        /// Why.
+        reason: String,
+    },
+    /// The image contradicts itself.
+    #[error("the image of process {pid} is not valid: {source}")]
+    State {
+        /// The process.
+        pid: Pid,
+        /// What is wrong.
+        source: StateError,
+    },
+}
+
+/// The process `pid` after fact `upto` (none: its last). Reads the disk; costs the journal since its latest snapshot.
+pub(crate) fn load(
+    store: &dyn Store,
+    world: &World,
+    pid: Pid,
+    upto: Option<FactNumber>,
+) -> Result<(State, FactNumber), LoadError> {
+    let Journal { base, image, facts, .. } = store.journal(pid, upto)?;
+    let record = |source| LoadError::Record { pid, source };
+    let mut contents = HashMap::new();
+    let mut content = |reference: ContentRef| fetch(store, &mut contents, reference);
+    let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
+    let image = image.try_map(&mut content)?;
+    let program = program(world, pid, image.bundle.bytes(), &image.program)?;
+    let mut state = State::from_image(pid, program, world.around.clone(), image)
+        .map_err(|source| LoadError::State { pid, source })?;
+    for fact in &facts {
+        let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;
+        evolve(&mut state, &fact.try_map(&mut content)?);
+    }
+    Ok((state, base.plus(facts.len())))
+}
+
+fn fetch(
+    store: &dyn Store,
+    contents: &mut HashMap<ContentHash, Content>,
+    reference: ContentRef,
+) -> Result<Content, LoadError> {
+    if let Some(content) = contents.get(&reference.hash) {
+        return Ok(content.clone());
+    }
+    let content = Content::new(store.content(reference.hash)?);
+    contents.insert(reference.hash, content.clone());
+    Ok(content)
+}
+
+fn program(world: &World, pid: Pid, bundle: &[u8], key: &str) -> Result<Program, LoadError> {
+    let failed = |reason: String| LoadError::Program { pid, reason };
+    let bundle = Bundle::from_bytes(bundle).map_err(|error| failed(error.to_string()))?;
+    let tools: Vec<&str> = world.tools.keys().map(String::as_str).collect();
+    let compiled = bundle.compile(&tools).map_err(|error| failed(error.to_string()))?;
+    compiled.program.by_key(key).ok_or_else(|| failed(format!("its bundle holds no program {key}")))
+}

@@ -1,0 +1,57 @@
+//! Parents and children: births by call, ends reported, abandonment.
+
+use dormouse_kernel::process::{Child, Input};
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
+
+use super::table::{Run, place};
+use super::{Newborn, Supervisor};
+use crate::checkpoint::CommitError;
+use crate::event::Event;
+
+impl Supervisor {
+    /// A child that exists already, by parent and origin, is not made again: one that sleeps is woken, the end of one
+    /// that has ended is reported once more. So a parent that comes back from its journal finds its children.
+    pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>) {
+        let mut newborns: Vec<Newborn> = Vec::new();
+        for Child { origin, program, image } in children {
+            match self.table.child(parent, &origin).map(|entry| entry.row.clone()) {
+                None => newborns.push(self.newborn(Some(parent), program, Box::new(image), origin)),
+                Some(row) if row.exit.is_some() => self.report_to_parent(&row),
+                Some(row) => self.wake(row.pid),
+            }
+        }
+        if !newborns.is_empty() {
+            self.bear(newborns, None);
+        }
+    }
+
+    /// A child that could not be made durable never was: its parent gets that as the child's end.
+    pub(super) fn stillborn(&mut self, born: &Newborn, error: &CommitError) {
+        self.table.remove(&born.row);
+        let exit = Exit { status: ExitStatus::Faulted, message: error.to_string().into() };
+        self.report_to_parent(&ProcessRow { exit: Some(exit), ..born.row.clone() });
+    }
+
+    pub(super) fn ended(&mut self, pid: Pid, exit: Exit) {
+        let Some(row) = self.table.end(pid, &exit) else { return };
+        self.world.report(Event::Exited { pid, exit });
+        self.report_to_parent(&row);
+    }
+
+    fn report_to_parent(&mut self, row: &ProcessRow) {
+        let (Some(parent), Some((call, index)), Some(exit)) = (row.parent, place(&row.origin), row.exit.clone()) else {
+            return;
+        };
+        // A parent that sleeps asks for its children when it wakes.
+        if self.table.get(parent).is_some_and(|entry| matches!(entry.run, Run::Running(_) | Run::Loading)) {
+            self.tell(parent, Input::ChildEnded { call, index, child: row.pid, exit });
+        }
+    }
+
+    pub(super) fn abandon(&mut self, parent: Pid, calls: &[CallId]) {
+        for child in self.table.living_children(parent, calls) {
+            self.tell(child, Input::Killed);
+        }
+    }
+}

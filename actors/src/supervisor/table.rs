@@ -1,0 +1,199 @@
+//! The process table: who there is, who runs, who waits for whom.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::process::{Exit, Origin, ProcessRow};
+use ractor::{ActorId, ActorRef};
+use tokio::sync::{Semaphore, watch};
+
+use crate::error::KernelError;
+use crate::event::View;
+use crate::process::{Delivery, ProcessMessage};
+
+pub(crate) struct Table {
+    next_pid: u64,
+    inbox: usize,
+    entries: BTreeMap<Pid, Entry>,
+    actors: HashMap<ActorId, Pid>,
+    children: HashMap<(Pid, CallId, u32), Pid>,
+}
+
+pub(super) struct Entry {
+    pub(super) row: ProcessRow,
+    pub(super) run: Run,
+    pub(super) waiting: Vec<Delivery>,
+    pub(super) faults: Vec<Instant>,
+    exit: watch::Sender<Option<Exit>>,
+    pub(super) view: watch::Sender<Option<View>>,
+    inbox: Arc<Semaphore>,
+}
+
+/// How an entry of the table runs.
+pub(super) enum Run {
+    /// Its birth is on its way to the disk, its journal is being read, or it pauses after a fault.
+    Loading,
+    /// It is only its journal.
+    Held,
+    Running(ActorRef<ProcessMessage>),
+    Ended,
+}
+
+/// What a handle of a process holds.
+pub(crate) struct Seat {
+    pub(crate) pid: Pid,
+    pub(crate) exit: watch::Receiver<Option<Exit>>,
+    pub(crate) view: watch::Receiver<Option<View>>,
+    pub(crate) inbox: Arc<Semaphore>,
+}
+
+/// A line of the table as it is listed.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) row: ProcessRow,
+    pub(crate) held: bool,
+    pub(crate) view: Option<View>,
+}
+
+impl Table {
+    pub(crate) fn new(rows: Vec<ProcessRow>, inbox: usize) -> Self {
+        let next_pid = rows.iter().map(|row| row.pid.0 + 1).max().unwrap_or(1);
+        let mut table =
+            Self { next_pid, inbox, entries: BTreeMap::new(), actors: HashMap::new(), children: HashMap::new() };
+        for row in rows {
+            let run = if row.exit.is_some() { Run::Ended } else { Run::Held };
+            table.insert(row, run);
+        }
+        table
+    }
+
+    pub(super) fn next_pid(&mut self) -> Pid {
+        let pid = Pid(self.next_pid);
+        self.next_pid += 1;
+        pid
+    }
+
+    /// Takes in a process whose birth is not yet durable.
+    pub(super) fn reserve(&mut self, row: ProcessRow) {
+        self.insert(row, Run::Loading);
+    }
+
+    fn insert(&mut self, row: ProcessRow, run: Run) {
+        if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
+            self.children.insert((parent, call, index), row.pid);
+        }
+        let entry = Entry {
+            exit: watch::Sender::new(row.exit.clone()),
+            view: watch::Sender::new(None),
+            inbox: Arc::new(Semaphore::new(self.inbox)),
+            waiting: Vec::new(),
+            faults: Vec::new(),
+            run,
+            row,
+        };
+        self.entries.insert(entry.row.pid, entry);
+    }
+
+    /// Takes out a process that was never born.
+    pub(super) fn remove(&mut self, row: &ProcessRow) {
+        self.entries.remove(&row.pid);
+        if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
+            self.children.remove(&(parent, call, index));
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut Entry> {
+        self.entries.get_mut(&pid)
+    }
+
+    pub(super) fn get(&self, pid: Pid) -> Option<&Entry> {
+        self.entries.get(&pid)
+    }
+
+    /// The child that a call made, if it did.
+    pub(super) fn child(&self, parent: Pid, origin: &Origin) -> Option<&Entry> {
+        let (call, index) = place(origin)?;
+        self.get(*self.children.get(&(parent, call, index))?)
+    }
+
+    /// The children of these calls that have not ended.
+    pub(super) fn living_children(&self, parent: Pid, calls: &[CallId]) -> Vec<Pid> {
+        let ours = |row: &ProcessRow| {
+            row.parent == Some(parent) && place(&row.origin).is_some_and(|(call, _)| calls.contains(&call))
+        };
+        let living = self.entries.range(parent..).map(|(_, entry)| entry);
+        living.filter(|entry| !matches!(entry.run, Run::Ended) && ours(&entry.row)).map(|entry| entry.row.pid).collect()
+    }
+
+    pub(super) fn running(&mut self, pid: Pid, actor: ActorRef<ProcessMessage>) {
+        self.actors.insert(actor.get_id(), pid);
+        if let Some(entry) = self.entries.get_mut(&pid) {
+            entry.run = Run::Running(actor);
+        }
+    }
+
+    pub(super) fn loading(&mut self, pid: Pid) {
+        if let Some(entry) = self.entries.get_mut(&pid) {
+            entry.run = Run::Loading;
+        }
+    }
+
+    pub(super) fn is_held(&self, pid: Pid) -> bool {
+        self.get(pid).is_some_and(|entry| matches!(entry.run, Run::Held))
+    }
+
+    pub(super) fn forget_actor(&mut self, actor: ActorId) -> Option<Pid> {
+        self.actors.remove(&actor)
+    }
+
+    /// Notes how a process ended and tells who waits. Returns its row; none where that is known already.
+    pub(super) fn end(&mut self, pid: Pid, exit: &Exit) -> Option<ProcessRow> {
+        let entry = self.entries.get_mut(&pid).filter(|entry| !matches!(entry.run, Run::Ended))?;
+        entry.run = Run::Ended;
+        entry.row.exit = Some(exit.clone());
+        entry.waiting.clear();
+        entry.exit.send_replace(Some(exit.clone()));
+        Some(entry.row.clone())
+    }
+
+    pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) -> Result<(), KernelError> {
+        let entry = self.entries.get_mut(&pid).ok_or(KernelError::UnknownProcess(pid))?;
+        match &entry.run {
+            Run::Running(actor) => match actor.cast(ProcessMessage::Input(Box::new(delivery))) {
+                Ok(()) => Ok(()),
+                Err(_) => Err(KernelError::Ended(pid)),
+            },
+            Run::Loading | Run::Held => {
+                entry.waiting.push(delivery);
+                Ok(())
+            }
+            Run::Ended => Err(KernelError::Ended(pid)),
+        }
+    }
+
+    pub(super) fn seat(&self, pid: Pid) -> Result<Seat, KernelError> {
+        let entry = self.entries.get(&pid).ok_or(KernelError::UnknownProcess(pid))?;
+        Ok(Seat { pid, exit: entry.exit.subscribe(), view: entry.view.subscribe(), inbox: entry.inbox.clone() })
+    }
+
+    pub(super) fn list(&self) -> Vec<Listed> {
+        let entries = self.entries.values();
+        let listed = |entry: &Entry| Listed {
+            row: entry.row.clone(),
+            held: matches!(entry.run, Run::Held),
+            view: entry.view.borrow().clone(),
+        };
+        entries.map(listed).collect()
+    }
+}
+
+/// The call that made a process, and which of its children it is.
+pub(super) fn place(origin: &Origin) -> Option<(CallId, u32)> {
+    match origin {
+        Origin::Forked { call, index } => Some((*call, *index)),
+        Origin::Spawned { call } => Some((*call, 0)),
+        Origin::Started | Origin::Restored { .. } => None,
+    }
+}

@@ -1,0 +1,86 @@
+//! What all processes of one kernel share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse_kernel::process::Surroundings;
+use dormouse_kernel::program::Program;
+use dormouse_proto::model::{ModelError, ModelErrorKind};
+use ractor::ActorRef;
+use tokio::sync::{Semaphore, broadcast};
+
+use crate::checkpoint::{Acknowledge, CheckpointMessage, CommitError, Durable};
+use crate::event::Event;
+use crate::ports::{Host, Model, Provider, Store, Tool};
+
+/// Ports, permits and the event channel of a kernel. Shared by reference, changed by nobody.
+pub(crate) struct World {
+    pub(crate) store: Option<Arc<dyn Store>>,
+    pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
+    pub(crate) providers: BTreeMap<String, Arc<dyn Provider>>,
+    pub(crate) tools: BTreeMap<String, Arc<dyn Tool>>,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) around: Arc<Surroundings>,
+    pub(crate) checkpoint: ActorRef<CheckpointMessage>,
+    pub(crate) events: broadcast::Sender<Event>,
+    pub(crate) model_permits: Semaphore,
+    pub(crate) limits: Limits,
+}
+
+/// Bounds of a kernel that are not a program's business.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) inbox: usize,
+    pub(crate) model_deadline: Duration,
+    pub(crate) model_attempts: u32,
+    pub(crate) snapshot_after_facts: usize,
+    pub(crate) restarts: u32,
+}
+
+impl World {
+    /// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot be.
+    pub(crate) fn append(&self, entries: Vec<Durable>, acknowledge: Acknowledge) {
+        let message = CheckpointMessage::Append { entries, acknowledge };
+        if let Err(ractor::MessagingErr::SendErr(CheckpointMessage::Append { acknowledge, .. })) =
+            self.checkpoint.cast(message)
+        {
+            acknowledge(Err(CommitError::Closed));
+        }
+    }
+
+    /// Tells whoever watches. Nobody watching is no error.
+    pub(crate) fn report(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
+    /// The model that a program asks for: registered under its name, or made by its provider.
+    pub(crate) fn model(&self, program: &Program) -> Result<Arc<dyn Model>, ModelError> {
+        let choice = program.model();
+        if let Some(model) = self.models.get(&choice.name) {
+            return Ok(model.clone());
+        }
+        match self.providers.get(choice.provider.word()) {
+            Some(provider) => provider.model(program),
+            None => Err(ModelError::new(ModelErrorKind::Unavailable, self.no_model(program))),
+        }
+    }
+
+    fn no_model(&self, program: &Program) -> String {
+        let choice = program.model();
+        let known: Vec<_> = self.models.keys().chain(self.providers.keys()).map(String::as_str).collect();
+        format!(
+            "program {} asks for model '{}' of provider '{}', and this kernel has neither. It has: {}",
+            program.name(),
+            choice.name,
+            choice.provider.word(),
+            known.join(", ")
+        )
+    }
+
+    /// The tool that runs under `name` for a process of `program`.
+    pub(crate) fn tool(&self, program: &Program, name: &str) -> Option<Arc<dyn Tool>> {
+        let command = program.commands().iter().find(|command| command.name == name);
+        command.map(|command| self.host.command(command)).or_else(|| self.tools.get(name).cloned())
+    }
+}

@@ -1,0 +1,133 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A process kernel for LLM agents.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dormouse",
+    version,
+    after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, limit, refusal); \
+                  2 the command line or a program is wrong; 3 the store cannot be used; 130 stopped by Ctrl-C, with a \
+                  store it can be resumed. DORMOUSE_LOG=debug shows what happens inside."
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program to its end.
+    Run(Run),
+    /// Go on with everything in a store that has not ended.
+    Resume(Resume),
+    /// List the processes of a store.
+    Ps(Ps),
+    /// Execute tool calls against a process, without a model.
+    Call(Call),
+    /// Show a file in pages, as a model would see it.
+    Page(Page),
+}
+
+/// `dormouse run`
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The program file.
+    pub(crate) program: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: Input,
+    /// Keep everything durable in this folder, so that the run survives a crash and can be resumed.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) permissions: Permissions,
+    /// Print events and the result as one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What is said to the process first.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct Input {
+    /// The first input; without one, the program's own `user` prompt.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) input: Option<String>,
+    /// Read the first input from a file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input_file: Option<PathBuf>,
+    /// `-` reads the first input from standard input.
+    #[arg(value_parser = ["-"], value_name = "-")]
+    pub(crate) stdin: Option<String>,
+}
+
+/// `dormouse resume`
+#[derive(Debug, Args)]
+pub(crate) struct Resume {
+    /// The store's folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) permissions: Permissions,
+    /// Print events and the results as one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `dormouse ps`
+#[derive(Debug, Args)]
+pub(crate) struct Ps {
+    /// The store's folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `dormouse call`
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// The program file.
+    pub(crate) program: PathBuf,
+    /// The calls, one JSON object a line: {"tool": NAME, "args": {…}} or {"open": {"file": PATH, "page_size": N}}. `-`
+    /// reads them from standard input.
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub(crate) calls: PathBuf,
+    /// Keep everything durable in this folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) permissions: Permissions,
+}
+
+/// `dormouse page`
+#[derive(Debug, Args)]
+pub(crate) struct Page {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Characters per page.
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) page_size: u32,
+    /// Print one JSON object a page: page, lines, continued, truncated, text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What programs may do to this machine. Nothing, unless it is said here.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Permissions {
+    /// Permit to run these programs.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) allow_run: Vec<String>,
+    /// Permit to read files below these folders.
+    #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
+    pub(crate) allow_read: Vec<PathBuf>,
+    /// Permit to write files below these folders.
+    #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
+    pub(crate) allow_write: Vec<PathBuf>,
+}

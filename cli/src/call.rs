@@ -1,0 +1,90 @@
+//! `dormouse call`: tool calls against a process, one JSON object a line in, one a line out.
+
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use dormouse::tool::Answer;
+use dormouse::{KernelError, Process};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::args::Call;
+use crate::compose::{Composition, load};
+use crate::status::Failure;
+
+/// One line of the file of calls.
+#[derive(Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum Line {
+    Tool {
+        tool: String,
+        #[serde(default)]
+        args: Value,
+    },
+    Open {
+        open: Open,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Open {
+    file: PathBuf,
+    page_size: Option<u32>,
+}
+
+/// Executes the calls in order. A call that fails is an answer like any other; the next one is still made.
+pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
+    let lines = open(&args.calls)?;
+    let kernel = Composition { store: args.store.as_deref(), permissions: &args.permissions }.kernel().await?;
+    let program = load(&kernel, &args.program)?;
+    let process = kernel.start(program).session().without_input().await?;
+    let mut out = BufWriter::new(std::io::stdout());
+    for line in lines.lines() {
+        let line = line?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let answer = answer(&process, &line).await?;
+        writeln!(out, "{}", json!({ "is_error": answer.is_error, "text": &*answer.text }))?;
+        out.flush()?;
+    }
+    process.kill().await?;
+    process.wait().await?;
+    kernel.shutdown().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open(path: &Path) -> Result<BufReader<Box<dyn Read>>, Failure> {
+    if path == Path::new("-") {
+        return Ok(BufReader::new(Box::new(std::io::stdin())));
+    }
+    let file = std::fs::File::open(path);
+    let file = file.map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+    Ok(BufReader::new(Box::new(file)))
+}
+
+async fn answer(process: &Process, line: &str) -> Result<Answer, KernelError> {
+    match serde_json::from_str(line) {
+        Ok(Line::Tool { tool, args }) => process.call(tool, arguments(&args)).await,
+        Ok(Line::Open { open }) => open_file(process, open).await,
+        Err(_) => Ok(Answer::error(format!(
+            "not a call: {line}\nA line is {{\"tool\": NAME, \"args\": {{…}}}} or {{\"open\": {{\"file\": PATH, \"page_size\": N}}}}."
+        ))),
+    }
+}
+
+fn arguments(args: &Value) -> String {
+    if args.is_null() { "{}".to_owned() } else { args.to_string() }
+}
+
+async fn open_file(process: &Process, Open { file, page_size }: Open) -> Result<Answer, KernelError> {
+    if page_size == Some(0) {
+        return Ok(Answer::error("page_size is 0: a page holds at least one character"));
+    }
+    match std::fs::read(&file) {
+        Ok(bytes) => process.open(format!("file:{}", file.display()), bytes, page_size).await,
+        Err(error) => Ok(Answer::error(format!("{}: {error}", file.display()))),
+    }
+}

@@ -1,0 +1,63 @@
+//! Putting a kernel together from what the command line says.
+
+use std::path::Path;
+
+use dormouse::host::{LocalHost, Permissions};
+use dormouse::models::{Anthropic, ScriptedProvider};
+use dormouse::program::Program;
+use dormouse::store::LogStore;
+use dormouse::{Kernel, KernelError};
+use std::io::Write;
+
+use crate::args;
+use crate::status::Failure;
+
+/// What a kernel of the command line is made of.
+pub(crate) struct Composition<'a> {
+    pub(crate) store: Option<&'a Path>,
+    pub(crate) permissions: &'a args::Permissions,
+}
+
+impl Composition<'_> {
+    /// The kernel on a store that must be there.
+    pub(crate) async fn existing(&self) -> Result<Kernel, Failure> {
+        match self.store.filter(|path| !path.is_dir()) {
+            Some(path) => {
+                Err(Failure::Usage(format!("there is no store {}: name the folder of an earlier run", path.display())))
+            }
+            None => self.kernel().await,
+        }
+    }
+
+    /// The kernel, running. Models: `scripted`, and `anthropic` with the key that ANTHROPIC_API_KEY holds.
+    pub(crate) async fn kernel(&self) -> Result<Kernel, Failure> {
+        let directory = std::env::current_dir()?;
+        let host = LocalHost::new(self.permissions(), &directory)
+            .map_err(|error| Failure::Usage(format!("the permissions cannot be given: {error}")))?;
+        let mut builder = Kernel::builder()
+            .host(host)
+            .provider("scripted", ScriptedProvider::default())
+            .provider("anthropic", std::sync::Arc::new(Anthropic::from_env()));
+        if let Some(path) = self.store {
+            builder = builder.store(LogStore::open(path).map_err(KernelError::Store)?);
+        }
+        Ok(builder.build().await?)
+    }
+
+    fn permissions(&self) -> Permissions {
+        let args::Permissions { allow_run, allow_read, allow_write } = self.permissions;
+        let permissions = allow_run.iter().fold(Permissions::none(), |given, name| given.allow_run(name));
+        let permissions = allow_read.iter().fold(permissions, |given, root| given.allow_read(root));
+        allow_write.iter().fold(permissions, |given, root| given.allow_write(root))
+    }
+}
+
+/// Compiles a program. Warnings go to standard error; errors point into the file.
+pub(crate) fn load(kernel: &Kernel, path: &Path) -> Result<Program, Failure> {
+    let compiled = kernel.load(path).map_err(|errors| Failure::Usage(format!("{:?}", miette::Report::new(errors))))?;
+    for warning in compiled.warnings {
+        // Where standard error is gone there is nobody to warn.
+        let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(warning));
+    }
+    Ok(compiled.program)
+}

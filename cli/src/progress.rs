@@ -1,0 +1,112 @@
+//! The progress of a running swarm: a tree with spinners on a terminal, plain lines when piped.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use dormouse::id::Pid;
+use dormouse::process::Exit;
+use dormouse::{Event, Fact};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+/// Shows events as they come.
+pub(crate) enum Progress {
+    /// A line for each process, with a spinner while it lives.
+    Tree(Tree),
+    /// A line for each step.
+    Plain,
+}
+
+pub(crate) struct Tree {
+    bars: MultiProgress,
+    processes: HashMap<Pid, (usize, ProgressBar)>,
+}
+
+impl Progress {
+    /// A tree where standard error is a terminal.
+    pub(crate) fn new() -> Self {
+        if std::io::stderr().is_terminal() {
+            Self::Tree(Tree { bars: MultiProgress::new(), processes: HashMap::new() })
+        } else {
+            Self::Plain
+        }
+    }
+
+    /// Shows one event.
+    pub(crate) fn show(&mut self, event: &Event) {
+        match self {
+            Self::Tree(tree) => tree.show(event),
+            Self::Plain => plain(event),
+        }
+    }
+}
+
+fn plain(event: &Event) {
+    let (Some(pid), Some(step)) = (event.pid(), step(event)) else { return };
+    // Where standard error is gone there is nobody to show it to.
+    let _ = writeln!(std::io::stderr(), "[{pid}] {step}");
+}
+
+/// What an event says to a person; none for those that happen too often.
+fn step(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Started { program, parent: Some(parent), .. } => format!("{program} starts, child of {parent}"),
+        Event::Started { program, parent: None, .. } => format!("{program} starts"),
+        Event::ToolCalled { tool, args, .. } => format!("calls {tool} {}", shortened(args)),
+        Event::Fact { fact, .. } => fact_step(fact)?,
+        Event::Retrying { reason, delay_ms, .. } => format!("tries again in {delay_ms} ms: {reason}"),
+        Event::TurnEnded { outcome, .. } => format!("waits ({})", ended(outcome)),
+        Event::Exited { exit, .. } => ended(exit),
+        Event::Text { .. } | Event::Thinking { .. } | Event::Lagged { .. } => return None,
+    })
+}
+
+fn fact_step(fact: &Fact) -> Option<String> {
+    match fact {
+        Fact::DescriptorOpened { id, entry } => {
+            Some(format!("{id} holds {} characters of {}", entry.content.total_chars(), entry.source))
+        }
+        Fact::ModelCalled { .. } => Some("asks its model".to_owned()),
+        _ => None,
+    }
+}
+
+fn ended(exit: &Exit) -> String {
+    format!("{}: {}", exit.status.word(), shortened(&exit.message))
+}
+
+/// The first line, up to 80 characters.
+fn shortened(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let short: String = line.chars().take(80).collect();
+    if short.len() < text.trim_end().len() { format!("{short}…") } else { short }
+}
+
+impl Tree {
+    fn show(&mut self, event: &Event) {
+        let Some(pid) = event.pid() else { return };
+        if let Event::Started { parent, program, .. } = event {
+            return self.start(pid, *parent, program);
+        }
+        let (Some((_, bar)), Some(step)) = (self.processes.get(&pid), step(event)) else { return };
+        match event {
+            Event::Exited { .. } => bar.finish_with_message(step),
+            _ => bar.set_message(step),
+        }
+    }
+
+    fn start(&mut self, pid: Pid, parent: Option<Pid>, program: &str) {
+        let parent = parent.and_then(|parent| self.processes.get(&parent));
+        let depth = parent.map_or(0, |(depth, _)| depth + 1);
+        let bar = ProgressBar::new_spinner();
+        let bar = match parent {
+            Some((_, above)) => self.bars.insert_after(above, bar),
+            None => self.bars.add(bar),
+        };
+        let style = ProgressStyle::with_template("{prefix}{spinner} {wide_msg}");
+        bar.set_style(style.expect("the template is valid").tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏✓"));
+        bar.set_prefix(format!("{}{pid} {program} ", "  ".repeat(depth)));
+        bar.enable_steady_tick(Duration::from_millis(120));
+        self.processes.insert(pid, (depth, bar));
+    }
+}

@@ -1,0 +1,92 @@
+//! The process tree in lines: what `ps` lists and a run ends with.
+
+use std::fmt;
+
+use dormouse::id::Pid;
+use dormouse::{Kernel, KernelError, ProcessInfo, View};
+use serde::Serialize;
+
+/// A process in the tree.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Line {
+    #[serde(skip)]
+    depth: usize,
+    pid: u64,
+    parent: Option<u64>,
+    program: String,
+    status: String,
+    facts: u64,
+    messages: usize,
+    descriptors: usize,
+    /// Characters that its tools produced.
+    produced_chars: u64,
+    /// Characters of that which entered its context.
+    entered_chars: u64,
+    input_tokens: u64,
+    output_tokens: u64,
+}
+
+/// The processes of a kernel, children below their parents. A process that does not run is read from its journal.
+pub(crate) async fn tree(kernel: &Kernel) -> Result<Vec<Line>, KernelError> {
+    let processes = kernel.processes().await?;
+    let mut lines = Vec::with_capacity(processes.len());
+    let mut open: Vec<(usize, Pid)> =
+        processes.iter().rev().filter(|info| info.row.parent.is_none()).map(|info| (0, info.row.pid)).collect();
+    while let Some((depth, pid)) = open.pop() {
+        let Some(info) = processes.iter().find(|info| info.row.pid == pid) else { continue };
+        let view = match &info.view {
+            Some(view) => Some(view.clone()),
+            None => kernel.inspect(pid).await.ok(),
+        };
+        lines.push(Line::new(depth, info, view.as_ref()));
+        let children = processes.iter().rev().filter(|child| child.row.parent == Some(pid));
+        open.extend(children.map(|child| (depth + 1, child.row.pid)));
+    }
+    Ok(lines)
+}
+
+/// Characters that tools produced against those that entered a context, over all lines.
+pub(crate) fn totals(lines: &[Line]) -> (u64, u64) {
+    (lines.iter().map(|line| line.produced_chars).sum(), lines.iter().map(|line| line.entered_chars).sum())
+}
+
+impl Line {
+    fn new(depth: usize, info: &ProcessInfo, view: Option<&View>) -> Self {
+        let tally = view.map(|view| view.tally).unwrap_or_default();
+        let usage = view.map(|view| view.usage).unwrap_or_default();
+        Self {
+            depth,
+            pid: info.row.pid.0,
+            parent: info.row.parent.map(|pid| pid.0),
+            program: info.row.program.to_string(),
+            status: info.status.to_owned(),
+            facts: view.map_or(0, |view| view.fact.0),
+            messages: view.map_or(0, |view| view.messages),
+            descriptors: view.map_or(0, |view| view.descriptors),
+            produced_chars: tally.produced_chars,
+            entered_chars: tally.entered_chars,
+            input_tokens: usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
+            output_tokens: usage.output_tokens,
+        }
+    }
+
+    /// What stands above the lines.
+    pub(crate) fn header() -> String {
+        format!(
+            "{:<28} {:<14} {:>6} {:>9} {:>5} {:>12} {:>12}",
+            "PROCESS", "STATUS", "FACTS", "MESSAGES", "FDS", "TOOL CHARS", "CONTEXT"
+        )
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let branch = if self.depth == 0 { String::new() } else { format!("{}└ ", "  ".repeat(self.depth - 1)) };
+        let name = format!("{branch}{} {}", self.pid, self.program);
+        write!(
+            f,
+            "{name:<28} {:<14} {:>6} {:>9} {:>5} {:>12} {:>12}",
+            self.status, self.facts, self.messages, self.descriptors, self.produced_chars, self.entered_chars
+        )
+    }
+}

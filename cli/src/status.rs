@@ -1,0 +1,61 @@
+//! How the program itself ends: its exit codes.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use dormouse::KernelError;
+use dormouse::process::ExitStatus;
+
+/// Why a command did not do its work.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line, a file it names, or a program is wrong.
+    Usage(String),
+    /// The store cannot be used.
+    Store(String),
+    /// Something else went wrong while running.
+    Run(String),
+}
+
+impl Failure {
+    /// The exit code for it.
+    pub(crate) fn code(&self) -> ExitCode {
+        match self {
+            Self::Run(_) => ExitCode::from(1),
+            Self::Usage(_) => ExitCode::from(2),
+            Self::Store(_) => ExitCode::from(3),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Store(text) | Self::Run(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<KernelError> for Failure {
+    fn from(error: KernelError) -> Self {
+        match error {
+            KernelError::Store(_) | KernelError::NotDurable(_) | KernelError::Load(_) => Self::Store(error.to_string()),
+            _ => Self::Run(error.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Run(error.to_string())
+    }
+}
+
+/// The exit code of a run whose root process ended so.
+pub(crate) fn code_of(status: ExitStatus) -> ExitCode {
+    match status {
+        ExitStatus::Done => ExitCode::SUCCESS,
+        ExitStatus::Interrupted => ExitCode::from(130),
+        _ => ExitCode::from(1),
+    }
+}

@@ -1,0 +1,38 @@
+//! The process machine: what a process is, and what it does next.
+//!
+//! Pure and deterministic. [`decide`] looks at a [`State`] and an [`Input`] and says which facts follow and what is to be
+//! done; [`evolve`] applies a fact, live and on replay alike. The shell around it persists the facts, then performs the
+//! effects, and feeds what comes of them back as inputs.
+//!
+//! What never happens here: I/O, waiting, looking at a clock. Time arrives with the input.
+//!
+//! Invariants kept here: HIST-1 (what was sent to a model only grows), FORK-1 and FORK-2 (a child starts from a value, and
+//! with its parent's bytes), DUR-2 (replaying facts gives the state that wrote them), CALL-1 (a completion is applied at
+//! most once), CALL-2 (a tool that is not idempotent never runs twice for one call).
+
+mod birth;
+mod children;
+mod decide;
+mod effect;
+mod evolve;
+mod input;
+mod resume;
+mod state;
+mod toolbox;
+mod tools;
+mod turn;
+
+pub use birth::{Birth, born};
+pub use decide::{Decision, decide};
+pub use effect::{Child, Effect};
+pub use evolve::evolve;
+pub use input::{Input, Speaker};
+pub use state::{State, StateError};
+pub use toolbox::{HostTool, Surroundings};
+
+use crate::content::Content;
+
+/// A fact with its content at hand.
+pub type Fact = dormouse_proto::record::Fact<Content>;
+/// An image with its contents at hand.
+pub type Image = dormouse_proto::record::Image<Content>;

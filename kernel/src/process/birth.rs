@@ -1,0 +1,140 @@
+//! The image that a new process starts from: system prompt and tools are composed here, once, and frozen.
+
+use std::sync::Arc;
+
+use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::id::FdId;
+use dormouse_proto::message::Message;
+use dormouse_proto::model::Usage;
+use dormouse_proto::program::Variable;
+use dormouse_proto::record::{Entry, Lifetime, Phase, Tally};
+use dormouse_proto::tool::Access;
+use dormouse_proto::xml::Element;
+use time::OffsetDateTime;
+
+use super::Image;
+use super::toolbox::{Surroundings, Toolbox};
+use crate::content::Content;
+use crate::program::Program;
+use crate::syscall;
+use crate::table::Table;
+use crate::table::admission::{self, Admission};
+
+/// What a new process gets beside its program.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth<'a> {
+    /// What it may do.
+    pub access: Access,
+    /// How many ancestors it has.
+    pub depth: u32,
+    /// How long it lives.
+    pub lifetime: Lifetime,
+    /// Descriptors that it starts with, shown in its system prompt as well.
+    pub descriptors: &'a [(FdId, Entry<Content>)],
+    /// The first thing said to it.
+    pub input: Option<&'a str>,
+}
+
+/// The image of a new process. Costs what its preloads and input bring.
+#[must_use]
+pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: u64) -> Image {
+    let toolbox = Toolbox::new(program, around);
+    let mut table = Table::default();
+    for (id, entry) in birth.descriptors {
+        table.insert(id.clone(), entry.clone());
+    }
+    let mailbox = birth.input.map(|text| admit(&mut table, text, program.descriptors(), now_ms));
+    Image {
+        bundle: Content::new(program.bundle().to_bytes()),
+        program: program.key().into(),
+        system: system_prompt(program, &toolbox, around, &birth, now_ms).into(),
+        tools: toolbox.specs().to_vec(),
+        access: birth.access,
+        depth: birth.depth,
+        lifetime: birth.lifetime,
+        messages: Vec::new(),
+        mailbox: mailbox.into_iter().collect(),
+        next_fd: table.next_fd(),
+        table: table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect(),
+        epoch: 0,
+        next_seq: 0,
+        iterations: 0,
+        phase: Phase::Idle,
+        usage: Usage::default(),
+        tally: Tally::default(),
+    }
+}
+
+fn admit(table: &mut Table, text: &str, settings: Option<&DescriptorSettings>, now_ms: u64) -> Arc<Message> {
+    match admission::admit_input(table, text, settings, now_ms) {
+        Admission::Direct(answer) => Arc::new(Message::user(answer.text)),
+        Admission::Opened { id, entry, answer } => {
+            table.insert(id, entry);
+            Arc::new(Message::user(answer.text))
+        }
+    }
+}
+
+/// The program's own words, then what was preloaded, the environment, and how to use descriptors.
+fn system_prompt(
+    program: &Program,
+    toolbox: &Toolbox,
+    around: &Surroundings,
+    birth: &Birth<'_>,
+    now_ms: u64,
+) -> String {
+    let mut parts = vec![program.system().to_owned()];
+    let files = program.preloads().iter().map(|(path, bytes)| {
+        Element::new("preload_file").attribute("path", path).text(Content::new(bytes.clone()).text()).to_xml()
+    });
+    let descriptors = birth.descriptors.iter().map(|(id, entry)| {
+        let element = Element::new("preload_fd").attribute("fd", id).attribute("source", &entry.source);
+        element.text(entry.content.text()).to_xml()
+    });
+    let preloads: Vec<String> = files.chain(descriptors).collect();
+    if !preloads.is_empty() {
+        parts.push(format!("<preload>\n{}\n</preload>", preloads.join("\n")));
+    }
+    let lines = environment(program, around, now_ms);
+    if !lines.is_empty() {
+        parts.push(Element::new("env_info").text(lines.join("\n")).to_xml());
+    }
+    if program.descriptors().is_some() {
+        parts.push(syscall::instructions(&toolbox.kernel_tools()));
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+/// What the program asks to be told of the environment: a line each, as far as it is known.
+fn environment(program: &Program, around: &Surroundings, now_ms: u64) -> Vec<String> {
+    let choice = program.environment();
+    let variables = choice.variables.iter().filter_map(|variable| {
+        let value = match variable {
+            Variable::Date => Some(date(now_ms)),
+            other => around.environment.get(other.word()).cloned(),
+        };
+        Some(format!("{}: {}", variable.word(), value?))
+    });
+    variables.chain(choice.custom.iter().map(|(label, text)| format!("{label}: {text}"))).collect()
+}
+
+/// The day of a time, UTC, as `2026-01-31`.
+fn date(now_ms: u64) -> String {
+    let seconds = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
+    OffsetDateTime::from_unix_timestamp(seconds).map_or_else(|_| "unknown".to_owned(), |time| time.date().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date;
+
+    #[test]
+    fn days_have_their_dates() {
+        let cases =
+            [(0, "1970-01-01"), (86_399_999, "1970-01-01"), (1_709_164_800_000, "2024-02-29"), (u64::MAX, "unknown")];
+        for (now_ms, expected) in cases {
+            assert_eq!(date(now_ms), expected);
+        }
+    }
+}

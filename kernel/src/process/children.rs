@@ -1,0 +1,174 @@
+//! fork and spawn: the children that a call makes, and what the parent is answered when they have ended.
+
+use std::sync::Arc;
+
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::model::Usage;
+use dormouse_proto::process::{Exit, ExitStatus, Origin};
+use dormouse_proto::record::{Caller, Lifetime, Phase, Slot, Tally};
+use dormouse_proto::tool::{Access, Answer, ToolOutput};
+use dormouse_proto::xml::Element;
+
+use super::birth::{Birth, born};
+use super::decide::Draft;
+use super::evolve::result;
+use super::toolbox::Kind;
+use super::{Child, Effect, Fact, Image, State};
+use crate::syscall::{fork, spawn};
+use crate::table::admission;
+
+const SIBLING: &str = "Interrupted: this call belongs to the parent process. Call it again if you need it.";
+
+impl Draft {
+    pub(super) fn fork(&mut self, call: CallId) {
+        let limits = self.state.program.limits();
+        let prompts = match fork::prompts(&self.slot(call).args, limits.max_fork_children) {
+            Ok(prompts) => prompts,
+            Err(message) => return self.answer_whole(call, Answer::error(message)),
+        };
+        if let Err(answer) = self.within_depth() {
+            return self.answer_whole(call, answer);
+        }
+        let children = (0..).zip(&prompts).map(|(index, prompt)| Child {
+            origin: Origin::Forked { call, index },
+            program: self.state.program.clone(),
+            image: forked(&self.state, call, index, prompts.len(), prompt),
+        });
+        let children = children.collect();
+        self.intend(call);
+        self.perform(Effect::StartChildren { children });
+    }
+
+    pub(super) fn spawn(&mut self, call: CallId) {
+        let arguments = spawn::arguments(&self.slot(call).args, &self.state.program, &self.state.table);
+        let checked = arguments.map_err(Answer::error).and_then(|arguments| self.within_depth().map(|()| arguments));
+        let spawn::Arguments { program, query, descriptors } = match checked {
+            Ok(arguments) => arguments,
+            Err(answer) => return self.answer_whole(call, answer),
+        };
+        let birth = Birth {
+            access: self.state.access,
+            depth: self.state.depth + 1,
+            lifetime: Lifetime::Task,
+            descriptors: &descriptors,
+            input: Some(&query),
+        };
+        let image = born(&program, &self.state.around, birth, self.now_ms);
+        let child = Child { origin: Origin::Spawned { call }, program, image };
+        self.intend(call);
+        self.perform(Effect::StartChildren { children: vec![child] });
+    }
+
+    fn within_depth(&self) -> Result<(), Answer> {
+        let limit = self.state.program.limits().max_depth;
+        if self.state.depth < limit {
+            return Ok(());
+        }
+        let depth = self.state.depth;
+        Err(Answer::error(format!(
+            "No further children: this process is {depth} levels below its root, and the program allows {limit} \
+             (limits.max_depth). Do the work in this process."
+        )))
+    }
+
+    pub(super) fn take_child(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
+        let Some(slot) = self.state.open_slot(call) else { return };
+        if slot.ended.iter().any(|(known, ..)| *known == index) {
+            return;
+        }
+        let caller = self.caller();
+        self.emit(Fact::ChildEnded { call, index, child, exit });
+        let slot = self.slot(call);
+        let mut ended = slot.ended.clone();
+        if ended.len() < self.expected_children(slot) {
+            return;
+        }
+        ended.sort_by_key(|(index, ..)| *index);
+        match self.kind(call) {
+            Some(Kind::Fork) => self.answer_fork(call, &ended),
+            _ => self.answer_spawn(call, &ended),
+        }
+        self.settle(caller);
+    }
+
+    /// How many children a call made. Its arguments were checked before it made any.
+    fn expected_children(&self, slot: &Slot) -> usize {
+        let limit = self.state.program.limits().max_fork_children;
+        match self.kind(slot.call) {
+            Some(Kind::Fork) => fork::prompts(&slot.args, limit).map_or(1, |prompts| prompts.len()),
+            _ => 1,
+        }
+    }
+
+    /// One answer with each child's last message; a failure of one is its own and not that of the call.
+    fn answer_fork(&mut self, call: CallId, ended: &[(u32, Pid, Exit)]) {
+        let mut produced = 0;
+        let mut results = Element::new("fork_result").attribute("children", ended.len());
+        for (index, child, exit) in ended {
+            let (answer, chars) = self.admit_message_of(*child, exit, "fork");
+            produced += chars;
+            results = results.child(child_element(index + 1, *child, exit, &answer));
+        }
+        self.answer(call, Answer::ok(results.to_xml()), produced);
+    }
+
+    /// The child's last message; an error where it did not finish.
+    fn answer_spawn(&mut self, call: CallId, ended: &[(u32, Pid, Exit)]) {
+        let Some((_, child, exit)) = ended.first() else { return };
+        let (answer, produced) = self.admit_message_of(*child, exit, "spawn");
+        let text = match exit.status {
+            ExitStatus::Done => answer.text,
+            status => format!("Process {child} ended as {}: {}", status.word(), answer.text).into(),
+        };
+        self.answer(call, Answer { text, is_error: exit.status != ExitStatus::Done }, produced);
+    }
+
+    fn admit_message_of(&mut self, child: Pid, exit: &Exit, verb: &str) -> (Answer, u64) {
+        let output = ToolOutput::ok(exit.message.as_bytes().to_vec());
+        let source = format!("{verb}:{child}");
+        let admission = admission::admit_output(&self.state.table, output, &source, self.state.settings(), self.now_ms);
+        let produced = admission.produced_chars();
+        (self.admitted(admission), produced)
+    }
+}
+
+/// An answer that is an element already stands as it is; anything else is text.
+fn child_element(number: u32, child: Pid, exit: &Exit, answer: &Answer) -> Element {
+    let element = Element::new("child")
+        .attribute("index", number)
+        .attribute("pid", child)
+        .attribute("status", exit.status.word());
+    if *answer.text == *exit.message { element.text(&*answer.text) } else { element.rendered(&*answer.text) }
+}
+
+/// The image of child `index` (from 0) of `count`: the parent's, with every tool use of the turn answered, so that the
+/// history is valid and begins with the parent's bytes (FORK-2).
+fn forked(state: &State, call: CallId, index: u32, count: usize, prompt: &str) -> Image {
+    let number = index + 1;
+    let told = format!("You are child {number} of {count} of a fork of process {}.\n\n{prompt}", state.pid);
+    let mut image = state.image();
+    image.messages.push(Arc::new(Message { role: Role::User, blocks: answers(state, call, told) }));
+    Image {
+        mailbox: Vec::new(),
+        access: state.access.min(Access::Write),
+        depth: state.depth + 1,
+        lifetime: Lifetime::Task,
+        epoch: state.epoch + 1,
+        iterations: 0,
+        phase: Phase::Ready,
+        usage: Usage::default(),
+        tally: Tally::default(),
+        ..image
+    }
+}
+
+/// What the child reads where the parent waits: its prompt for the fork, and a word for each sibling call. A fork that
+/// the host called stands in no history: its prompt is simply said.
+fn answers(state: &State, call: CallId, told: String) -> Vec<Block> {
+    if let Phase::Acting { caller: Caller::Host, .. } = state.phase {
+        return vec![Block::text(told)];
+    }
+    let (mine, sibling) = (Answer::ok(told), Answer::error(SIBLING));
+    state.slots().iter().map(|slot| result(slot, if slot.call == call { &mine } else { &sibling })).collect()
+}

@@ -1,0 +1,134 @@
+//! From a state and an input to facts and effects.
+
+use dormouse_proto::id::FdId;
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::record::{Entry, Phase};
+use dormouse_proto::tool::Answer;
+use std::sync::Arc;
+
+use super::{Effect, Fact, Input, Speaker, State, evolve};
+use crate::content::Content;
+use crate::table::admission::{self, Admission};
+
+/// What follows from an input.
+#[derive(Clone, Debug, Default)]
+#[must_use = "facts must be persisted and effects performed"]
+pub struct Decision {
+    /// The facts, in order.
+    pub facts: Vec<Fact>,
+    /// What is to be done once the facts are durable, in order.
+    pub effects: Vec<Effect>,
+}
+
+/// Decides what follows from `input` at `now_ms` (milliseconds since the epoch, UTC). Never fails: a mistake of the model
+/// is an answer to the model, a completion that is stale changes nothing.
+///
+/// Costs what the input brings (a reply, an output that is indexed once), not what the process holds.
+pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
+    let mut draft = Draft::new(state, now_ms);
+    draft.take(input);
+    draft.decision
+}
+
+/// A decision in the making: each fact is applied to a copy of the state as it is emitted, so that what follows is decided
+/// on the state as it will be.
+pub(super) struct Draft {
+    pub(super) state: State,
+    pub(super) now_ms: u64,
+    pub(super) decision: Decision,
+}
+
+impl Draft {
+    pub(super) fn new(state: &State, now_ms: u64) -> Self {
+        Self { state: state.clone(), now_ms, decision: Decision::default() }
+    }
+
+    pub(super) fn emit(&mut self, fact: Fact) {
+        evolve(&mut self.state, &fact);
+        self.decision.facts.push(fact);
+    }
+
+    pub(super) fn perform(&mut self, effect: Effect) {
+        self.decision.effects.push(effect);
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Resumed => self.resume(),
+            _ if self.state.exit().is_some() => self.refuse(&input),
+            Input::Spoke { from, text } => self.hear(from, &text),
+            Input::Opened { ticket, bytes, source, page_chars } => {
+                self.open_for_host(ticket, Content::new(bytes), &source, page_chars);
+            }
+            Input::HostCalled { ticket, tool, args } => self.call_for_host(ticket, tool, args),
+            Input::ModelReplied { call, result } => self.take_reply(call, result),
+            Input::ToolReturned { call, output } => self.take_output(call, output),
+            Input::FileWritten { call, result } => self.take_written(call, result),
+            Input::ChildEnded { call, index, child, exit } => self.take_child(call, index, child, exit),
+            Input::Interrupted => self.interrupt(),
+            Input::Killed => self.kill(),
+        }
+    }
+
+    /// A process that has ended takes nothing more; only a host that asks is told so.
+    fn refuse(&mut self, input: &Input) {
+        if let Input::HostCalled { ticket, .. } | Input::Opened { ticket, .. } = input {
+            let answer = Answer::error(format!("process {} has ended", self.state.pid));
+            self.perform(Effect::AnswerHost { ticket: ticket.clone(), answer });
+        }
+    }
+
+    fn hear(&mut self, from: Speaker, text: &str) {
+        let message = self.admit_message(from, text);
+        self.emit(Fact::MessageQueued { message });
+        if self.state.phase == Phase::Idle {
+            self.begin_turn();
+        }
+    }
+
+    /// A message with large content replaced by a descriptor, before it is first sent.
+    pub(super) fn admit_message(&mut self, from: Speaker, text: &str) -> Arc<Message> {
+        let admission = admission::admit_input(&self.state.table, text, self.state.settings(), self.now_ms);
+        let answer = self.admitted(admission);
+        let text = match from {
+            Speaker::Host => answer.text,
+            Speaker::Process(pid) => format!("Message from process {pid}:\n{}", answer.text).into(),
+        };
+        Arc::new(Message { role: Role::User, blocks: vec![Block::text(text)] })
+    }
+
+    /// What enters the context of something admitted; a descriptor that it became is opened.
+    pub(super) fn admitted(&mut self, admission: Admission) -> Answer {
+        match admission {
+            Admission::Direct(answer) => answer,
+            Admission::Opened { id, entry, answer } => {
+                self.open(id, entry);
+                answer
+            }
+        }
+    }
+
+    pub(super) fn open(&mut self, id: FdId, entry: Entry<Content>) {
+        self.emit(Fact::DescriptorOpened { id, entry });
+    }
+
+    fn open_for_host(&mut self, ticket: Arc<str>, content: Content, source: &str, page_chars: Option<u32>) {
+        let default = self.state.settings().cloned().unwrap_or_default().page_chars;
+        let page_chars = page_chars.unwrap_or(default);
+        let id = self.state.table.next_id();
+        let entry = Entry { content, page_chars, source: source.into(), opened_ms: self.now_ms };
+        let answer = admission::opened(&id, &entry, &format!("Opened {source}. Use read_fd to read its pages."));
+        self.open(id, entry);
+        self.perform(Effect::AnswerHost { ticket, answer });
+    }
+
+    fn call_for_host(&mut self, ticket: Arc<str>, tool: String, args: String) {
+        if self.state.phase != Phase::Idle {
+            let answer =
+                Answer::error(format!("process {} is in the middle of a turn: wait for its end", self.state.pid));
+            return self.perform(Effect::AnswerHost { ticket, answer });
+        }
+        self.emit(Fact::HostCalled { ticket, tool: tool.into(), args: args.into() });
+        self.act();
+    }
+}

@@ -1,0 +1,79 @@
+//! What the shell has to do for a process.
+
+use std::sync::Arc;
+
+use dormouse_proto::file::FileWrite;
+use dormouse_proto::id::CallId;
+use dormouse_proto::model::Request;
+use dormouse_proto::process::{Exit, Origin};
+use dormouse_proto::tool::Answer;
+
+use super::Image;
+use crate::program::Program;
+
+/// Something to be done, after the facts before it are durable.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Ask the model; what comes is [`Input::ModelReplied`](super::Input::ModelReplied).
+    CallModel {
+        /// The call.
+        call: CallId,
+        /// What is sent.
+        request: Request,
+    },
+    /// Run a tool; what comes is [`Input::ToolReturned`](super::Input::ToolReturned).
+    CallTool {
+        /// The call.
+        call: CallId,
+        /// The tool, by the name that it is registered or declared under.
+        tool: Arc<str>,
+        /// The arguments: JSON text.
+        args: Arc<str>,
+    },
+    /// Write a file; what comes is [`Input::FileWritten`](super::Input::FileWritten).
+    WriteFile {
+        /// The call.
+        call: CallId,
+        /// What is written.
+        write: FileWrite,
+    },
+    /// See to it that these children exist; each end is [`Input::ChildEnded`](super::Input::ChildEnded). A child that
+    /// exists already, by parent and origin, is not made again, and its end is reported once more.
+    StartChildren {
+        /// The children, in order.
+        children: Vec<Child>,
+    },
+    /// Stop what runs for these calls: I/O and children. Nothing of it is awaited.
+    Abandon {
+        /// The calls.
+        calls: Vec<CallId>,
+    },
+    /// Tell the host what came of its call.
+    AnswerHost {
+        /// The host's name of its call.
+        ticket: Arc<str>,
+        /// The answer.
+        answer: Answer,
+    },
+    /// Tell the host that the turn is over and the process waits.
+    ReportTurn {
+        /// How the turn ended.
+        outcome: Exit,
+    },
+    /// Tell the supervisor that the process has ended.
+    ReportExit {
+        /// How.
+        exit: Exit,
+    },
+}
+
+/// A child to be.
+#[derive(Clone, Debug)]
+pub struct Child {
+    /// Where it comes from: with the parent's pid the key that it is made once by.
+    pub origin: Origin,
+    /// The program that it runs.
+    pub program: Program,
+    /// What it starts from.
+    pub image: Image,
+}

@@ -1,0 +1,118 @@
+//! Applying a fact. Total and trivial: a fact has happened, so that nothing can go wrong here, live or on replay (DUR-2).
+
+use std::sync::Arc;
+
+use dormouse_proto::id::CallId;
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::record::{Caller, Phase, Slot};
+use dormouse_proto::tool::Answer;
+
+use super::{Fact, State};
+
+/// Applies `fact`. Costs O(log n) in the size of the conversation or table.
+pub fn evolve(state: &mut State, fact: &Fact) {
+    match fact {
+        Fact::MessageQueued { message } => state.mailbox.push_back(message.clone()),
+        Fact::TurnBegan => begin_turn(state),
+        Fact::DescriptorOpened { id, entry } => state.table.insert(id.clone(), entry.clone()),
+        Fact::ModelCalled { call } => {
+            state.iterations += 1;
+            mint(state);
+            state.phase = Phase::Thinking { call: *call };
+        }
+        Fact::ModelReplied { blocks, usage, .. } => {
+            state.usage += *usage;
+            take_reply(state, blocks);
+        }
+        Fact::HostCalled { ticket, tool, args } => {
+            let slot = open(state, ticket.clone(), tool.clone(), args.clone());
+            state.phase = Phase::Acting { caller: Caller::Host, slots: vec![slot] };
+        }
+        Fact::ToolCalled { call } => with_slot(state, *call, |slot| slot.called = true),
+        Fact::ChildEnded { call, index, child, exit } => {
+            with_slot(state, *call, |slot| slot.ended.push((*index, *child, exit.clone())));
+        }
+        Fact::ToolReturned { call, answer, produced_chars } => {
+            state.tally.produced_chars += produced_chars;
+            with_slot(state, *call, |slot| slot.answer = Some(answer.clone()));
+            close_slots(state);
+        }
+        Fact::Interrupted { answer } => interrupt(state, answer),
+        Fact::TurnEnded { .. } => state.phase = Phase::Idle,
+        Fact::Exited { exit } => state.phase = Phase::Ended { exit: exit.clone() },
+    }
+}
+
+/// All that waits in the mailbox becomes one message of the user, so that the roles alternate.
+fn begin_turn(state: &mut State) {
+    let blocks: Vec<Block> = std::mem::take(&mut state.mailbox).iter().flat_map(|m| m.blocks.clone()).collect();
+    push(state, Role::User, blocks);
+    state.iterations = 0;
+    state.phase = Phase::Ready;
+}
+
+fn take_reply(state: &mut State, blocks: &[Block]) {
+    push(state, Role::Assistant, blocks.to_vec());
+    let mut slots = Vec::new();
+    for block in blocks {
+        if let Block::ToolUse { id, name, args, .. } = block {
+            slots.push(open(state, id.clone(), name.clone(), args.clone()));
+        }
+    }
+    state.phase = if slots.is_empty() { Phase::Ready } else { Phase::Acting { caller: Caller::Model, slots } };
+}
+
+fn open(state: &mut State, id: Arc<str>, tool: Arc<str>, args: Arc<str>) -> Slot {
+    Slot { call: mint(state), id, tool, args, called: false, ended: Vec::new(), answer: None }
+}
+
+fn mint(state: &mut State) -> CallId {
+    let call = state.next_call();
+    state.next_seq += 1;
+    call
+}
+
+fn push(state: &mut State, role: Role, blocks: Vec<Block>) {
+    if !blocks.is_empty() {
+        state.messages.push_back(Arc::new(Message { role, blocks }));
+    }
+}
+
+fn with_slot(state: &mut State, call: CallId, change: impl FnOnce(&mut Slot)) {
+    if let Phase::Acting { slots, .. } = &mut state.phase
+        && let Some(slot) = slots.iter_mut().find(|slot| slot.call == call)
+    {
+        change(slot);
+    }
+}
+
+/// Once every tool use is answered, the answers go into the conversation together, in the order of the uses.
+fn close_slots(state: &mut State) {
+    let Phase::Acting { caller, slots } = &state.phase else { return };
+    let Some(answers) = slots.iter().map(|slot| slot.answer.clone()).collect::<Option<Vec<_>>>() else { return };
+    if *caller == Caller::Host {
+        state.phase = Phase::Idle;
+        return;
+    }
+    let results = slots.iter().zip(&answers).map(|(slot, answer)| result(slot, answer)).collect();
+    state.tally.entered_chars += answers.iter().map(|answer| answer.text.chars().count() as u64).sum::<u64>();
+    push(state, Role::User, results);
+    state.phase = Phase::Ready;
+}
+
+pub(super) fn result(slot: &Slot, answer: &Answer) -> Block {
+    Block::ToolResult { id: slot.id.clone(), text: answer.text.clone(), is_error: answer.is_error }
+}
+
+/// Calls in flight are given up: the epoch rises, so that their completions are stale, and each open tool use is
+/// answered, so that the history stays valid.
+fn interrupt(state: &mut State, answer: &Answer) {
+    state.epoch += 1;
+    if let Phase::Acting { slots, .. } = &mut state.phase {
+        for slot in slots {
+            slot.answer.get_or_insert_with(|| answer.clone());
+        }
+        close_slots(state);
+    }
+    state.phase = Phase::Ready;
+}

@@ -1,0 +1,89 @@
+//! What can happen to a process.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_proto::file::FileError;
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::model::{ModelError, Reply};
+use dormouse_proto::process::Exit;
+use dormouse_proto::tool::ToolOutput;
+
+/// Something that happened to a process.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Someone speaks to it.
+    Spoke {
+        /// Who.
+        from: Speaker,
+        /// What.
+        text: String,
+    },
+    /// The host hands it a content as a descriptor.
+    Opened {
+        /// The host's name of its call; the answer carries it.
+        ticket: Arc<str>,
+        /// The content.
+        bytes: Bytes,
+        /// Where it comes from.
+        source: String,
+        /// Characters per page; none: as the program says.
+        page_chars: Option<u32>,
+    },
+    /// The host runs one of its tools.
+    HostCalled {
+        /// The host's name of its call; the answer carries it.
+        ticket: Arc<str>,
+        /// The tool, by the name that the model would use.
+        tool: String,
+        /// The arguments: JSON text.
+        args: String,
+    },
+    /// The model answered, or could not be reached.
+    ModelReplied {
+        /// The call.
+        call: CallId,
+        /// What came.
+        result: Result<Reply, ModelError>,
+    },
+    /// A tool outside of the machine finished.
+    ToolReturned {
+        /// The call.
+        call: CallId,
+        /// What it produced.
+        output: ToolOutput,
+    },
+    /// A file was written, or was not.
+    FileWritten {
+        /// The call.
+        call: CallId,
+        /// What came of it.
+        result: Result<(), FileError>,
+    },
+    /// A child ended.
+    ChildEnded {
+        /// The call that made it.
+        call: CallId,
+        /// Which of the call's children, from 0.
+        index: u32,
+        /// The child.
+        child: Pid,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// The kernel begins to run the process: just born, or back from its journal.
+    Resumed,
+    /// End the current turn cleanly.
+    Interrupted,
+    /// End the process.
+    Killed,
+}
+
+/// Who speaks to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaker {
+    /// The host, for a user.
+    Host,
+    /// Another process.
+    Process(Pid),
+}

@@ -1,0 +1,228 @@
+//! A process as it stands between two facts.
+
+use std::sync::Arc;
+
+use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::message::Message;
+use dormouse_proto::model::{Request, Usage};
+use dormouse_proto::process::Exit;
+use dormouse_proto::record::{Lifetime, Phase, Slot, Tally};
+use dormouse_proto::tool::{Access, ToolSpec};
+use imbl::Vector;
+
+use super::Image;
+use super::toolbox::{Surroundings, Toolbox};
+use crate::content::Content;
+use crate::program::Program;
+use crate::table::Table;
+
+/// A process: its conversation, its descriptor table, where it stands in its turn.
+///
+/// Cloning costs a few pointers: conversation and table are persistent structures that share what they have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    pub(super) pid: Pid,
+    pub(super) program: Program,
+    pub(super) bundle: Content,
+    pub(super) around: Arc<Surroundings>,
+    pub(super) toolbox: Arc<Toolbox>,
+    pub(super) system: Arc<str>,
+    pub(super) tools: Arc<[ToolSpec]>,
+    pub(super) access: Access,
+    pub(super) depth: u32,
+    pub(super) lifetime: Lifetime,
+    pub(super) messages: Vector<Arc<Message>>,
+    pub(super) mailbox: Vector<Arc<Message>>,
+    pub(super) table: Table,
+    pub(super) epoch: u32,
+    pub(super) next_seq: u32,
+    pub(super) iterations: u32,
+    pub(super) phase: Phase,
+    pub(super) usage: Usage,
+    pub(super) tally: Tally,
+}
+
+/// An image does not make a process: it is damaged, or was made by hand.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// The descriptor table contradicts itself.
+    #[error("the image's descriptor table is not valid: {0}")]
+    Table(String),
+    /// A call of the current turn was never minted.
+    #[error("the image waits for call {call}, but the next call is {epoch}.{next_seq}")]
+    Call {
+        /// The call.
+        call: CallId,
+        /// The image's epoch.
+        epoch: u32,
+        /// The image's next sequence number.
+        next_seq: u32,
+    },
+    /// The image was made by another program.
+    #[error("the image runs program {image}, not {program}")]
+    Program {
+        /// The program that the image names.
+        image: Arc<str>,
+        /// The program that was given.
+        program: String,
+    },
+}
+
+impl State {
+    /// The process `pid` as `image` describes it. Costs O(messages + descriptors) pointers.
+    ///
+    /// # Errors
+    /// [`StateError`] where the image contradicts itself or `program`.
+    pub fn from_image(pid: Pid, program: Program, around: Arc<Surroundings>, image: Image) -> Result<Self, StateError> {
+        if *image.program != *program.key() {
+            return Err(StateError::Program { image: image.program, program: program.key().to_owned() });
+        }
+        check_calls(&image)?;
+        let table =
+            Table::from_parts(image.table, image.next_fd).map_err(|error| StateError::Table(error.to_string()))?;
+        Ok(Self {
+            pid,
+            toolbox: Arc::new(Toolbox::new(&program, &around)),
+            around,
+            program,
+            bundle: image.bundle,
+            system: image.system,
+            tools: image.tools.into(),
+            access: image.access,
+            depth: image.depth,
+            lifetime: image.lifetime,
+            messages: image.messages.into(),
+            mailbox: image.mailbox.into(),
+            table,
+            epoch: image.epoch,
+            next_seq: image.next_seq,
+            iterations: image.iterations,
+            phase: image.phase,
+            usage: image.usage,
+            tally: image.tally,
+        })
+    }
+
+    /// The process without its number. Costs O(messages + descriptors) pointers, whatever their content.
+    #[must_use]
+    pub fn image(&self) -> Image {
+        Image {
+            bundle: self.bundle.clone(),
+            program: self.program.key().into(),
+            system: self.system.clone(),
+            tools: self.tools.to_vec(),
+            access: self.access,
+            depth: self.depth,
+            lifetime: self.lifetime,
+            messages: self.messages.iter().cloned().collect(),
+            mailbox: self.mailbox.iter().cloned().collect(),
+            table: self.table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect(),
+            next_fd: self.table.next_fd(),
+            epoch: self.epoch,
+            next_seq: self.next_seq,
+            iterations: self.iterations,
+            phase: self.phase.clone(),
+            usage: self.usage,
+            tally: self.tally,
+        }
+    }
+
+    /// The request that the model gets next. Costs a pointer per message.
+    #[must_use]
+    pub fn request(&self) -> Request {
+        Request {
+            pid: self.pid,
+            program: self.program.name().into(),
+            model: self.program.model().name.as_str().into(),
+            system: self.system.clone(),
+            tools: self.tools.clone(),
+            messages: self.messages.iter().cloned().collect(),
+            parameters: self.program.parameters(),
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The program that it runs.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Its descriptors.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Its conversation.
+    #[must_use]
+    pub fn messages(&self) -> &Vector<Arc<Message>> {
+        &self.messages
+    }
+
+    /// Where it stands in its turn.
+    #[must_use]
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// How it ended, if it has.
+    #[must_use]
+    pub fn exit(&self) -> Option<&Exit> {
+        match &self.phase {
+            Phase::Ended { exit } => Some(exit),
+            _ => None,
+        }
+    }
+
+    /// Tokens used so far.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// What its tools produced, and what of it entered the context.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    pub(super) fn settings(&self) -> Option<&DescriptorSettings> {
+        self.program.descriptors()
+    }
+
+    pub(super) fn next_call(&self) -> CallId {
+        CallId { epoch: self.epoch, seq: self.next_seq }
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        match &self.phase {
+            Phase::Acting { slots, .. } => slots,
+            _ => &[],
+        }
+    }
+
+    /// The slot of a call that still waits for its answer; none where the completion is stale (CALL-1).
+    pub(super) fn open_slot(&self, call: CallId) -> Option<&Slot> {
+        self.slots().iter().find(|slot| slot.call == call && slot.called && slot.answer.is_none())
+    }
+}
+
+fn check_calls(image: &Image) -> Result<(), StateError> {
+    let minted = |call: CallId| call.epoch <= image.epoch && call.seq < image.next_seq;
+    let calls = match &image.phase {
+        Phase::Thinking { call } => vec![*call],
+        Phase::Acting { slots, .. } => slots.iter().map(|slot| slot.call).collect(),
+        Phase::Idle | Phase::Ready | Phase::Ended { .. } => Vec::new(),
+    };
+    match calls.into_iter().find(|call| !minted(*call)) {
+        Some(call) => Err(StateError::Call { call, epoch: image.epoch, next_seq: image.next_seq }),
+        None => Ok(()),
+    }
+}

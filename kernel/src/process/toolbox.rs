@@ -1,0 +1,143 @@
+//! Which tool stands behind a name that a model was given.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dormouse_proto::tool::{Access, ToolPolicy, ToolSpec};
+
+use crate::program::{Program, ToolChoice};
+use crate::syscall::{fd_to_file, fork, read_fd, search_fd, spawn};
+
+/// A tool that the host registered with the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTool {
+    /// What a model is told of it.
+    pub spec: ToolSpec,
+    /// How it is run.
+    pub policy: ToolPolicy,
+}
+
+/// What the machine knows of the world around it: given when a process begins to run, never journalled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The tools that the host registered, by name.
+    pub tools: BTreeMap<Arc<str>, HostTool>,
+    /// Facts of the environment that a program may ask for, by name.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// What stands behind a tool's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    ReadFd,
+    SearchFd,
+    FdToFile,
+    Fork,
+    Spawn,
+    /// A command or a tool of the host: it runs outside of the machine.
+    External {
+        name: Arc<str>,
+        policy: ToolPolicy,
+    },
+}
+
+impl Kind {
+    /// The own name of a tool of the kernel.
+    fn word(&self) -> Option<&'static str> {
+        match self {
+            Self::ReadFd => Some("read_fd"),
+            Self::SearchFd => Some("search_fd"),
+            Self::FdToFile => Some("fd_to_file"),
+            Self::Fork => Some("fork"),
+            Self::Spawn => Some("spawn"),
+            Self::External { .. } => None,
+        }
+    }
+
+    /// Whether a call that was in flight when the kernel stopped may simply be made again. Children are: they are kept
+    /// by their origin, so that a second call finds those of the first.
+    pub(super) fn may_repeat(&self) -> bool {
+        match self {
+            Self::ReadFd | Self::SearchFd | Self::Fork | Self::Spawn => true,
+            Self::FdToFile => false,
+            Self::External { policy, .. } => policy.idempotent,
+        }
+    }
+}
+
+/// A tool under the name that the model was given, and what a process needs to call it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Binding {
+    pub(super) kind: Kind,
+    pub(super) access: Access,
+}
+
+/// The tools of one program. Only the names that the model was given lead to a tool: an alias hides the original name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Toolbox {
+    bindings: BTreeMap<Arc<str>, Binding>,
+    specs: Vec<ToolSpec>,
+}
+
+impl Toolbox {
+    pub(super) fn new(program: &Program, around: &Surroundings) -> Self {
+        let mut toolbox = Self::default();
+        for choice in program.tools() {
+            toolbox.add_choice(choice, program, around);
+        }
+        for command in program.commands() {
+            let spec = command.spec();
+            let kind = Kind::External { name: spec.name.clone(), policy: command.policy };
+            toolbox.add(spec, Binding { kind, access: command.policy.access });
+        }
+        toolbox
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&Binding> {
+        self.bindings.get(name)
+    }
+
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.specs.iter().map(|spec| &*spec.name).collect()
+    }
+
+    /// The kernel's own tools among them, by their own names.
+    pub(super) fn kernel_tools(&self) -> Vec<&'static str> {
+        self.bindings.values().filter_map(|binding| binding.kind.word()).collect()
+    }
+
+    pub(super) fn specs(&self) -> &[ToolSpec] {
+        &self.specs
+    }
+
+    fn add_choice(&mut self, choice: &ToolChoice, program: &Program, around: &Surroundings) {
+        let Some((kind, access, mut spec)) = tool(&choice.name, program, around) else { return };
+        if let Some(alias) = &choice.alias {
+            spec.name = alias.as_str().into();
+        }
+        if let Some(description) = &choice.description {
+            spec.description = description.as_str().into();
+        }
+        self.add(spec, Binding { kind, access: choice.access.unwrap_or(access) });
+    }
+
+    fn add(&mut self, spec: ToolSpec, binding: Binding) {
+        self.bindings.insert(spec.name.clone(), binding);
+        self.specs.push(spec);
+    }
+}
+
+fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, Access, ToolSpec)> {
+    Some(match name {
+        "read_fd" => (Kind::ReadFd, read_fd::ACCESS, read_fd::spec()),
+        "search_fd" => (Kind::SearchFd, search_fd::ACCESS, search_fd::spec()),
+        "fd_to_file" => (Kind::FdToFile, fd_to_file::ACCESS, fd_to_file::spec()),
+        "fork" => (Kind::Fork, fork::ACCESS, fork::spec(program.limits().max_fork_children)),
+        "spawn" => (Kind::Spawn, spawn::ACCESS, spawn::spec(program)),
+        _ => {
+            let tool = around.tools.get(name)?;
+            let kind = Kind::External { name: tool.spec.name.clone(), policy: tool.policy };
+            (kind, tool.policy.access, tool.spec.clone())
+        }
+    })
+}

@@ -1,0 +1,172 @@
+//! The tool uses of a turn: who may call what, what is answered at once, what the shell has to do.
+
+use dormouse_proto::file::FileError;
+use dormouse_proto::id::CallId;
+use dormouse_proto::record::{Caller, Phase, Slot};
+use dormouse_proto::tool::{Answer, ToolOutput};
+
+use super::decide::Draft;
+use super::toolbox::Kind;
+use super::{Effect, Fact};
+use crate::syscall::{Outcome, PendingWrite, fd_to_file, read_fd, search_fd};
+use crate::table::admission;
+
+impl Draft {
+    /// Starts or answers every open tool use of the turn, in order, then goes on if that was all.
+    pub(super) fn act(&mut self) {
+        let open = self.state.slots().iter().filter(|slot| slot.answer.is_none());
+        let calls: Vec<_> = open.map(|slot| (slot.call, slot.called)).collect();
+        let caller = self.caller();
+        for (call, called) in calls {
+            match self.permitted(call) {
+                Err(answer) => self.answer(call, answer, 0),
+                Ok(kind) if called => self.repeat_or_answer(call, &kind),
+                Ok(kind) => self.perform_call(call, &kind),
+            }
+        }
+        self.settle(caller);
+    }
+
+    /// The tool behind a slot's name, if the process may call it.
+    fn permitted(&self, call: CallId) -> Result<Kind, Answer> {
+        let slot = self.slot(call);
+        let Some(binding) = self.state.toolbox.find(&slot.tool) else {
+            let names = self.state.toolbox.names().join(", ");
+            return Err(Answer::error(format!("There is no tool '{}'. The tools are: {names}", slot.tool)));
+        };
+        if binding.access > self.state.access {
+            return Err(Answer::error(format!(
+                "Access denied: '{}' needs {} access, and this process has {}.",
+                slot.tool,
+                binding.access.word(),
+                self.state.access.word()
+            )));
+        }
+        Ok(binding.kind.clone())
+    }
+
+    pub(super) fn perform_call(&mut self, call: CallId, kind: &Kind) {
+        match kind {
+            Kind::ReadFd | Kind::SearchFd | Kind::FdToFile => self.call_descriptor_tool(call, kind),
+            Kind::Fork => self.fork(call),
+            Kind::Spawn => self.spawn(call),
+            Kind::External { name, .. } => {
+                let (tool, args) = (name.clone(), self.slot(call).args.clone());
+                self.intend(call);
+                self.perform(Effect::CallTool { call, tool, args });
+            }
+        }
+    }
+
+    /// Journals the intent, unless that was done before the kernel stopped.
+    pub(super) fn intend(&mut self, call: CallId) {
+        if !self.slot(call).called {
+            self.emit(Fact::ToolCalled { call });
+        }
+    }
+
+    fn call_descriptor_tool(&mut self, call: CallId, kind: &Kind) {
+        match self.outcome(call, kind) {
+            Outcome::Answer(answer) => self.answer_whole(call, answer),
+            Outcome::Opened { id, entry, answer } => {
+                self.open(id, entry);
+                self.answer_whole(call, answer);
+            }
+            Outcome::Write(pending) => {
+                self.intend(call);
+                self.perform(Effect::WriteFile { call, write: pending.write });
+            }
+        }
+    }
+
+    fn outcome(&self, call: CallId, kind: &Kind) -> Outcome {
+        let settings = self.state.settings().cloned().unwrap_or_default();
+        let args = &self.slot(call).args;
+        let tool = match kind {
+            Kind::SearchFd => search_fd::search_fd,
+            Kind::FdToFile => fd_to_file::fd_to_file,
+            _ => read_fd::read_fd,
+        };
+        tool(&self.state.table, args, &settings, self.now_ms)
+    }
+
+    /// The write that a slot asks for: a pure function of arguments and table, so that it is not kept.
+    fn pending_write(&self, call: CallId) -> Option<PendingWrite> {
+        match self.outcome(call, &Kind::FdToFile) {
+            Outcome::Write(pending) => Some(pending),
+            Outcome::Answer(_) | Outcome::Opened { .. } => None,
+        }
+    }
+
+    pub(super) fn is_repeatable_write(&self, call: CallId) -> bool {
+        self.permitted(call) == Ok(Kind::FdToFile)
+            && self.pending_write(call).is_some_and(|pending| pending.write.mode.is_idempotent())
+    }
+
+    pub(super) fn take_written(&mut self, call: CallId, result: Result<(), FileError>) {
+        if self.state.open_slot(call).is_none() {
+            return;
+        }
+        let caller = self.caller();
+        if let Some(pending) = self.pending_write(call) {
+            self.answer_whole(call, pending.answer(result));
+            self.settle(caller);
+        }
+    }
+
+    pub(super) fn take_output(&mut self, call: CallId, output: ToolOutput) {
+        let Some(slot) = self.state.open_slot(call) else { return };
+        let source = format!("tool:{}", slot.tool);
+        let caller = self.caller();
+        self.answer_output(call, output, &source);
+        self.settle(caller);
+    }
+
+    /// Answers with an output: all of it where it is small, its preview where it became a descriptor.
+    pub(super) fn answer_output(&mut self, call: CallId, output: ToolOutput, source: &str) {
+        let table = &self.state.table;
+        let admission = admission::admit_output(table, output, source, self.state.settings(), self.now_ms);
+        let produced = admission.produced_chars();
+        let answer = self.admitted(admission);
+        self.answer(call, answer, produced);
+    }
+
+    /// Answers with a text that a tool of the kernel made; all of it enters the context.
+    pub(super) fn answer_whole(&mut self, call: CallId, answer: Answer) {
+        let produced = answer.text.chars().count() as u64;
+        self.answer(call, answer, produced);
+    }
+
+    pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
+        let ticket = self.slot(call).id.clone();
+        self.emit(Fact::ToolReturned { call, answer: answer.clone(), produced_chars });
+        if self.state.phase == Phase::Idle {
+            self.perform(Effect::AnswerHost { ticket, answer });
+        }
+    }
+
+    /// Goes on once all tool uses are answered: with the model, or with what the mailbox holds after a call of the host.
+    pub(super) fn settle(&mut self, caller: Caller) {
+        match (&self.state.phase, caller) {
+            (Phase::Ready, Caller::Model) => self.ask_model(),
+            (Phase::Idle, Caller::Host) if !self.state.mailbox.is_empty() => self.begin_turn(),
+            _ => {}
+        }
+    }
+
+    pub(super) fn kind(&self, call: CallId) -> Option<Kind> {
+        Some(self.state.toolbox.find(&self.slot(call).tool)?.kind.clone())
+    }
+
+    pub(super) fn caller(&self) -> Caller {
+        match &self.state.phase {
+            Phase::Acting { caller, .. } => *caller,
+            _ => Caller::Model,
+        }
+    }
+
+    pub(super) fn slot(&self, call: CallId) -> &Slot {
+        let slot = self.state.slots().iter().find(|slot| slot.call == call);
+        slot.expect("only calls of the current turn are looked up while it lasts")
+    }
+}
