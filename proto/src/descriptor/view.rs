@@ -143,13 +143,13 @@ pub fn content(fd: &FdId, extent: Extent, served: Served, part: Part<'_>, rest: 
         .attribute("lines", part.lines())
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word());
-    Answer::ok(go_on(element, fd, rest).text(part.text).to_xml())
+    Answer::ok(go_on(element, rest).text(part.text).to_xml())
 }
 
-fn go_on(element: Element, fd: &FdId, rest: Option<Served>) -> Element {
+fn go_on(element: Element, rest: Option<Served>) -> Element {
     let Some((mode, start, count)) = rest.and_then(Served::units) else { return element };
     let message = format!(
-        "Only the first part of what was asked is shown. Go on with read_fd(fd='{fd}', mode='{mode}', start={start}, count={count})."
+        "Only the first part of what was asked is shown. Go on with read_fd and mode={mode}, start={start}, count={count}."
     );
     element
         .attribute("complete", false)

@@ -73,7 +73,7 @@ impl<'a> Excerpts<'a> {
         let slice = content.slice(bytes);
         let mut part = slice.part();
         // A line is shown without the LF that ends it: that is no cut.
-        part.truncated &= content.text()[slice.bytes().end..].as_bytes().first() != Some(&b'\n');
+        part.truncated &= content.text().as_bytes().get(slice.bytes().end) != Some(&b'\n');
         let single_line = part.first_line == part.last_line && !part.continued && !part.truncated;
         self.last_line = if single_line { slice.bytes() } else { 0..0 };
         Some(Excerpt {

@@ -1,0 +1,134 @@
+//! Golden files: each element that a model reads, byte for byte. `UPDATE_GOLDEN=1` writes them anew.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use dormouse_kernel::content::Content;
+use dormouse_kernel::syscall::{Outcome, fd_to_file, instructions, read_fd, search_fd};
+use dormouse_kernel::table::Table;
+use dormouse_kernel::table::admission::{Admission, admit_input, admit_output};
+use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::file::{FileError, FileErrorKind};
+use dormouse_proto::record::Entry;
+use dormouse_proto::tool::ToolOutput;
+use dormouse_proto::xml::Element;
+use dormouse_proto::xml::text::sanitize;
+
+const CODE: &str = "fn main() {\n    if a < b && c {\n        emit(\"</fd_content>\");\r\n    }\n}\n\u{1b}[0m";
+
+fn table() -> Table {
+    let mut table = Table::new();
+    for bytes in [CODE.as_bytes(), &[0xff, 0x00, 0x10, 0x80]] {
+        let content = Content::new(bytes.to_vec());
+        table.insert(table.next_id(), Entry { content, page_chars: 40, source: "tool:cat".into(), opened_ms: 0 });
+    }
+    table
+}
+
+fn settings() -> DescriptorSettings {
+    DescriptorSettings { max_direct_output_chars: 60, max_input_chars: 60, page_chars: 40, ..Default::default() }
+}
+
+fn shown(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Answer(answer) | Outcome::Opened { answer, .. } => answer.text.to_string(),
+        Outcome::Write(pending) => pending.answer(Ok(())).text.to_string(),
+    }
+}
+
+fn admitted(admission: Admission) -> String {
+    let (Admission::Direct(answer) | Admission::Opened { answer, .. }) = admission;
+    answer.text.to_string()
+}
+
+fn read(args: &str) -> String {
+    shown(read_fd(&table(), args, &settings(), 0))
+}
+
+fn bounded(args: &str) -> String {
+    shown(read_fd(&table(), args, &DescriptorSettings { max_read_chars: 50, ..settings() }, 0))
+}
+
+fn search(args: &str) -> String {
+    shown(search_fd(&table(), args, &settings(), 0))
+}
+
+fn write(args: &str) -> String {
+    shown(fd_to_file(&table(), args, &settings(), 0))
+}
+
+fn refused(args: &str) -> String {
+    let Outcome::Write(pending) = fd_to_file(&table(), args, &settings(), 0) else { panic!("it asks the host") };
+    let message = "out.txt is there already. Use another path, or exist_ok=true.".into();
+    pending.answer(Err(FileError { kind: FileErrorKind::FileExists, message })).text.to_string()
+}
+
+#[test]
+fn every_element_is_as_it_was() {
+    let cases = [
+        ("fd_result.xml", admitted(admit_output(&table(), ToolOutput::ok(CODE), "tool:cat", Some(&settings()), 0))),
+        (
+            "fd_result_user_input.xml",
+            admitted(admit_input(&table(), &"hello & goodbye\n".repeat(9), Some(&settings()), 0)),
+        ),
+        (
+            "fd_result_base64.xml",
+            admitted(admit_output(&table(), ToolOutput::ok(vec![255; 60]), "tool:t", Some(&settings()), 0)),
+        ),
+        ("fd_content.xml", read(r#"{"fd": "fd:1", "page": 2}"#)),
+        ("fd_content_all.xml", read(r#"{"fd": "fd:1", "read_all": true}"#)),
+        ("fd_content_lines.xml", read(r#"{"fd": "fd:1", "start_line": 1, "end_line": 2}"#)),
+        ("fd_content_bounded.xml", bounded(r#"{"fd": "fd:1", "read_all": true}"#)),
+        ("fd_content_base64.xml", read(r#"{"fd": "fd:2"}"#)),
+        ("fd_extraction.xml", read(r#"{"fd": "fd:1", "page": 2, "extract_to_new_fd": true}"#)),
+        ("fd_search.xml", search(r#"{"fd": "fd:1", "query": "e", "max_matches": 2, "context": 1}"#)),
+        ("fd_search_none.xml", search(r#"{"fd": "fd:1", "query": "<none>"}"#)),
+        ("fd_write.xml", write(r#"{"fd": "fd:1", "file_path": "out.txt", "mode": "append"}"#)),
+        ("fd_error_not_found.xml", read(r#"{"fd": "fd:\"9"}"#)),
+        ("fd_error_page.xml", read(r#"{"fd": "fd:1", "page": 9}"#)),
+        ("fd_error_parameter.xml", read(r#"{"fd": "fd:1", "paeg": 9}"#)),
+        ("fd_error_file.xml", refused(r#"{"fd": "fd:1", "file_path": "out.txt", "exist_ok": false}"#)),
+        ("file_descriptor_instructions.txt", instructions(&["read_fd", "search_fd", "fd_to_file", "fork"])),
+    ];
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for (name, found) in cases {
+        let path = folder.join(name);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &found).expect("the folder of golden files can be written");
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(found, golden, "{name}");
+    }
+}
+
+/// Reads `[[xml, text], …]` and fails on the first that does not come back.
+const EXPAT: &str = r#"
+import json, sys, xml.etree.ElementTree as tree
+for xml, text in json.load(sys.stdin):
+    root = tree.fromstring(xml.encode())
+    assert (root.text or "", root.get("fd"), len(root)) == (text, text, 0), (xml, root.text)
+"#;
+
+/// XML-1 by a second, older parser. Where there is no Python, the other parser of the tests stands alone.
+#[test]
+fn expat_reads_back_what_is_shown() {
+    let texts = [
+        CODE,
+        "a]]>b&amp;<c>",
+        "\r\n\r]]>\r<&",
+        " \u{0}\u{b}\u{85}\u{2028}\u{feff}\u{fffe}\u{ffff}\t\n ",
+        "é😀\"'<fd_x/>",
+        "",
+    ];
+    let cases: Vec<_> = texts
+        .iter()
+        .map(|text| (Element::new("fd_content").attribute("fd", text).text(*text).to_xml(), sanitize(text)))
+        .collect();
+    let python = Command::new("python3").args(["-c", EXPAT]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let Ok(mut python) = python else { return eprintln!("there is no python3 to check with") };
+    let input = serde_json::to_vec(&cases).expect("texts are JSON");
+    python.stdin.take().expect("it is piped").write_all(&input).expect("it reads to the end");
+    let output = python.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
