@@ -13,6 +13,8 @@
 //! # Ok::<(), dormouse_models::ScriptError>(())
 //! ```
 
+pub mod anthropic;
 pub mod scripted;
 
+pub use anthropic::Anthropic;
 pub use scripted::{ScriptError, Scripted};

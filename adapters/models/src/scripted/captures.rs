@@ -17,7 +17,7 @@ use super::history::{History, Since, Source};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CaptureEntry {
-    name: Spanned<String>,
+    pub(crate) name: Spanned<String>,
     pattern: Spanned<String>,
     #[serde(default)]
     from: Source,

@@ -116,7 +116,8 @@ impl Text<'_> {
     }
 
     fn clip(&self, span: Range<usize>) -> Range<usize> {
-        let edge = |at: usize| self.text.floor_char_boundary(at.min(self.text.len()));
+        let edge =
+            |at: usize| (0..=at.min(self.text.len())).rev().find(|&at| self.text.is_char_boundary(at)).unwrap_or(0);
         edge(span.start)..edge(span.end.max(span.start))
     }
 }

@@ -97,7 +97,7 @@ impl Script {
         if file.turn.is_empty() {
             return Err(text.complain(0..0, "a script needs a [[turn]] with text, calls, calls_json or fail"));
         }
-        let captures = file.capture.into_iter().map(|entry| Capture::check(entry, &text)).collect::<Result<_, _>>()?;
+        let captures = check_captures(file.capture, &text)?;
         let turns = file.turn.into_iter().enumerate();
         let turns = turns.map(|(index, entry)| Turn::check(index + 1, entry, &text)).collect::<Result<_, _>>()?;
         Ok(Self { name: name.to_owned(), turns, captures })
@@ -179,6 +179,20 @@ impl Turn {
     }
 }
 
+fn check_captures(entries: Vec<CaptureEntry>, text: &Text<'_>) -> Result<Vec<Capture>, ScriptError> {
+    let mut captures: Vec<Capture> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let span = entry.name.span();
+        let capture = Capture::check(entry, text)?;
+        if captures.iter().any(|other| other.name == capture.name) {
+            let message = format!("a capture '{}' stands above already: give each its own name", capture.name);
+            return Err(text.complain(span, message));
+        }
+        captures.push(capture);
+    }
+    Ok(captures)
+}
+
 fn check_call(call: CallEntry, text: &Text<'_>) -> Result<(String, serde_json::Value), ScriptError> {
     let Some(args) = call.args else { return Ok((call.tool, serde_json::Value::Object(serde_json::Map::new()))) };
     let span = args.span();
@@ -231,6 +245,8 @@ mod tests {
         check("[[turn]]\ncalls = [{tool = 'a', args = {b = '{{'}}]\n", (2, 30), &["argument \"{{\""]);
         check(&format!("{turn}[[capture]]\nname = 'last'\npattern = ''\n"), (4, 8), &["known to every template"]);
         check(&format!("{turn}[[capture]]\nname = 'a-b'\npattern = ''\n"), (4, 8), &["letters, digits and _"]);
+        let twice = "[[capture]]\nname = 'a'\npattern = ''\n".repeat(2);
+        check(&format!("{turn}{twice}"), (7, 8), &["'a' stands above already"]);
         check(&format!("{turn}[[capture]]\nname = 'a'\npattern = '['\n"), (5, 11), &["unclosed character class"]);
         check(
             &format!("{turn}[[capture]]\nname = 'a'\npattern = ''\nunique = true\n"),
