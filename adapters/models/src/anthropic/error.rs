@@ -169,7 +169,8 @@ mod tests {
     #[test]
     fn the_wait_is_read_in_every_form() {
         let later = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(90));
-        let cases: [(&[(&'static str, &str)], Option<u64>); 9] = [
+        type Pairs = &'static [(&'static str, &'static str)];
+        let cases: [(Pairs, Option<u64>); 9] = [
             (&[], None),
             (&[("retry-after", "7")], Some(7_000)),
             (&[("retry-after", "0.5")], Some(500)),
