@@ -4,6 +4,8 @@
 //! The recordings are no part of the project. They are looked for in `$DORMOUSE_SHARED/data/wire/anthropic`, or in
 //! `../shared` beside the workspace; where there are none the test says that it is skipped.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -32,7 +32,7 @@ pub(super) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
     let error = serde_json::from_str(body).map(|envelope: Envelope| envelope.error);
     let error = error.unwrap_or_else(|_| ErrorBody { r#type: String::new(), message: beginning(body.trim()) });
     let kind = advised(headers, of_status(status, &error));
-    let mut failure = ModelError::new(kind, format!("{status}: {}", worded(&error)));
+    let mut failure = ModelError::new(kind, format!("status {}: {}", status.as_u16(), worded(&error)));
     failure.retry_after = retry_after(headers).filter(|_| failure.is_transient());
     failure
 }
