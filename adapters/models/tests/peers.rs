@@ -42,7 +42,7 @@ fn request(messages: &[Message]) -> Request {
     let fd = json!({"type": "string", "enum": ["fd:1", "fd:2"]});
     let page = json!({"type": "integer", "enum": [1, 2, 3]});
     // The tiny model would open one call after the other until it is cut.
-    let parameters = json!({"max_tokens": 400, "stop_sequences": ["</tool_call>"]});
+    let parameters = json!({"max_tokens": 2000, "stop_sequences": ["</tool_call>"]});
     let read_fd = json!({"type": "object", "properties": {"fd": fd, "page": page}, "required": ["fd", "page"],
         "additionalProperties": false});
     Request {
