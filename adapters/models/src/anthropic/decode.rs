@@ -1,0 +1,196 @@
+//! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
+//!
+//! Every block is kept as the text that came; text and tool uses are understood beside it. A block of a kind that is
+//! not known here is carried, never dropped.
+
+use dormouse_proto::message::{Block, Raw};
+use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::FORMAT;
+use super::error::{self, ErrorBody};
+use super::fields::Fields;
+
+#[derive(Deserialize)]
+struct Whole {
+    content: Option<Vec<Box<RawValue>>>,
+    stop_reason: Option<String>,
+    #[serde(default)]
+    usage: UsageFields,
+    error: Option<ErrorBody>,
+}
+
+/// Reads a reply that came whole: the body of the answer to a request without `stream`.
+///
+/// # Errors
+/// [`ModelErrorKind::Malformed`] where the text is no such reply, or the provider's error where it is one.
+pub fn decode_message(json: &str) -> Result<Reply, ModelError> {
+    let whole: Whole = serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
+    if let Some(error) = whole.error {
+        return Err(error::in_body(&error));
+    }
+    let content = whole.content.ok_or_else(|| malformed("the reply has no 'content'".into()))?;
+    let blocks = content.iter().map(|block| decode_block(block.get())).collect::<Result<_, _>>()?;
+    let mut usage = Usage::default();
+    whole.usage.update(&mut usage);
+    finish(blocks, whole.stop_reason.as_deref(), usage)
+}
+
+/// Puts a reply together from its parts.
+pub(super) fn finish(blocks: Vec<Block>, stop: Option<&str>, usage: Usage) -> Result<Reply, ModelError> {
+    let stop = match stop_reason(stop)? {
+        // Some servers end a turn that calls tools as if it had said everything.
+        StopReason::EndTurn if blocks.iter().any(|block| matches!(block, Block::ToolUse { .. })) => StopReason::ToolUse,
+        stop => stop,
+    };
+    Ok(Reply { blocks, stop, usage })
+}
+
+/// Reads one block.
+pub(super) fn decode_block(json: &str) -> Result<Block, ModelError> {
+    let fields: Fields = serde_json::from_str(json).map_err(|error| malformed_in("block", json, &error))?;
+    let args = fields.get("input").map_or_else(|| "{}".to_owned(), |input| input.get().to_owned());
+    block_of(&fields, json, args)
+}
+
+/// The block with these fields, whose JSON text is `json`.
+pub(super) fn block_of(fields: &Fields, json: &str, args: String) -> Result<Block, ModelError> {
+    let raw = Raw { format: FORMAT.into(), json: json.into() };
+    let kind = fields.text("type").ok_or_else(|| malformed(format!("a block has no 'type': {}", beginning(json))))?;
+    let need = |name: &str| {
+        let missing = || malformed(format!("a block of type '{kind}' has no '{name}': {}", beginning(json)));
+        fields.text(name).ok_or_else(missing)
+    };
+    Ok(match kind.as_str() {
+        "text" => Block::Text { text: need("text")?.into(), raw: Some(raw) },
+        "tool_use" => {
+            Block::ToolUse { id: need("id")?.into(), name: need("name")?.into(), args: args.into(), raw: Some(raw) }
+        }
+        _ => Block::Opaque(raw),
+    })
+}
+
+fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
+    Ok(match word {
+        Some("end_turn") => StopReason::EndTurn,
+        Some("tool_use") => StopReason::ToolUse,
+        Some("max_tokens") => StopReason::MaxTokens,
+        Some("stop_sequence") => StopReason::StopSequence,
+        Some("pause_turn") => StopReason::Pause,
+        Some("refusal") => StopReason::Refusal,
+        Some("model_context_window_exceeded") => StopReason::ContextWindow,
+        // To guess would end a process as if it were done, or run tools that were cut short.
+        Some(other) => return Err(malformed(format!("the stop reason '{}' is not known", beginning(other)))),
+        None => return Err(malformed("the reply is complete but has no stop reason".into())),
+    })
+}
+
+/// Token counts as they come: in a stream each is cumulative, and one that is left out has not changed.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct UsageFields {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+}
+
+impl UsageFields {
+    /// Takes over the counts that are given.
+    pub(super) fn update(&self, usage: &mut Usage) {
+        let fields = [
+            (&mut usage.input_tokens, self.input_tokens),
+            (&mut usage.output_tokens, self.output_tokens),
+            (&mut usage.cache_read_tokens, self.cache_read_input_tokens),
+            (&mut usage.cache_write_tokens, self.cache_creation_input_tokens),
+        ];
+        for (count, given) in fields {
+            *count = given.unwrap_or(*count);
+        }
+    }
+}
+
+/// What came is not what the protocol promises.
+pub(super) fn malformed(message: String) -> ModelError {
+    ModelError::new(ModelErrorKind::Malformed, message)
+}
+
+pub(super) fn malformed_in(what: &str, json: &str, error: &serde_json::Error) -> ModelError {
+    malformed(format!("the {what} cannot be read: {error} in {}", beginning(json)))
+}
+
+/// The beginning of a text that may be long.
+pub(super) fn beginning(text: &str) -> String {
+    const SHOWN_CHARS: usize = 200;
+    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(content: &str, stop: &str) -> String {
+        format!(r#"{{"type": "message", "role": "assistant", "content": {content}, "stop_reason": {stop}, "new": 1}}"#)
+    }
+
+    #[test]
+    fn every_stop_reason_is_told_apart_and_a_new_one_is_refused() {
+        let cases = [
+            ("\"end_turn\"", Some(StopReason::EndTurn)),
+            ("\"tool_use\"", Some(StopReason::ToolUse)),
+            ("\"max_tokens\"", Some(StopReason::MaxTokens)),
+            ("\"stop_sequence\"", Some(StopReason::StopSequence)),
+            ("\"pause_turn\"", Some(StopReason::Pause)),
+            ("\"refusal\"", Some(StopReason::Refusal)),
+            ("\"model_context_window_exceeded\"", Some(StopReason::ContextWindow)),
+            ("\"sleepy\"", None),
+            ("null", None),
+        ];
+        for (word, stop) in cases {
+            assert_eq!(decode_message(&message("[]", word)).ok().map(|reply| reply.stop), stop, "{word}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_understood_and_kept_as_they_came() {
+        let blocks = [
+            r#"{"type":"text",  "text":"a\u00e9","citations":null}"#,
+            r#"{"type":"tool_use","id":"t1","name":"ls","input":{"n": 1.10, "b":2},"caller":{"type":"direct"}}"#,
+            r#"{"type":"thinking","thinking":"hm","signature":"s=="}"#,
+            r#"{"kind":1,"type":"not_yet_invented"}"#,
+        ];
+        let reply = decode_message(&message(&format!("[{}]", blocks.join(",")), "\"end_turn\"")).unwrap();
+        let raws = reply.blocks.iter().map(|block| match block {
+            Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
+                &*raw.json
+            }
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(raws.collect::<Vec<_>>(), blocks);
+        assert!(matches!(&reply.blocks[0], Block::Text { text, .. } if **text == *"aé"));
+        assert!(matches!(&reply.blocks[1], Block::ToolUse { args, .. } if **args == *r#"{"n": 1.10, "b":2}"#));
+        assert_eq!(reply.stop, StopReason::ToolUse, "tools are asked for, whatever the server calls it");
+    }
+
+    #[test]
+    fn what_is_no_reply_is_malformed_and_shown() {
+        let cases = [
+            ("", "EOF"),
+            ("<html>bad gateway</html>", "bad gateway"),
+            ("{}", "content"),
+            (&message(r#"[{"text":"x"}]"#, "\"end_turn\""), "'type'"),
+            (&message(r#"[{"type":"text"}]"#, "\"end_turn\""), "'text'"),
+            (&message(r#"[{"type":"tool_use","name":"a","input":{}}]"#, "\"tool_use\""), "'id'"),
+            (&message("[7]", "\"end_turn\""), "JSON object"),
+        ];
+        for (json, part) in cases {
+            let error = decode_message(json).unwrap_err();
+            assert_eq!(error.kind, ModelErrorKind::Malformed);
+            assert!(error.message.contains(part), "{part:?} is not in: {error}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A JSON object whose fields keep their order and their exact text.
+
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// The fields of an object, in the order in which they came. Numbers, escapes and inner spaces are as they came, too.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields(Vec<(String, Box<RawValue>)>);
+
+impl Fields {
+    /// The JSON text of a field.
+    pub(super) fn get(&self, name: &str) -> Option<&RawValue> {
+        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| &**value)
+    }
+
+    /// The value of a field that is a string.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        string(self.get(name)?)
+    }
+
+    /// Puts a field in its old place, or at the end.
+    pub(super) fn set(&mut self, name: &str, value: Box<RawValue>) {
+        match self.0.iter_mut().find(|(field, _)| field == name) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    /// The fields in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &RawValue)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), &**value))
+    }
+
+    /// The object as JSON text.
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("raw values and string keys always serialize")
+    }
+}
+
+/// The value, if it is a string.
+pub(super) fn string(value: &RawValue) -> Option<String> {
+    serde_json::from_str(value.get()).ok()
+}
+
+/// The value as JSON text.
+pub(super) fn raw(value: &impl Serialize) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).expect("strings and lists of JSON values always serialize")
+}
+
+impl Serialize for Fields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Fields::default();
+                while let Some(entry) = map.next_entry()? {
+                    fields.0.push(entry);
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}

@@ -1,0 +1,288 @@
+//! From the wire: a reply that comes as events, put together as if it had come whole.
+//!
+//! A delta grows the block that it names. Text fields grow at their end and other fields are replaced, also in deltas
+//! of kinds that are not known here, so that a block of a new kind still comes out whole.
+
+use std::collections::BTreeMap;
+
+use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Usage};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::decode::{self, UsageFields, malformed};
+use super::error::{self, ErrorBody};
+use super::fields::{Fields, raw, string};
+
+/// Puts a streamed reply together, event by event.
+#[derive(Debug, Default)]
+pub struct StreamDecoder {
+    blocks: BTreeMap<u64, Growing>,
+    stop: Option<String>,
+    usage: Usage,
+    stopped: bool,
+}
+
+/// A block whose deltas still come in.
+#[derive(Debug)]
+struct Growing {
+    fields: Fields,
+    texts: Vec<(String, String)>,
+    input: String,
+    citations: Vec<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    r#type: String,
+    index: Option<u64>,
+    message: Option<Start>,
+    content_block: Option<Fields>,
+    delta: Option<Fields>,
+    usage: Option<UsageFields>,
+    error: Option<ErrorBody>,
+}
+
+#[derive(Deserialize)]
+struct Start {
+    usage: Option<UsageFields>,
+}
+
+impl StreamDecoder {
+    /// Takes in the data of one event and tells `deltas` what it brings to watch.
+    ///
+    /// # Errors
+    /// [`ModelErrorKind::Malformed`] where the event makes no sense at its place, or the error that the provider sent in
+    /// mid-stream. The decoder is of no further use then.
+    pub fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        let event: Event = serde_json::from_str(data).map_err(|error| decode::malformed_in("event", data, &error))?;
+        match event.r#type.as_str() {
+            "message_start" => self.count(event.message.and_then(|message| message.usage)),
+            "content_block_start" => self.begin(event, deltas)?,
+            "content_block_delta" => self.grow(&event, deltas)?,
+            "message_delta" => {
+                self.count(event.usage);
+                self.stop = event.delta.and_then(|delta| delta.text("stop_reason")).or(self.stop.take());
+            }
+            "message_stop" => self.stopped = true,
+            "error" => return Err(error::in_body(&event.error.unwrap_or_default())),
+            // content_block_stop and ping say nothing that is needed; what is new may come anywhere.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the reply is complete: nothing of it can follow.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.stopped
+    }
+
+    /// The reply.
+    ///
+    /// # Errors
+    /// [`ModelErrorKind::CutStream`] where the events ended before the reply did, [`ModelErrorKind::Malformed`] where
+    /// what came is no reply.
+    pub fn finish(self) -> Result<Reply, ModelError> {
+        if !self.stopped {
+            let message = format!("the stream ended in block {} before message_stop", self.blocks.len());
+            return Err(ModelError::new(ModelErrorKind::CutStream, message));
+        }
+        let blocks = self.blocks.into_values().map(Growing::finish).collect::<Result<_, _>>()?;
+        decode::finish(blocks, self.stop.as_deref(), self.usage)
+    }
+
+    fn count(&mut self, usage: Option<UsageFields>) {
+        usage.unwrap_or_default().update(&mut self.usage);
+    }
+
+    fn begin(&mut self, event: Event, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        let index = need_index(&event)?;
+        let fields = event.content_block.ok_or_else(|| malformed(format!("block {index} starts without a block")))?;
+        if fields.text("type").as_deref() == Some("tool_use") {
+            deltas(Delta::ToolUse(fields.text("name").unwrap_or_default()));
+        }
+        let block = Growing { fields, texts: Vec::new(), input: String::new(), citations: Vec::new() };
+        match self.blocks.insert(index, block) {
+            None => Ok(()),
+            Some(_) => Err(malformed(format!("block {index} starts twice"))),
+        }
+    }
+
+    fn grow(&mut self, event: &Event, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        let index = need_index(event)?;
+        let block = self.blocks.get_mut(&index).ok_or_else(|| malformed(format!("block {index} grows unstarted")))?;
+        let delta = event.delta.as_ref().ok_or_else(|| malformed(format!("a delta of block {index} is empty")))?;
+        block.grow(delta, deltas);
+        Ok(())
+    }
+}
+
+fn need_index(event: &Event) -> Result<u64, ModelError> {
+    event.index.ok_or_else(|| malformed(format!("a {} has no index", event.r#type)))
+}
+
+impl Growing {
+    fn grow(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) {
+        match delta.text("type").as_deref() {
+            Some("input_json_delta") => self.input += &delta.text("partial_json").unwrap_or_default(),
+            Some("citations_delta") => self.citations.extend(delta.get("citation").map(RawValue::to_owned)),
+            kind => {
+                match kind {
+                    Some("text_delta") => deltas(Delta::Text(delta.text("text").unwrap_or_default())),
+                    Some("thinking_delta") => deltas(Delta::Thinking(delta.text("thinking").unwrap_or_default())),
+                    _ => {}
+                }
+                delta.iter().filter(|(name, _)| *name != "type").for_each(|(name, value)| self.extend(name, value));
+            }
+        }
+    }
+
+    fn extend(&mut self, name: &str, value: &RawValue) {
+        let Some(text) = string(value) else { return self.fields.set(name, value.to_owned()) };
+        match self.texts.iter_mut().find(|(field, _)| field == name) {
+            Some((_, grown)) => grown.push_str(&text),
+            None => self.texts.push((name.to_owned(), self.fields.text(name).unwrap_or_default() + &text)),
+        }
+    }
+
+    fn finish(mut self) -> Result<dormouse_proto::message::Block, ModelError> {
+        for (name, text) in &self.texts {
+            self.fields.set(name, raw(text));
+        }
+        if !self.citations.is_empty() {
+            let started = self.fields.get("citations").and_then(|list| serde_json::from_str(list.get()).ok());
+            let mut citations: Vec<Box<RawValue>> = started.unwrap_or_default();
+            citations.append(&mut self.citations);
+            self.fields.set("citations", raw(&citations));
+        }
+        let args = self.args();
+        decode::block_of(&self.fields, &self.fields.to_json(), args)
+    }
+
+    /// The arguments as they came. Text that is no JSON (the model erred, or was cut) cannot stand in a block: there the
+    /// block keeps what it started with, an empty object.
+    fn args(&mut self) -> String {
+        if self.input.trim().is_empty() {
+            return self.fields.get("input").map_or_else(|| "{}".to_owned(), |input| input.get().to_owned());
+        }
+        let input = std::mem::take(&mut self.input);
+        if let Ok(value) = serde_json::from_str::<Box<RawValue>>(&input) {
+            self.fields.set("input", value);
+        }
+        input
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use dormouse_proto::message::Block;
+
+    use super::*;
+
+    fn decode(events: &[&str]) -> (Result<Reply, ModelError>, Vec<Delta>) {
+        let deltas = RefCell::new(Vec::new());
+        let mut decoder = StreamDecoder::default();
+        let fed = events.iter().try_for_each(|event| decoder.feed(event, &|delta| deltas.borrow_mut().push(delta)));
+        (fed.and_then(|()| decoder.finish()), deltas.into_inner())
+    }
+
+    const START: &str = r#"{"type":"message_start","message":{"usage":{"input_tokens":9,"cache_read_input_tokens":7,"output_tokens":1}}}"#;
+    const END: &str = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":12}}"#;
+    const STOP: &str = r#"{"type":"message_stop"}"#;
+
+    /// The deltas of one block, and the block as it would have come whole.
+    fn check(start: &str, deltas: &[&str], whole: &str) {
+        let start = format!(r#"{{"type":"content_block_start","index":0,"content_block":{start}}}"#);
+        let grow = |delta: &&str| format!(r#"{{"type":"content_block_delta","index":0,"delta":{delta}}}"#);
+        let deltas: Vec<String> = deltas.iter().map(grow).collect();
+        let events: Vec<&str> = [START, r#"{"type":"ping"}"#, &start]
+            .into_iter()
+            .chain(deltas.iter().map(String::as_str))
+            .chain([r#"{"type":"content_block_stop","index":0}"#, END, STOP])
+            .collect();
+        let reply = decode(&events).0.unwrap();
+        assert_eq!(reply.blocks, [decode::decode_block(whole).unwrap()]);
+        let usage = Usage { input_tokens: 9, output_tokens: 12, cache_read_tokens: 7, cache_write_tokens: 0 };
+        assert_eq!(reply.usage, usage);
+    }
+
+    #[test]
+    fn a_streamed_block_is_the_block_that_would_have_come_whole() {
+        check(
+            r#"{"type":"text","text":""}"#,
+            &[r#"{"type":"text_delta","text":"He"}"#, r#"{"type":"text_delta","text":"y \"é\""}"#],
+            r#"{"type":"text","text":"Hey \"é\""}"#,
+        );
+        check(
+            r#"{"type":"thinking","thinking":"","signature":""}"#,
+            &[
+                r#"{"type":"thinking_delta","thinking":"hm"}"#,
+                r#"{"type":"thinking_delta","thinking":"m"}"#,
+                r#"{"type":"signature_delta","signature":"s=="}"#,
+            ],
+            r#"{"type":"thinking","thinking":"hmm","signature":"s=="}"#,
+        );
+        check(
+            r#"{"type":"tool_use","id":"t","name":"ls","input":{},"caller":{"type":"direct"}}"#,
+            &[
+                r#"{"type":"input_json_delta","partial_json":""}"#,
+                r#"{"type":"input_json_delta","partial_json":"{\"n\": 1."}"#,
+                r#"{"type":"input_json_delta","partial_json":"10}"}"#,
+            ],
+            r#"{"type":"tool_use","id":"t","name":"ls","input":{"n": 1.10},"caller":{"type":"direct"}}"#,
+        );
+        check(
+            r#"{"citations":[{"a":0}],"type":"text","text":"so"}"#,
+            &[
+                r#"{"type":"citations_delta","citation":{"a":1}}"#,
+                r#"{"type":"text_delta","text":"!"}"#,
+                r#"{"type":"citations_delta","citation":{"b":2}}"#,
+            ],
+            r#"{"citations":[{"a":0},{"a":1},{"b":2}],"type":"text","text":"so!"}"#,
+        );
+        check(
+            r#"{"type":"unheard_of","body":null}"#,
+            &[r#"{"type":"body_delta","body":"a","rate":1}"#, r#"{"type":"body_delta","body":"b","rate":2.50}"#],
+            r#"{"type":"unheard_of","body":"ab","rate":2.50}"#,
+        );
+        check(r#"{"type":"redacted_thinking","data":"x"}"#, &[], r#"{"type":"redacted_thinking","data":"x"}"#);
+    }
+
+    #[test]
+    fn arguments_that_are_no_json_reach_the_kernel_and_not_the_block() {
+        let events = [
+            START,
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"ls","input":{}}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"n\": "}}"#,
+            r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}"#,
+            STOP,
+        ];
+        let (reply, deltas) = decode(&events);
+        let Block::ToolUse { args, raw: Some(raw), .. } = &reply.unwrap().blocks[0] else { panic!("a tool use") };
+        assert_eq!(&**args, "{\"n\": ");
+        assert_eq!(&*raw.json, r#"{"type":"tool_use","id":"t","name":"ls","input":{}}"#);
+        assert_eq!(deltas, [Delta::ToolUse("ls".into())]);
+    }
+
+    #[test]
+    fn a_stream_that_is_cut_or_senseless_fails_by_kind() {
+        let text = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}"#;
+        let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+        let delta = r#"{"type":"content_block_delta","index":3,"delta":{"type":"text_delta","text":"a"}}"#;
+        let cases: [(&[&str], ModelErrorKind); 8] = [
+            (&[], ModelErrorKind::CutStream),
+            (&[START, text, END], ModelErrorKind::CutStream),
+            (&[START, text, overloaded], ModelErrorKind::Overloaded),
+            (&[START, text, "{\"type\":"], ModelErrorKind::Malformed),
+            (&[START, text, text], ModelErrorKind::Malformed),
+            (&[START, delta], ModelErrorKind::Malformed),
+            (&[START, STOP], ModelErrorKind::Malformed),
+            (&[START, r#"{"type":"content_block_start","index":0}"#], ModelErrorKind::Malformed),
+        ];
+        for (events, kind) in cases {
+            assert_eq!(decode(events).0.unwrap_err().kind, kind, "{events:?}");
+        }
+    }
+}

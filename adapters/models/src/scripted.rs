@@ -1,0 +1,213 @@
+//! A model that follows a script: offline, deterministic, free.
+//!
+//! A script is a TOML file of turns. The first turn whose conditions hold answers; what it says and calls are templates
+//! ([minijinja](https://docs.rs/minijinja)) over variables that patterns capture from the conversation.
+//!
+//! A reply is a function of the request and of nothing else: the model keeps no state between calls, reads no clock and
+//! draws no numbers. So a restored process, a fork and a repeated call get the reply that they got before.
+//!
+//! ```toml
+//! [[capture]]               # a variable: what a pattern finds
+//! name = "big"
+//! pattern = '<fd_result fd="(?<fd>[^"]+)"'
+//! from = "results"          # results (default) | input | system | last | all
+//! since = "start"           # start (default) | prompt: what came before a fork or the last input is not looked at
+//! take = "last"             # last (default) | first | all: a list; with unique = true without repetitions
+//! default = { fd = "none" } # where nothing is found; without it the variable is undefined
+//!
+//! [[turn]]
+//! name = "look"
+//! when.program = "auditor"  # the program that the process runs
+//! when.prompt = "licences"  # a pattern on what was asked last: the user's text, or the prompt of a fork
+//! when.tool = "fork"        # the last message answers a use of this tool
+//! when.matches = 'fd="'     # a pattern on the last message, tool answers included
+//! when.contains = "fd"      # a text in the last message
+//! when.round = 1            # so many replies since the prompt
+//! when.holds = "big.fd != 'none'" # an expression over the variables
+//! text = "I read {{ big.fd }}."
+//! calls = [{ tool = "read_fd", args = { fd = "{{ big.fd }}", page = 2 } }]
+//! # calls_json = '[{"tool": "fork", "args": {"prompts": {{ names | tojson }}}}]'  a template of the whole list instead
+//! delay_ms = 20
+//! # fail = "overloaded"     a failure instead of a reply
+//! ```
+//!
+//! Every template knows `prompt`, `last` (the text of the last message), `program`, `turn` and `round` (replies of the
+//! model so far, and since the prompt).
+
+mod captures;
+mod conditions;
+mod error;
+mod history;
+mod render;
+mod script;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dormouse_actors::ports::Model;
+use dormouse_proto::message::{Block, Message};
+use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+pub use self::error::{Complaint, ScriptError};
+use self::history::History;
+use self::script::{Script, Spoken, Turn};
+
+/// Into how many pieces a text is streamed.
+const PIECES: usize = 4;
+/// How much of the last message an error shows, in characters.
+const SHOWN_CHARS: usize = 200;
+
+/// A model that follows a script. Cloning shares the script.
+///
+/// ```
+/// use dormouse_models::Scripted;
+///
+/// let model = Scripted::parse("[[turn]]\ntext = 'Done: {{ prompt }}'", "demo")?;
+/// # Ok::<(), dormouse_models::ScriptError>(())
+/// ```
+#[derive(Clone)]
+pub struct Scripted {
+    script: Option<Arc<Script>>,
+}
+
+impl Scripted {
+    /// Reads a script from a file.
+    ///
+    /// # Errors
+    /// [`ScriptError`] where the file cannot be read, or with the line of what is wrong in it.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ScriptError> {
+        let path = path.as_ref();
+        let read = |source| ScriptError::Read { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(read)?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Takes a script from text; `name` stands in errors.
+    ///
+    /// # Errors
+    /// [`ScriptError`] with the line of what is wrong.
+    pub fn parse(toml_text: &str, name: &str) -> Result<Self, ScriptError> {
+        Ok(Self { script: Some(Arc::new(Script::parse(toml_text, name)?)) })
+    }
+
+    /// A model without a script, for programs whose tools are called from outside: every call to it fails.
+    #[must_use]
+    pub fn silent() -> Self {
+        Self { script: None }
+    }
+
+    fn choose(&self, request: &Request) -> Result<(&Turn, Spoken), ModelError> {
+        let script = self.script.as_ref().ok_or_else(|| unavailable(no_script(request)))?;
+        let history = History::of(request);
+        let last = history.last();
+        let variables = script.variables(&history, &last);
+        let broken = |error| unavailable(format!("script '{}', {error}", script.name));
+        match script.turn(&history, &last, &variables).map_err(broken)? {
+            Some(turn) => Ok((turn, turn.speak(&variables).map_err(broken)?)),
+            None => Err(unavailable(no_turn(script, request, &last))),
+        }
+    }
+}
+
+impl std::fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scripted").field("script", &self.script.as_ref().map(|script| &script.name)).finish()
+    }
+}
+
+impl Model for Scripted {
+    fn call<'a>(
+        &'a self,
+        request: Request,
+        deltas: &'a (dyn Fn(Delta) + Send + Sync),
+    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        async move {
+            let (turn, spoken) = self.choose(&request)?;
+            if !turn.delay.is_zero() {
+                tokio::time::sleep(turn.delay).await;
+            }
+            if let Some(kind) = turn.fail {
+                return Err(ModelError::new(kind, format!("the script's {} fails", turn.name)));
+            }
+            stream(&spoken, deltas);
+            Ok(reply(&request, spoken))
+        }
+        .boxed()
+    }
+}
+
+fn stream(spoken: &Spoken, deltas: &(dyn Fn(Delta) + Send + Sync)) {
+    let chars: Vec<char> = spoken.text.chars().collect();
+    for piece in chars.chunks(chars.len().div_ceil(PIECES).max(1)) {
+        deltas(Delta::Text(piece.iter().collect()));
+    }
+    for (tool, _) in &spoken.calls {
+        deltas(Delta::ToolUse(tool.clone()));
+    }
+}
+
+fn reply(request: &Request, spoken: Spoken) -> Reply {
+    let turn = request.messages.iter().filter(|m| m.role == dormouse_proto::message::Role::Assistant).count();
+    let stop = if spoken.calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+    let text = Some(spoken.text).filter(|text| !text.is_empty()).map(Block::text);
+    // The number of the reply makes the name unique in its conversation, in a fork as well as in its parent.
+    let uses = spoken.calls.into_iter().enumerate().map(|(index, (name, args))| Block::ToolUse {
+        id: format!("toolu_{turn}_{index}").into(),
+        name: name.into(),
+        args: args.into(),
+        raw: None,
+    });
+    let blocks: Vec<_> = text.into_iter().chain(uses).collect();
+    let usage =
+        Usage { input_tokens: input_tokens(request), output_tokens: tokens(chars_of(&blocks)), ..Usage::default() };
+    Reply { blocks, stop, usage }
+}
+
+/// Four characters make a token: near enough for budgets and for watching them.
+fn tokens(chars: usize) -> u64 {
+    chars.div_ceil(4) as u64
+}
+
+fn input_tokens(request: &Request) -> u64 {
+    let tools = request.tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.schema.len());
+    let messages = request.messages.iter().map(|message: &Arc<Message>| chars_of(&message.blocks));
+    tokens(request.system.chars().count() + tools.sum::<usize>() + messages.sum::<usize>())
+}
+
+fn chars_of(blocks: &[Block]) -> usize {
+    let chars = |block: &Block| match block {
+        Block::Text { text, .. } | Block::ToolResult { text, .. } => text.chars().count(),
+        Block::ToolUse { name, args, .. } => name.chars().count() + args.chars().count(),
+        Block::Opaque(raw) => raw.json.chars().count(),
+    };
+    blocks.iter().map(chars).sum()
+}
+
+fn unavailable(message: String) -> ModelError {
+    ModelError::new(ModelErrorKind::Unavailable, message)
+}
+
+fn no_script(request: &Request) -> String {
+    format!(
+        "the program '{}' runs on a scripted model, but no script is named: give the model a script, a TOML file with \
+         [[turn]] entries, or choose another provider",
+        request.program
+    )
+}
+
+fn no_turn(script: &Script, request: &Request, last: &str) -> String {
+    let shown: String = last.chars().take(SHOWN_CHARS).collect();
+    let more = if shown.len() < last.len() { "…" } else { "" };
+    let turns: String = script.turns.iter().map(|turn| format!("\n  {}: {}", turn.name, turn.when)).collect();
+    format!(
+        "no turn of the script '{}' answers the program '{}' after: {shown:?}{more}\nturns and their conditions:{turns}",
+        script.name, request.program
+    )
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

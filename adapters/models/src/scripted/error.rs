@@ -1,0 +1,123 @@
+//! What is wrong with a script: an error that points into the file.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+
+/// A script cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// The file cannot be read.
+    #[error("cannot read the script {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The script is not valid.
+    #[error(transparent)]
+    Invalid(#[from] Box<Complaint>),
+}
+
+impl Diagnostic for ScriptError {
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.complaint().map(|complaint| &complaint.source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let span = self.complaint()?.span.clone();
+        Some(Box::new(std::iter::once(LabeledSpan::underline(span))))
+    }
+}
+
+impl ScriptError {
+    /// What is wrong and where, unless the file could not even be read.
+    #[must_use]
+    pub fn complaint(&self) -> Option<&Complaint> {
+        match self {
+            Self::Read { .. } => None,
+            Self::Invalid(complaint) => Some(complaint),
+        }
+    }
+}
+
+/// One thing that is wrong with a script, and where it stands.
+#[derive(Debug)]
+pub struct Complaint {
+    source: NamedSource<String>,
+    span: Range<usize>,
+    message: String,
+}
+
+impl Complaint {
+    /// The line, counted from 1.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        1 + self.before().matches('\n').count()
+    }
+
+    /// The character in its line, counted from 1.
+    #[must_use]
+    pub fn column(&self) -> usize {
+        let before = self.before();
+        1 + before.rfind('\n').map_or(before, |at| &before[at + 1..]).chars().count()
+    }
+
+    /// The offending text: its first line.
+    #[must_use]
+    pub fn excerpt(&self) -> &str {
+        self.source.inner()[self.span.clone()].lines().next().unwrap_or_default()
+    }
+
+    fn before(&self) -> &str {
+        &self.source.inner()[..self.span.start]
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.source.name(), self.line(), self.column(), self.message)?;
+        match self.excerpt() {
+            "" => Ok(()),
+            excerpt => write!(f, "\n  in: {excerpt}"),
+        }
+    }
+}
+
+impl std::error::Error for Complaint {}
+
+/// A script's text while it is checked: makes complaints that point into it.
+pub(crate) struct Text<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) text: &'a str,
+}
+
+impl Text<'_> {
+    /// Says what is wrong with the text at `span`.
+    pub(crate) fn complain(&self, span: Range<usize>, message: impl Into<String>) -> ScriptError {
+        let source = NamedSource::new(self.name, self.text.to_owned());
+        Box::new(Complaint { source, span: self.clip(span), message: message.into() }).into()
+    }
+
+    /// Says what is wrong with line `line` (from 1) of the string literal at `span`.
+    pub(crate) fn complain_in_line(&self, span: Range<usize>, line: usize, message: String) -> ScriptError {
+        let literal = &self.text[self.clip(span.clone())];
+        let opening = usize::from(literal.starts_with("\"\"\"\n") || literal.starts_with("'''\n"));
+        let lines = literal.split_inclusive('\n').scan(span.start, |start, line| {
+            let range = *start..*start + line.len();
+            *start = range.end;
+            Some(range)
+        });
+        let found = lines.into_iter().nth(line.saturating_sub(1) + opening);
+        self.complain(found.unwrap_or(span), message)
+    }
+
+    fn clip(&self, span: Range<usize>) -> Range<usize> {
+        let edge =
+            |at: usize| (0..=at.min(self.text.len())).rev().find(|&at| self.text.is_char_boundary(at)).unwrap_or(0);
+        edge(span.start)..edge(span.end.max(span.start))
+    }
+}

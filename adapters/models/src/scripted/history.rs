@@ -1,0 +1,203 @@
+//! A request as a script sees it: who said what, and what the process was asked to do.
+//!
+//! Everything here is computed from the request alone, so that the same request always looks the same.
+
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
+
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::model::Request;
+use regex::Regex;
+use serde::Deserialize;
+
+/// How the kernel opens a forked child's own answer to the fork.
+static CHILD: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)\byou are child (\d+) of \d+").expect("the pattern is a constant"));
+
+/// Which texts of a conversation a pattern looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Source {
+    /// Answers of tools.
+    #[default]
+    Results,
+    /// What the user or another process said.
+    Input,
+    /// The system prompt.
+    System,
+    /// The last message only, tool answers included.
+    Last,
+    /// System prompt, inputs and tool answers.
+    All,
+}
+
+/// From where on in the conversation a pattern looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Since {
+    /// From its beginning; in a forked child this is what the parent saw, too.
+    #[default]
+    Start,
+    /// From the message that holds the current prompt.
+    Prompt,
+}
+
+/// A view of one request.
+pub(crate) struct History<'a> {
+    request: &'a Request,
+    prompt: Cow<'a, str>,
+    prompt_at: usize,
+}
+
+impl<'a> History<'a> {
+    /// Looks at a request. Costs one pass from its end to the current prompt.
+    pub(crate) fn of(request: &'a Request) -> Self {
+        let found = request
+            .messages
+            .iter()
+            .enumerate()
+            .rev()
+            .find_map(|(at, message)| Some((at, prompt_in(&request.messages[..at], message)?)));
+        let (prompt_at, prompt) = found.unwrap_or((0, Cow::Borrowed("")));
+        Self { request, prompt, prompt_at }
+    }
+
+    /// What the process was last asked to do: the last text that a user spoke, or the prompt that a fork gave it.
+    pub(crate) fn prompt(&self) -> &str {
+        &self.prompt
+    }
+
+    /// The name of the program.
+    pub(crate) fn program(&self) -> &'a str {
+        &self.request.program
+    }
+
+    /// The texts of the last message, tool answers included, a line break between them.
+    pub(crate) fn last(&self) -> String {
+        self.texts(Source::Last, Since::Start).join("\n")
+    }
+
+    /// The names of the tools that the last message answers.
+    pub(crate) fn answered_tools(&self) -> impl Iterator<Item = &'a str> {
+        let (last, earlier) = match self.request.messages.split_last() {
+            Some((last, earlier)) => (last.blocks.as_slice(), earlier),
+            None => (&[][..], &[][..]),
+        };
+        last.iter().filter_map(move |block| match block {
+            Block::ToolResult { id, .. } => tool_use(earlier, id).map(|(name, _)| name),
+            _ => None,
+        })
+    }
+
+    /// How many messages of the model there are.
+    pub(crate) fn turn(&self) -> usize {
+        replies_in(&self.request.messages)
+    }
+
+    /// How many messages of the model there are since the current prompt.
+    pub(crate) fn round(&self) -> usize {
+        replies_in(&self.request.messages[self.prompt_at..])
+    }
+
+    /// The texts that a pattern looks at, in order.
+    pub(crate) fn texts(&self, source: Source, since: Since) -> Vec<&'a str> {
+        let messages = &self.request.messages;
+        let from = match (source, since) {
+            (Source::Last, _) => messages.len().saturating_sub(1),
+            (_, Since::Start) => 0,
+            (_, Since::Prompt) => self.prompt_at,
+        };
+        let system = matches!(source, Source::System | Source::All).then_some(&*self.request.system);
+        system.into_iter().chain(messages[from..].iter().flat_map(|message| picked(message, source))).collect()
+    }
+}
+
+fn replies_in(messages: &[Arc<Message>]) -> usize {
+    messages.iter().filter(|message| message.role == Role::Assistant).count()
+}
+
+fn picked(message: &Message, source: Source) -> impl Iterator<Item = &str> {
+    message.blocks.iter().filter_map(move |block| match (block, source) {
+        (Block::Text { text, .. }, Source::Last) => Some(&**text),
+        (Block::Text { text, .. }, Source::Input | Source::All) if message.role == Role::User => Some(&**text),
+        (Block::ToolResult { text, .. }, Source::Results | Source::Last | Source::All) => Some(&**text),
+        _ => None,
+    })
+}
+
+/// The name and the arguments of a tool use, looked for from the end.
+fn tool_use<'a>(messages: &'a [Arc<Message>], wanted: &str) -> Option<(&'a str, &'a str)> {
+    messages.iter().rev().flat_map(|message| &message.blocks).find_map(|block| match block {
+        Block::ToolUse { id, name, args, .. } if **id == *wanted => Some((&**name, &**args)),
+        _ => None,
+    })
+}
+
+/// What `message` asks the process to do, if it is a message that asks.
+fn prompt_in<'a>(earlier: &'a [Arc<Message>], message: &'a Message) -> Option<Cow<'a, str>> {
+    if message.role != Role::User {
+        return None;
+    }
+    let forked = message.blocks.iter().find_map(|block| match block {
+        Block::ToolResult { id, text, .. } => fork_prompt(tool_use(earlier, id)?, text),
+        _ => None,
+    });
+    forked.or_else(|| Some(message.text()).filter(|text| !text.is_empty()).map(Cow::Owned))
+}
+
+/// The prompt of a forked child: its answer says which child it is, the call says what each child was asked.
+fn fork_prompt<'a>((tool, args): (&str, &str), answer: &'a str) -> Option<Cow<'a, str>> {
+    #[derive(Deserialize)]
+    struct Fork {
+        prompts: Vec<String>,
+    }
+    let child = CHILD.captures(answer).filter(|_| tool == "fork")?;
+    let asked = || {
+        let Fork { prompts } = serde_json::from_str(args).ok()?;
+        prompts.into_iter().nth(child[1].parse::<usize>().ok()?.checked_sub(1)?)
+    };
+    Some(asked().map_or(Cow::Borrowed(answer), Cow::Owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::testing::{answer, request, said, used};
+
+    #[test]
+    fn the_prompt_is_what_was_asked_last_and_a_forked_child_has_its_own() {
+        let fork = || used("f1", "fork", r#"{"prompts": ["count a", "count b"]}"#);
+        let cases = [
+            (vec![], "", 0),
+            (vec![said("hello")], "hello", 0),
+            (vec![said("hello"), used("a", "ls", "{}"), answer("a", "x")], "hello", 1),
+            (vec![said("hello"), used("a", "ls", "{}"), answer("a", "x"), said("next")], "next", 0),
+            (vec![said("hello"), fork(), answer("f1", "You are child 2 of 2. count b")], "count b", 0),
+            (vec![said("hello"), fork(), answer("f1", "You are child 9 of 2.")], "You are child 9 of 2.", 0),
+            (vec![said("hello"), fork(), answer("f1", "child 1: ten; child 2: twelve")], "hello", 1),
+            (vec![said("hello"), used("a", "ls", "{}"), answer("a", "you are child 1 of 2")], "hello", 1),
+        ];
+        for (messages, prompt, round) in cases {
+            let request = request(messages);
+            let history = History::of(&request);
+            assert_eq!((history.prompt(), history.round()), (prompt, round), "{:?}", request.messages);
+        }
+    }
+
+    #[test]
+    fn a_source_picks_its_texts_and_no_others() {
+        let request = request(vec![said("in"), used("a", "ls", "{}"), answer("a", "out"), said("more")]);
+        let history = History::of(&request);
+        let cases = [
+            (Source::Results, Since::Start, vec!["out"]),
+            (Source::Results, Since::Prompt, vec![]),
+            (Source::Input, Since::Start, vec!["in", "more"]),
+            (Source::System, Since::Prompt, vec!["you audit"]),
+            (Source::Last, Since::Start, vec!["more"]),
+            (Source::All, Since::Start, vec!["you audit", "in", "out", "more"]),
+        ];
+        for (source, since, texts) in cases {
+            assert_eq!(history.texts(source, since), texts, "{source:?} {since:?}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Conversations for the tests of this module.
+
+use std::sync::Arc;
+
+use dormouse_proto::id::Pid;
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::model::Request;
+
+/// A request of the program `auditor`.
+pub(crate) fn request(messages: Vec<Message>) -> Request {
+    Request {
+        pid: Pid(1),
+        program: "auditor".into(),
+        model: "scripted".into(),
+        system: "you audit".into(),
+        tools: Arc::from([]),
+        messages: messages.into_iter().map(Arc::new).collect(),
+        parameters: Arc::default(),
+    }
+}
+
+/// The user speaks.
+pub(crate) fn said(text: &str) -> Message {
+    Message::user(text)
+}
+
+/// The model uses a tool.
+pub(crate) fn used(id: &str, name: &str, args: &str) -> Message {
+    let block = Block::ToolUse { id: id.into(), name: name.into(), args: args.into(), raw: None };
+    Message { role: Role::Assistant, blocks: vec![block] }
+}
+
+/// The tool answers.
+pub(crate) fn answer(id: &str, text: &str) -> Message {
+    Message { role: Role::User, blocks: vec![Block::ToolResult { id: id.into(), text: text.into(), is_error: false }] }
+}
