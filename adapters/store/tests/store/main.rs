@@ -1,0 +1,7 @@
+//! The stores of this crate, from outside: what every store does, and what the durable one does after crashes and damage.
+
+mod conformance;
+mod damage;
+mod lock;
+mod recovery;
+mod support;
