@@ -177,6 +177,12 @@ impl Catalog {
         outcome
     }
 
+    /// What a fault of sled does.
+    #[cfg(test)]
+    pub(crate) fn lose_index(&mut self) {
+        self.index = None;
+    }
+
     fn applied(&self, mark: Mark) -> Applied {
         Applied { mark, digest: self.table.digest(), lost: self.table.lost() }
     }

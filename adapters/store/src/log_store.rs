@@ -295,3 +295,42 @@ impl Drop for LogStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::process::Origin;
+
+    use super::*;
+
+    #[test]
+    fn an_index_that_is_lost_while_the_store_is_open_is_built_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LogStore::open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        let row = ProcessRow { pid: Pid(1), parent: None, program: "p".into(), origin: Origin::Started, exit: None };
+        let (bytes, first) = (Bytes::from_static(b"content"), FactNumber(1));
+        let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
+        store.commit(owner, &[Entry::Born { row, image: vec![1] }]).unwrap();
+        store.catalog_mut().lose_index();
+        let facts = Entry::Facts { pid: Pid(1), first, facts: vec![vec![2], vec![3]] };
+        store.commit(owner, &[facts, Entry::Content { hash, bytes: bytes.clone() }]).unwrap();
+        assert_eq!(store.journal(Pid(1), None).unwrap().facts, [[2], [3]]);
+        store.catalog_mut().lose_index();
+        assert_eq!(store.content(hash).unwrap(), bytes);
+        assert_eq!(store.processes().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn large_contents_are_served_from_the_map_of_their_segment() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LogStore::open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        let bytes = Bytes::from(vec![7; 300_000]);
+        let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
+        store.commit(owner, &[Entry::Content { hash, bytes: bytes.clone() }]).unwrap();
+        let (first, second) = (store.content(hash).unwrap(), store.content(hash).unwrap());
+        assert_eq!(first.as_ptr(), second.as_ptr(), "both are slices of one map");
+        drop(store);
+        assert_eq!(first, bytes, "a slice outlives the store");
+    }
+}
