@@ -1,1 +1,58 @@
-//! An adapter.
+//! The durable store of the kernel: one append-only log that is the truth, and an index that can be thrown away.
+//!
+//! ```text
+//! DIR/LOCK              who has the store open (one writer, by file lock)
+//! DIR/HEAD              the store's key, how far the log reaches at least, who may write
+//! DIR/log/00000001.seg  records in envelopes, chained by hash; never changed, only appended to
+//! DIR/index/            where in the log things are (sled): derived, checked, rebuilt when in doubt
+//! ```
+//!
+//! * **LOG-1** what was acknowledged is in the log, synced, before anyone hears of it.
+//! * **LOG-2** a commit is found again wholly or not at all.
+//! * **LOG-3** nothing that HEAD vouches for is ever cut from the log: damage there is reported by name.
+//! * **INDEX-1** the index holds nothing that the log lacks. Deleting it between any two operations changes no answer.
+//! * **READ-1** an answer is what was written, or an error: every byte is checked against its hash before it is given out.
+//!
+//! This crate never decodes a fact or an image, never looks at a clock, and starts no thread of its own (sled has one).
+//! The bytes of a record are described in the module `envelope`, the way back after a crash in `scan`.
+//!
+//! ```
+//! use dormouse_actors::ports::{Entry, Store};
+//! use dormouse_proto::id::Pid;
+//! use dormouse_proto::process::{Origin, ProcessRow};
+//! use dormouse_store::LogStore;
+//!
+//! # let folder = tempfile::tempdir()?;
+//! let store = LogStore::open(folder.path())?;
+//! let owner = store.claim()?;
+//! let row = ProcessRow { pid: Pid(1), parent: None, program: "auditor".into(), origin: Origin::Started, exit: None };
+//! store.commit(owner, &[Entry::Born { row, image: b"image".to_vec() }])?;
+//! assert_eq!(store.journal(Pid(1), None)?.image, b"image");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod catalog;
+mod chunks;
+mod draft;
+mod envelope;
+mod error;
+mod head;
+mod index;
+mod lock;
+mod log;
+mod log_store;
+mod map;
+mod mark;
+mod memory;
+mod reader;
+mod recover;
+mod rules;
+mod scan;
+mod search;
+mod segment;
+mod table;
+mod tail;
+mod writer;
+
+pub use log_store::{LogStore, Options};
+pub use memory::MemoryStore;

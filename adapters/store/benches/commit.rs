@@ -1,0 +1,40 @@
+//! The commit of one small fact beside a bare append and fdatasync of as many bytes, on the same disk in the same run.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::Write as _;
+
+use dormouse_actors::ports::{Entry, Store as _};
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::process::{Origin, ProcessRow};
+use dormouse_store::LogStore;
+
+const FACT_BYTES: usize = 200;
+/// A header, and the length in front of a fact.
+const ENVELOPE_BYTES: usize = 144 + 4;
+
+fn main() {
+    divan::main();
+}
+
+#[divan::bench(sample_count = 2000, sample_size = 1)]
+fn commit_of_one_fact(bencher: divan::Bencher<'_, '_>) {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let store = LogStore::open(folder.path()).expect("an empty folder opens");
+    let owner = store.claim().expect("the store is ours");
+    let row = ProcessRow { pid: Pid(1), parent: None, program: "bench".into(), origin: Origin::Started, exit: None };
+    store.commit(owner, &[Entry::Born { row, image: vec![0; FACT_BYTES] }]).expect("a birth is taken");
+    let next = Cell::new(1);
+    bencher.bench_local(|| {
+        let first = FactNumber(next.replace(next.get() + 1));
+        store.commit(owner, &[Entry::Facts { pid: Pid(1), first, facts: vec![vec![7; FACT_BYTES]] }])
+    });
+}
+
+#[divan::bench(sample_count = 2000, sample_size = 1)]
+fn bare_append_and_fdatasync(bencher: divan::Bencher<'_, '_>) {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let mut file = File::create(folder.path().join("log")).expect("a file can be made");
+    let bytes = [7; FACT_BYTES + ENVELOPE_BYTES];
+    bencher.bench_local(|| file.write_all(&bytes).and_then(|()| file.sync_data()));
+}

@@ -1,0 +1,81 @@
+//! The writer and the verifier of a power cut test: what was acknowledged must be there afterwards.
+//!
+//! `power_cut write DIR START` writes numbered records, each with a content, and prints each number once it is durable.
+//! `power_cut verify DIR ACKED` opens the store and prints `missing=N wrong=N` about the records before ACKED.
+
+use std::io::Write as _;
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Entry, Store as _, StoreError};
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_proto::process::{Origin, ProcessRow};
+use dormouse_store::LogStore;
+
+const PID: Pid = Pid(1);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["write", dir, start] => write(dir, start.parse()?),
+        ["verify", dir, acked] => verify(dir, acked.parse()?),
+        _ => Err("usage: power_cut write DIR START | power_cut verify DIR ACKED".into()),
+    }
+}
+
+/// Record `number` is fact `number + 1`.
+fn write(dir: &str, start: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let store = LogStore::options().segment_bytes(16 << 20).open(dir)?;
+    let owner = store.claim()?;
+    if store.processes()?.is_empty() {
+        let row = ProcessRow { pid: PID, parent: None, program: "writer".into(), origin: Origin::Started, exit: None };
+        store.commit(owner, &[Entry::Born { row, image: Vec::new() }])?;
+    }
+    let stands = store.journal(PID, None)?.facts.len() as u64;
+    let mut out = std::io::stdout().lock();
+    // Records behind the last acknowledged one may have become durable too: they are told of now.
+    for number in start.. {
+        if number >= stands {
+            store.commit(owner, &entries(number))?;
+        }
+        writeln!(out, "{number}")?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn verify(dir: &str, acked: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let store = LogStore::open(dir)?;
+    let facts = match store.journal(PID, None) {
+        Err(StoreError::UnknownProcess(_)) => Vec::new(),
+        other => other?.facts,
+    };
+    let (mut missing, mut wrong) = (acked.saturating_sub(facts.len() as u64), 0);
+    for (number, fact) in (0..acked).zip(&facts) {
+        let expected = content(number);
+        wrong += u64::from(*fact != hash(&expected).0);
+        match store.content(hash(&expected)) {
+            Ok(found) => wrong += u64::from(found != expected),
+            Err(StoreError::UnknownContent(_)) => missing += 1,
+            Err(_) => wrong += 1,
+        }
+    }
+    writeln!(std::io::stdout(), "missing={missing} wrong={wrong}")?;
+    Ok(())
+}
+
+fn entries(number: u64) -> [Entry; 2] {
+    let bytes = content(number);
+    let hash = hash(&bytes);
+    let facts = vec![hash.0.to_vec()];
+    [Entry::Content { hash, bytes }, Entry::Facts { pid: PID, first: FactNumber(number + 1), facts }]
+}
+
+/// Mostly small, now and then larger than a chunk.
+fn content(number: u64) -> Bytes {
+    let length = if number.is_multiple_of(20) { 200_000 } else { 100 };
+    number.to_le_bytes().into_iter().cycle().take(length).collect()
+}
+
+fn hash(bytes: &[u8]) -> ContentHash {
+    ContentHash(*blake3::hash(bytes).as_bytes())
+}

@@ -1,0 +1,260 @@
+//! What the log holds, kept up with it: the process table in memory and the index on disk.
+//!
+//! Live commits and recovery note records by the same function, so that both see the log alike.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use dormouse_actors::ports::StoreError;
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::record::codec::CodecError;
+
+use crate::draft::{read_born, read_ended};
+use crate::envelope::{Header, Kind};
+use crate::error::io;
+use crate::index::{Applied, Changes, Fault, Index, Run};
+use crate::log::Log;
+use crate::mark::{Hash, Location, Mark};
+use crate::scan::{Found, walk};
+use crate::table::{Line, Table, ended};
+
+/// Records that are applied to the index at once while it is built.
+const BATCH_RECORDS: usize = 4096;
+
+/// What goes wrong while the log is read into the index.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CatalogError {
+    /// The log's fault.
+    #[error(transparent)]
+    Log(#[from] StoreError),
+    /// The index's, which can be built again.
+    #[error(transparent)]
+    Index(#[from] Fault),
+}
+
+/// How to come by a record's payload, should it be needed.
+pub(crate) type PayloadOf<'a> = &'a dyn Fn() -> Result<Bytes, StoreError>;
+
+/// The table and the index, at the same mark.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    table: Table,
+    index: Option<Index>,
+    folder: PathBuf,
+    /// Built from the log in this session: what such an index does not know does not exist.
+    built_here: bool,
+}
+
+impl Catalog {
+    /// Opens the index in `folder` and brings it up to the log's end; builds it from the log where it is missing or
+    /// cannot be right. Answers with the mark of the log's last commit.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] of the log, [`StoreError::Io`].
+    pub(crate) fn open(folder: &Path, log: &Log, head: Mark) -> Result<(Self, Mark), StoreError> {
+        match Self::catch_up(folder, log, head) {
+            Ok(caught_up) => Ok(caught_up),
+            Err(CatalogError::Log(error)) => Err(error),
+            Err(CatalogError::Index(fault)) => {
+                tracing::info!(%fault, "building the index from the log");
+                Self::build(folder, log, head).map_err(|error| cannot_build(folder, error))
+            }
+        }
+    }
+
+    /// Builds the index again from the log, which ends at `head`. The table stays: it was right before, and knows of
+    /// records that may since have been damaged.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Damaged`]. There is no index then, and the next question tries again.
+    pub(crate) fn rebuild(&mut self, log: &Log, head: Mark) -> Result<(), StoreError> {
+        self.index = None;
+        let folder = self.folder.clone();
+        let build = || -> Result<Index, CatalogError> {
+            let (built, _) = Self::build(&folder, log, head)?;
+            let index = built.index.ok_or_else(|| Fault("was not built".to_owned()))?;
+            let mut changes = Changes::default();
+            for (pid, line) in self.table.encoded() {
+                changes.line(pid, line.map_err(unencodable)?);
+            }
+            index.apply(changes, &self.applied(head))?;
+            Ok(index)
+        };
+        self.index = Some(build().map_err(|error| cannot_build(&folder, error))?);
+        self.built_here = true;
+        Ok(())
+    }
+
+    fn catch_up(folder: &Path, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
+        let index = Index::open(folder, *log.key())?;
+        let applied = index.applied()?.ok_or_else(|| Fault("is new, or of another store".to_owned()))?;
+        if applied.mark != head && !log.holds(&applied.mark)? {
+            return Err(Fault("speaks of records that the log does not have".to_owned()).into());
+        }
+        let table = index.table(&applied)?;
+        let catalog = Self { table, index: Some(index), folder: folder.to_owned(), built_here: false };
+        catalog.follow(log, applied.mark, head)
+    }
+
+    fn build(folder: &Path, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
+        Index::remove(folder).map_err(|error| Fault(format!("cannot be removed: {error}")))?;
+        let index = Some(Index::open(folder, *log.key())?);
+        let table = Table::new(*log.key());
+        Self { table, index, folder: folder.to_owned(), built_here: true }.follow(log, Mark::EMPTY, head)
+    }
+
+    fn follow(mut self, log: &Log, from: Mark, head: Mark) -> Result<(Self, Mark), CatalogError> {
+        let (mut changes, mut waiting) = (Changes::default(), 0);
+        let end = walk::<CatalogError>(log, from, head, &mut |found| {
+            waiting += 1;
+            match found {
+                Found::Record(at, header) => {
+                    let payload = || log.payload(at, &header).map(Bytes::from);
+                    self.note(&mut changes, at, &header, &payload)?;
+                }
+                Found::Lost(lost) => {
+                    tracing::warn!(from = %lost.from, to = %lost.to, "a part of the log cannot be recognised");
+                    self.table.note_lost(lost);
+                }
+                Found::Commit(mark) if waiting > BATCH_RECORDS => {
+                    self.apply(std::mem::take(&mut changes), mark)?;
+                    waiting = 0;
+                }
+                Found::Commit(_) => {}
+            }
+            Ok(())
+        })?;
+        self.apply(changes, end)?;
+        Ok((self, end))
+    }
+
+    /// Notes a record in the table, and in `changes` what the index is to know of it.
+    ///
+    /// # Errors
+    /// What `payload` fails with, except damage, which is noted too.
+    pub(crate) fn note(
+        &mut self,
+        changes: &mut Changes,
+        at: Location,
+        header: &Header,
+        payload: PayloadOf<'_>,
+    ) -> Result<(), CatalogError> {
+        let (pid, first) = (Pid(header.subject), FactNumber(header.first));
+        let old = self.table.line(pid).cloned();
+        let mut line = old.unwrap_or(Line { row: None, last: FactNumber(0), touched: at });
+        match header.kind {
+            Kind::Opened => return Ok(()),
+            Kind::Content => {
+                changes.content(header.payload, at, self.table.key());
+                return Ok(());
+            }
+            Kind::Born => {
+                changes.image(pid, FactNumber(0), at, self.table.key());
+                line.row = unless_damaged(payload().and_then(|bytes| Ok(read_born(&bytes)?.0)))?;
+            }
+            Kind::Facts => {
+                changes.facts(pid, first, at, header.count, self.table.key());
+                line.last = FactNumber(header.first + header.count.saturating_sub(1));
+            }
+            Kind::Snapshot => changes.image(pid, first, at, self.table.key()),
+            Kind::Ended => line.row = ended(line.row, unless_damaged(payload().and_then(|bytes| read_ended(&bytes)))?),
+        }
+        line.touched = at;
+        changes.line(pid, self.table.put(pid, line).map_err(unencodable)?);
+        Ok(())
+    }
+
+    /// Gives `changes` to the index, which is then at `mark`. Where that fails there is no index until it is rebuilt.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn apply(&mut self, changes: Changes, mark: Mark) -> Result<(), Fault> {
+        let applied = self.applied(mark);
+        let outcome = self.index().and_then(|index| index.apply(changes, &applied));
+        if outcome.is_err() {
+            self.index = None;
+        }
+        outcome
+    }
+
+    /// What a fault of sled does.
+    #[cfg(test)]
+    pub(crate) fn lose_index(&mut self) {
+        self.index = None;
+    }
+
+    fn applied(&self, mark: Mark) -> Applied {
+        Applied { mark, digest: self.table.digest(), lost: self.table.lost() }
+    }
+
+    fn index(&self) -> Result<&Index, Fault> {
+        self.index.as_ref().ok_or_else(|| Fault("is being built".to_owned()))
+    }
+
+    /// The process table.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Whether a content is known to stand in the log. A no may be wrong, and costs a second copy then.
+    pub(crate) fn holds_content(&self, hash: Hash) -> bool {
+        self.index().and_then(|index| index.content(hash)).is_ok_and(|place| place.is_some())
+    }
+
+    /// Where a content stands; none where the log does not hold it.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn content(&self, hash: Hash) -> Result<Option<Location>, Fault> {
+        let place = self.index()?.content(hash)?;
+        self.believe(place.is_some()).map(|()| place)
+    }
+
+    /// The latest image of a process at or before fact `upto`, and where it stands; none where it is lost.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn image(&self, pid: Pid, upto: FactNumber) -> Result<Option<(FactNumber, Location)>, Fault> {
+        let place = self.index()?.image(pid, upto)?;
+        self.believe(place.is_some()).map(|()| place)
+    }
+
+    /// Where the facts of a process from `first` to `upto` stand; none where some are lost.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Option<Vec<Run>>, Fault> {
+        let runs = self.index()?.facts(pid, first, upto)?;
+        let covered = runs.iter().try_fold(first, |next, run| run.covers(next).then(|| run.first.plus(run.count)));
+        let whole = covered.is_some_and(|next| next > upto);
+        self.believe(whole).map(|()| whole.then_some(runs))
+    }
+
+    /// A no is believed only of an index that was built here: an older one may have lost something.
+    fn believe(&self, known: bool) -> Result<(), Fault> {
+        if known || self.built_here { Ok(()) } else { Err(Fault("may have lost something".to_owned())) }
+    }
+}
+
+fn unless_damaged<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Err(StoreError::Damaged { what }) => {
+            tracing::warn!(what, "a line of the process table is lost");
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}
+
+fn unencodable(error: CodecError) -> Fault {
+    Fault(format!("cannot take a line of the process table: {error}"))
+}
+
+fn cannot_build(folder: &Path, error: CatalogError) -> StoreError {
+    match error {
+        CatalogError::Log(error) => error,
+        CatalogError::Index(fault) => {
+            io(format!("build its index in {} from the log", folder.display()))(std::io::Error::other(fault))
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Entries of the port as records: what stands in a payload, written and read.
+//!
+//! It knows the payloads of `envelope`'s table and nothing of files. What it reads has been checked against its hash.
+
+use bytes::{BufMut as _, Bytes};
+use dormouse_actors::ports::{Entry, StoreError};
+use dormouse_proto::id::ContentHash;
+use dormouse_proto::process::{Exit, ProcessRow};
+use dormouse_proto::record::codec;
+use serde::Serialize;
+
+use crate::chunks::Chunks;
+use crate::envelope::{HEADER_BYTES, Header, Kind, StoreKey, Turn};
+use crate::error::{damaged, refused};
+use crate::mark::Hash;
+
+/// A record before its place in the log is known.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    kind: Kind,
+    subject: u64,
+    first: u64,
+    count: u64,
+    hash: Hash,
+    payload: Vec<Bytes>,
+}
+
+impl Draft {
+    /// The record that a segment starts with.
+    pub(crate) fn opened(segment: u32, key: &StoreKey) -> Self {
+        Self::of(Kind::Opened, segment.into(), key.0.to_vec())
+    }
+
+    /// The record of a content. Shares its bytes.
+    pub(crate) fn content(hash: ContentHash, bytes: &Bytes, chunks: &Chunks) -> Self {
+        let payload = vec![chunks.list_bytes().into(), bytes.clone()];
+        Self { kind: Kind::Content, subject: 0, first: 0, count: bytes.len() as u64, hash: hash.0, payload }
+    }
+
+    /// The record of an entry; none for a content, which [`Draft::content`] makes, and for an empty list of facts.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] of kind `InvalidInput` where a value cannot be encoded.
+    pub(crate) fn entry(entry: &Entry) -> Result<Option<Self>, StoreError> {
+        Ok(match entry {
+            Entry::Content { .. } => None,
+            Entry::Born { row, image } => Some(Self::of(Kind::Born, row.pid.0, born(row, image)?)),
+            Entry::Facts { facts, .. } if facts.is_empty() => None,
+            Entry::Facts { pid, first, facts } => {
+                Some(Self { first: first.0, count: facts.len() as u64, ..Self::of(Kind::Facts, pid.0, framed(facts)) })
+            }
+            Entry::Snapshot { pid, at, image } => {
+                Some(Self { first: at.0, ..Self::of(Kind::Snapshot, pid.0, image.clone()) })
+            }
+            Entry::Ended { pid, exit } => Some(Self::of(Kind::Ended, pid.0, encode(exit)?)),
+        })
+    }
+
+    fn of(kind: Kind, subject: u64, payload: Vec<u8>) -> Self {
+        let hash = *blake3::hash(&payload).as_bytes();
+        Self { kind, subject, first: 0, count: 0, hash, payload: vec![payload.into()] }
+    }
+
+    /// The bytes that the record takes in the log.
+    pub(crate) fn length(&self) -> u64 {
+        HEADER_BYTES as u64 + self.payload_length()
+    }
+
+    /// The header that it gets in the log.
+    pub(crate) fn header(&self, commit: u64, turn: Turn, previous: Hash) -> Header {
+        let Self { kind, subject, first, count, hash, .. } = *self;
+        Header { kind, turn, commit, length: self.payload_length(), subject, first, count, payload: hash, previous }
+    }
+
+    /// Its payload, in parts.
+    pub(crate) fn into_payload(self) -> Vec<Bytes> {
+        self.payload
+    }
+
+    fn payload_length(&self) -> u64 {
+        self.payload.iter().map(|part| part.len() as u64).sum()
+    }
+}
+
+/// The row and the image in the payload of a `born` record.
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn read_born(payload: &[u8]) -> Result<(ProcessRow, &[u8]), StoreError> {
+    let (row, image) = split_frame(payload).ok_or_else(|| malformed("born"))?;
+    Ok((decode(row)?, image))
+}
+
+/// The exit in the payload of an `ended` record.
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn read_ended(payload: &[u8]) -> Result<Exit, StoreError> {
+    decode(payload)
+}
+
+/// The facts in the payload of a `facts` record.
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn read_facts(mut payload: &[u8]) -> Result<Vec<Vec<u8>>, StoreError> {
+    let mut facts = Vec::new();
+    while !payload.is_empty() {
+        let (fact, rest) = split_frame(payload).ok_or_else(|| malformed("facts"))?;
+        facts.push(fact.to_vec());
+        payload = rest;
+    }
+    Ok(facts)
+}
+
+fn born(row: &ProcessRow, image: &[u8]) -> Result<Vec<u8>, StoreError> {
+    let mut payload = framed(&[encode(row)?]);
+    payload.extend_from_slice(image);
+    Ok(payload)
+}
+
+/// Each part behind its length. A part is at most `MAX_PAYLOAD_BYTES` long, as the rules make sure, so 4 bytes hold it.
+fn framed(parts: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len() + 4).sum());
+    for part in parts {
+        bytes.put_u32_le(part.len() as u32);
+        bytes.put_slice(part);
+    }
+    bytes
+}
+
+fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    rest.split_at_checked(u32::from_le_bytes(*length) as usize)
+}
+
+fn encode(value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
+    codec::encode(value).map_err(|error| refused(error.to_string()))
+}
+
+fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
+    codec::decode(bytes).map_err(|error| damaged(format!("a record with the right hash has no meaning: {error}")))
+}
+
+fn malformed(kind: &str) -> StoreError {
+    damaged(format!("a record of kind {kind} with the right hash has parts that do not add up"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_survive_their_payload() {
+        let cases: [&[&[u8]]; 4] = [&[], &[b""], &[b"one"], &[b"", b"two", b"\x00\x01\x02\x03\x04"]];
+        for case in cases {
+            let facts: Vec<_> = case.iter().map(|fact| fact.to_vec()).collect();
+            assert_eq!(read_facts(&framed(&facts)).unwrap(), facts);
+        }
+    }
+
+    #[test]
+    fn frames_that_do_not_add_up_are_damage() {
+        for bytes in [&b"\x01"[..], b"\x02\0\0\0a", b"\xff\xff\xff\xffa"] {
+            assert!(read_facts(bytes).is_err(), "{bytes:?}");
+            assert!(read_born(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

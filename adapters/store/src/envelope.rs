@@ -1,0 +1,209 @@
+//! The envelope that every record stands in.
+//!
+//! All numbers are little-endian. A record is a header of 144 bytes and its payload, with no gap to the next record.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0-3 | magic | `DMLG` |
+//! | 4 | version | 1 |
+//! | 5 | kind | 1 opened, 2 content, 3 born, 4 facts, 5 snapshot, 6 ended |
+//! | 6 | flags | bit 0: the last record of its commit |
+//! | 7 | zero | |
+//! | 8-15 | commit | the number of the commit, from 1, rising by one |
+//! | 16-23 | length | of the payload, in bytes |
+//! | 24-31 | subject | the pid; of `opened` the segment's number; of a content 0 |
+//! | 32-39 | first | the first fact's number; of a snapshot the number of the last fact in it; otherwise 0 |
+//! | 40-47 | count | facts: how many; content: bytes of the content itself; otherwise 0 |
+//! | 48-79 | payload hash | BLAKE3 of the payload; of a content its name, the BLAKE3 of the content itself |
+//! | 80-111 | previous | the hash of the record before this one; of the first, zeros |
+//! | 112-143 | hash | BLAKE3 of bytes 0-111, the segment's number (4) and the record's offset (8), keyed with the store's key |
+//!
+//! Payloads:
+//!
+//! * opened: the store's key (32). Each segment starts with it, so that a log can be checked even when HEAD is lost.
+//! * content: for more than 64 KiB, the chaining values (32 each) of its 64 KiB chunks; then the content.
+//! * born: length of the row (4), the row by `dormouse_proto::record::codec`, the image.
+//! * facts: for each fact its length (4) and its bytes. snapshot: the image. ended: the exit, by the same codec.
+//!
+//! Because the hash is keyed and covers the place, only this store could have written a valid header, and only there:
+//! records of another store, older copies, and contents that look like records are never taken for the log. Because the
+//! header's hash covers the payload's, the chain runs over headers, and a damaged payload leaves the rest readable.
+//!
+//! This module knows bytes only; it never reads a file.
+
+use crate::mark::{Hash, Location};
+
+/// What a record starts with.
+pub(crate) const MAGIC: [u8; 4] = *b"DMLG";
+/// The length of a header.
+pub(crate) const HEADER_BYTES: usize = 144;
+const VERSION: u8 = 1;
+const ENDS_COMMIT: u8 = 1;
+const SEALED_BYTES: usize = 112;
+
+/// The secret that tells this store's records from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoreKey(pub(crate) Hash);
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A segment begins.
+    Opened = 1,
+    /// A content.
+    Content = 2,
+    /// A process begins.
+    Born = 3,
+    /// Facts of a process.
+    Facts = 4,
+    /// An image of a process.
+    Snapshot = 5,
+    /// A process ended.
+    Ended = 6,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Self> {
+        let kinds = [Self::Opened, Self::Content, Self::Born, Self::Facts, Self::Snapshot, Self::Ended];
+        kinds.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// Where a record stands among its commit's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// More records of the commit follow.
+    More,
+    /// The commit is complete with this one.
+    Last,
+}
+
+/// A record without its payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) turn: Turn,
+    pub(crate) commit: u64,
+    pub(crate) length: u64,
+    pub(crate) subject: u64,
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+    pub(crate) payload: Hash,
+    pub(crate) previous: Hash,
+}
+
+/// A header that was checked: its hash is right for this store and this place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) header: Header,
+    pub(crate) hash: Hash,
+}
+
+impl Header {
+    /// The bytes of the header for a record that will stand at `at`, and its hash.
+    pub(crate) fn seal(&self, key: &StoreKey, at: Location) -> ([u8; HEADER_BYTES], Hash) {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = self.kind as u8;
+        bytes[6] = if self.turn == Turn::Last { ENDS_COMMIT } else { 0 };
+        let numbers = [self.commit, self.length, self.subject, self.first, self.count];
+        for (field, number) in bytes[8..48].chunks_exact_mut(8).zip(numbers) {
+            field.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes[48..80].copy_from_slice(&self.payload);
+        bytes[80..112].copy_from_slice(&self.previous);
+        let hash = seal_of(&bytes, key, at);
+        bytes[112..].copy_from_slice(&hash);
+        (bytes, hash)
+    }
+
+    /// Reads back what [`Header::seal`] wrote for this place; none for anything else.
+    pub(crate) fn open(bytes: &[u8; HEADER_BYTES], key: &StoreKey, at: Location) -> Option<Sealed> {
+        let hash = hash_at(bytes, SEALED_BYTES);
+        if bytes[..4] != MAGIC || bytes[4] != VERSION || seal_of(bytes, key, at) != hash {
+            return None;
+        }
+        let number = |at: usize| bytes[at..].first_chunk::<8>().map(|field| u64::from_le_bytes(*field));
+        let header = Self {
+            kind: Kind::of(bytes[5])?,
+            turn: if bytes[6] & ENDS_COMMIT == 0 { Turn::More } else { Turn::Last },
+            commit: number(8)?,
+            length: number(16)?,
+            subject: number(24)?,
+            first: number(32)?,
+            count: number(40)?,
+            payload: hash_at(bytes, 48),
+            previous: hash_at(bytes, 80),
+        };
+        Some(Sealed { header, hash })
+    }
+}
+
+fn hash_at(bytes: &[u8; HEADER_BYTES], at: usize) -> Hash {
+    *bytes[at..].first_chunk().expect("a header holds a whole hash at 48, 80 and 112")
+}
+
+fn seal_of(bytes: &[u8; HEADER_BYTES], key: &StoreKey, at: Location) -> Hash {
+    let mut hasher = blake3::Hasher::new_keyed(&key.0);
+    hasher.update(&bytes[..SEALED_BYTES]).update(&at.to_bytes());
+    *hasher.finalize().as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: StoreKey = StoreKey([7; 32]);
+    const AT: Location = Location { segment: 2, offset: 500 };
+
+    fn header() -> Header {
+        Header {
+            kind: Kind::Facts,
+            turn: Turn::Last,
+            commit: 3,
+            length: 10,
+            subject: 4,
+            first: 5,
+            count: 6,
+            payload: [1; 32],
+            previous: [2; 32],
+        }
+    }
+
+    #[test]
+    fn a_header_opens_only_where_it_was_sealed() {
+        let (bytes, hash) = header().seal(&KEY, AT);
+        assert_eq!(Header::open(&bytes, &KEY, AT), Some(Sealed { header: header(), hash }));
+        let elsewhere = [Location { segment: 3, ..AT }, Location { offset: 501, ..AT }];
+        for place in elsewhere {
+            assert_eq!(Header::open(&bytes, &KEY, place), None);
+        }
+        assert_eq!(Header::open(&bytes, &StoreKey([8; 32]), AT), None);
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_header_is_noticed() {
+        let (bytes, _) = header().seal(&KEY, AT);
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::open(&flipped, &KEY, AT), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let (bytes, hash) = header().seal(&KEY, AT);
+        let mut expected = Vec::from(*b"DMLG\x01\x04\x01\x00");
+        for number in [3_u64, 10, 4, 5, 6] {
+            expected.extend(number.to_le_bytes());
+        }
+        expected.extend([1; 32]);
+        expected.extend([2; 32]);
+        let place = [&expected[..], &2_u32.to_le_bytes(), &500_u64.to_le_bytes()].concat();
+        assert_eq!(hash, *blake3::keyed_hash(&KEY.0, &place).as_bytes());
+        expected.extend(hash);
+        assert_eq!(bytes[..], expected[..]);
+    }
+}

@@ -1,0 +1,21 @@
+//! Short ways to the port's errors.
+
+use std::io;
+
+use dormouse_actors::ports::StoreError;
+
+/// What the operating system refused, and what for: `.map_err(io("sync the log"))`.
+pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> StoreError {
+    move |source| StoreError::Io { doing: doing.into(), source }
+}
+
+/// Something read back is not what was written.
+pub(crate) fn damaged(what: impl Into<String>) -> StoreError {
+    StoreError::Damaged { what: what.into() }
+}
+
+/// A commit that breaks the port's contract. Nothing of it is written.
+pub(crate) fn refused(why: impl Into<String>) -> StoreError {
+    let source = io::Error::new(io::ErrorKind::InvalidInput, why.into());
+    StoreError::Io { doing: "take this commit".to_owned(), source }
+}

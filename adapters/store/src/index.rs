@@ -1,0 +1,292 @@
+//! Where in the log things are: the only module that knows sled.
+//!
+//! sled is no longer maintained, does not sync what it flushes, and panics on damage or loses keys without a word. So it
+//! holds only what can be found again in the log (INDEX-1), every call is made under `catch_unwind`, and nothing that it
+//! says is taken on trust: locations and the mark carry keyed hashes, the process table a digest. What it does not know is
+//! believed only of an index that was built in this session.
+//!
+//! Keys, numbers big-endian: `f` pid first-fact, `s` pid fact (snapshots and births), `c` hash: to a location
+//! and a count.
+//! `p` pid: to a line of the process table. `m`: to the mark up to which the log is indexed, and the table's digest.
+
+use std::fs;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use dormouse_proto::id::{FactNumber, Pid};
+
+use crate::envelope::StoreKey;
+use crate::mark::{Hash, Location, Mark};
+use crate::scan::Lost;
+use crate::table::{Digest, Table};
+
+const CACHE_BYTES: u64 = 64 << 20;
+const APPLIED: &[u8] = b"m";
+
+/// The index cannot answer, or its answer cannot be right. The cure is to build it again.
+#[derive(Debug, thiserror::Error)]
+#[error("the index {0}")]
+pub(crate) struct Fault(pub(crate) String);
+
+/// How far the index is, and what was found on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Applied {
+    /// The log is indexed up to here.
+    pub(crate) mark: Mark,
+    /// The digest of the process table there.
+    pub(crate) digest: Digest,
+    /// The latest damage in the log up to here.
+    pub(crate) lost: Option<Lost>,
+}
+
+/// Changes that are applied together.
+#[derive(Debug, Default)]
+pub(crate) struct Changes(sled::Batch);
+
+impl Changes {
+    /// Facts of a process stand at a place.
+    pub(crate) fn facts(&mut self, pid: Pid, first: FactNumber, at: Location, count: u64, key: &StoreKey) {
+        self.place(&numbered(b'f', pid, first), at, count, key);
+    }
+
+    /// An image of a process stands at a place.
+    pub(crate) fn image(&mut self, pid: Pid, after: FactNumber, at: Location, key: &StoreKey) {
+        self.place(&numbered(b's', pid, after), at, 1, key);
+    }
+
+    /// A content stands at a place.
+    pub(crate) fn content(&mut self, hash: Hash, at: Location, key: &StoreKey) {
+        self.place(&content_key(hash), at, 1, key);
+    }
+
+    /// The line of a process, as [`Table::put`] encoded it.
+    pub(crate) fn line(&mut self, pid: Pid, line: Vec<u8>) {
+        self.0.insert(&line_key(pid), line);
+    }
+
+    fn place(&mut self, name: &[u8], at: Location, count: u64, key: &StoreKey) {
+        let mut value = at.to_bytes().to_vec();
+        value.extend(count.to_le_bytes());
+        let check = check_of(name, &value, key);
+        value.extend(check);
+        self.0.insert(name, value);
+    }
+}
+
+/// A record of facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The number of its first fact.
+    pub(crate) first: FactNumber,
+    /// How many it holds.
+    pub(crate) count: usize,
+    /// Where it stands.
+    pub(crate) at: Location,
+}
+
+impl Run {
+    /// Whether it holds this fact.
+    pub(crate) fn covers(&self, number: FactNumber) -> bool {
+        self.first <= number && number < self.first.plus(self.count)
+    }
+}
+
+/// The open index.
+#[derive(Debug)]
+pub(crate) struct Index {
+    db: sled::Db,
+    key: StoreKey,
+}
+
+impl Index {
+    /// Opens what is in `folder`, or makes it.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn open(folder: &Path, key: StoreKey) -> Result<Self, Fault> {
+        let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES);
+        guard(|| config.open()).map(|db| Self { db, key })
+    }
+
+    /// Removes everything in `folder`. The index that lies there must not be open.
+    ///
+    /// # Errors
+    /// As the operating system's.
+    pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// How far it is; none where it is new, or of another store.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn applied(&self) -> Result<Option<Applied>, Fault> {
+        let value = guard(|| self.db.get(APPLIED))?;
+        Ok(value.and_then(|bytes| Applied::from_bytes(&bytes, &self.key)))
+    }
+
+    /// The process table, if it is whole.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn table(&self, applied: &Applied) -> Result<Table, Fault> {
+        let mut lines = Vec::new();
+        guard(|| {
+            for entry in self.db.scan_prefix(b"p") {
+                lines.push(entry?);
+            }
+            Ok(())
+        })?;
+        let lines = lines.iter().map(|(key, line)| (pid_of(key), &line[..]));
+        Table::load(self.key, lines, applied).ok_or_else(|| Fault("has a process table that is not whole".to_owned()))
+    }
+
+    /// Applies `changes` with the mark that they lead to, all or nothing. Not durable, and need not be.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn apply(&self, mut changes: Changes, applied: &Applied) -> Result<(), Fault> {
+        changes.0.insert(APPLIED, applied.to_bytes(&self.key));
+        guard(|| self.db.apply_batch(changes.0))
+    }
+
+    /// Where a content stands.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn content(&self, hash: Hash) -> Result<Option<Location>, Fault> {
+        let name = content_key(hash);
+        let value = guard(|| self.db.get(name))?;
+        value.map(|value| self.place(&name, &value).map(|(at, _)| at)).transpose()
+    }
+
+    /// The latest image of a process that stands at or before fact `upto`, and where.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn image(&self, pid: Pid, upto: FactNumber) -> Result<Option<(FactNumber, Location)>, Fault> {
+        let range = numbered(b's', pid, FactNumber(0))..=numbered(b's', pid, upto);
+        let entry = guard(|| self.db.range(range).next_back().transpose())?;
+        entry.map(|(name, value)| Ok((number_of(&name)?, self.place(&name, &value)?.0))).transpose()
+    }
+
+    /// Where the facts of a process from `first` to `upto` stand, by rising number. The first record may begin earlier.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Run>, Fault> {
+        let name = |number| numbered(b'f', pid, number);
+        let covering = guard(|| self.db.range(name(FactNumber(0))..=name(first)).next_back().transpose())?;
+        let start = covering.map_or(Ok(first), |(name, _)| number_of(&name))?;
+        let mut found = Vec::new();
+        guard(|| {
+            for entry in self.db.range(name(start)..=name(upto)) {
+                found.push(entry?);
+            }
+            Ok(())
+        })?;
+        found.iter().map(|(name, value)| self.run(name, value)).collect()
+    }
+
+    fn run(&self, name: &[u8], value: &[u8]) -> Result<Run, Fault> {
+        let (at, count) = self.place(name, value)?;
+        let count = usize::try_from(count).map_err(|_| Fault("holds an impossible count".to_owned()))?;
+        Ok(Run { first: number_of(name)?, count, at })
+    }
+
+    /// A value is location (12), count (8), and the first 8 bytes of a keyed hash over the key and that.
+    fn place(&self, name: &[u8], value: &[u8]) -> Result<(Location, u64), Fault> {
+        let read = || {
+            let (place, check) = value.split_last_chunk::<8>()?;
+            let (at, count) = place.split_last_chunk::<8>()?;
+            let whole = check_of(name, place, &self.key) == *check;
+            Location::from_bytes(at).filter(|_| whole).map(|at| (at, u64::from_le_bytes(*count)))
+        };
+        read().ok_or_else(|| Fault("holds a value that does not match its hash".to_owned()))
+    }
+}
+
+impl Drop for Index {
+    /// sled writes what it holds when the last handle goes, and may panic at that too.
+    fn drop(&mut self) {
+        if let Err(fault) = guard(|| self.db.flush()) {
+            tracing::warn!(%fault, "the index was not written; it will be caught up or rebuilt from the log");
+        }
+    }
+}
+
+impl Applied {
+    /// Mark (60), digest (32), lost from and to (24, if any), and the keyed hash of that (32).
+    fn to_bytes(self, key: &StoreKey) -> Vec<u8> {
+        let mut bytes = self.mark.to_bytes().to_vec();
+        self.digest.0.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        if let Some(lost) = self.lost {
+            bytes.extend(lost.from.to_bytes());
+            bytes.extend(lost.to.to_bytes());
+        }
+        let hash = blake3::keyed_hash(&key.0, &bytes);
+        bytes.extend(hash.as_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8], key: &StoreKey) -> Option<Self> {
+        let (body, hash) = bytes.split_last_chunk::<32>()?;
+        if blake3::keyed_hash(&key.0, body) != *hash {
+            return None;
+        }
+        let (mark, rest) = body.split_at_checked(Mark::BYTES)?;
+        let (digest, lost) = rest.split_at_checked(32)?;
+        let mut words = [0; 4];
+        words.iter_mut().zip(digest.as_chunks().0).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+        let lost = lost.split_at_checked(Location::BYTES);
+        let lost =
+            lost.and_then(|(from, to)| Some(Lost { from: Location::from_bytes(from)?, to: Location::from_bytes(to)? }));
+        Some(Self { mark: Mark::from_bytes(mark)?, digest: Digest(words), lost })
+    }
+}
+
+fn guard<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(Fault(format!("failed: {error}"))),
+        Err(_) => Err(Fault("panicked".to_owned())),
+    }
+}
+
+fn numbered(kind: u8, pid: Pid, number: FactNumber) -> [u8; 17] {
+    let mut key = [kind; 17];
+    key[1..9].copy_from_slice(&pid.0.to_be_bytes());
+    key[9..].copy_from_slice(&number.0.to_be_bytes());
+    key
+}
+
+fn line_key(pid: Pid) -> [u8; 9] {
+    let mut key = [b'p'; 9];
+    key[1..].copy_from_slice(&pid.0.to_be_bytes());
+    key
+}
+
+fn content_key(hash: Hash) -> [u8; 33] {
+    let mut key = [b'c'; 33];
+    key[1..].copy_from_slice(&hash);
+    key
+}
+
+fn pid_of(key: &[u8]) -> Option<Pid> {
+    key.get(1..)?.try_into().ok().map(|bytes| Pid(u64::from_be_bytes(bytes)))
+}
+
+fn number_of(key: &[u8]) -> Result<FactNumber, Fault> {
+    let number = key.split_last_chunk::<8>().map(|(_, bytes)| FactNumber(u64::from_be_bytes(*bytes)));
+    number.ok_or_else(|| Fault("holds a key of the wrong length".to_owned()))
+}
+
+fn check_of(name: &[u8], value: &[u8], key: &StoreKey) -> [u8; 8] {
+    let mut hasher = blake3::Hasher::new_keyed(&key.0);
+    let hash = hasher.update(name).update(value).finalize();
+    *hash.as_bytes().first_chunk().expect("a hash has 32 bytes")
+}

@@ -1,0 +1,54 @@
+//! The LOCK file: one program at a time has the store open.
+//!
+//! The lock is the operating system's and goes away with its holder, however that ends. The text in the file only says
+//! who the holder is; nobody decides anything by it.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use dormouse_actors::ports::StoreError;
+
+use crate::error::io;
+
+/// The lock, for as long as the value lives.
+#[derive(Debug)]
+pub(crate) struct StoreLock {
+    _file: File,
+}
+
+impl StoreLock {
+    /// Takes the lock of the store in `dir` at once.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] with the holder's process number, [`StoreError::Io`].
+    pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
+        let path = dir.join("LOCK");
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(&path).map_err(io(format!("open {}", path.display())))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::InUse { path: dir.display().to_string(), holder: holder(&mut file) });
+            }
+            Err(TryLockError::Error(source)) => return Err(io(format!("lock {}", path.display()))(source)),
+        }
+        name_holder(&mut file).map_err(io(format!("write {}", path.display())))?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn name_holder(file: &mut File) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "process {}", std::process::id())
+}
+
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    let read = file.take(64).read_to_string(&mut text);
+    let name = text.trim();
+    if read.is_ok() && !name.is_empty() { name.to_owned() } else { "another process".to_owned() }
+}

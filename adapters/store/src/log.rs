@@ -1,0 +1,215 @@
+//! The segments of a store, as one thing to read from.
+//!
+//! It says what stands at a place, checked. It never writes into a segment and knows nothing of what records mean.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use dormouse_actors::ports::StoreError;
+
+use crate::chunks::{CHUNK_BYTES, Chunks, list_length};
+use crate::envelope::{HEADER_BYTES, Header, Kind, Sealed, StoreKey};
+use crate::error::{damaged, io as io_error};
+use crate::head::sync_folder;
+use crate::mark::{Location, Mark};
+use crate::segment::Segment;
+
+/// All segments, open.
+#[derive(Debug)]
+pub(crate) struct Log {
+    folder: PathBuf,
+    key: StoreKey,
+    segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
+}
+
+impl Log {
+    /// Opens every segment in `folder`.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub(crate) fn open(folder: &Path, key: StoreKey) -> Result<Self, StoreError> {
+        let open = || -> io::Result<_> {
+            let numbers = segment_numbers(folder)?;
+            numbers.into_iter().map(|number| Ok((number, Arc::new(Segment::open(folder, number)?)))).collect()
+        };
+        let segments = open().map_err(io_error(format!("open the log in {}", folder.display())))?;
+        Ok(Self { folder: folder.to_owned(), key, segments: RwLock::new(segments) })
+    }
+
+    /// The key that its records are sealed with.
+    pub(crate) fn key(&self) -> &StoreKey {
+        &self.key
+    }
+
+    /// The numbers of its segments, rising.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+
+    /// The segment of this number.
+    pub(crate) fn segment(&self, number: u32) -> Option<Arc<Segment>> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
+    /// Makes the segment `number`, with a durable name.
+    ///
+    /// # Errors
+    /// As the operating system's.
+    pub(crate) fn add(&self, number: u32) -> io::Result<Arc<Segment>> {
+        let segment = match Segment::create(&self.folder, number) {
+            // An earlier try got this far and no further.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let left_over = Segment::open(&self.folder, number)?;
+                left_over.cut_tail(0)?;
+                left_over
+            }
+            other => other?,
+        };
+        sync_folder(&self.folder)?;
+        let segment = Arc::new(segment);
+        self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&segment));
+        Ok(segment)
+    }
+
+    /// The header at a place; none where no record of this store starts there, or the record is cut off.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] where the disk does not answer, which is not the same as damage.
+    pub(crate) fn header(&self, at: Location) -> Result<Option<Sealed>, StoreError> {
+        let Some(segment) = self.segment(at.segment) else { return Ok(None) };
+        let mut bytes = [0; HEADER_BYTES];
+        match segment.read(at.offset, &mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other.map_err(cannot_read(at))?,
+        }
+        let fits = |sealed: &Sealed| {
+            payload_start(at).checked_add(sealed.header.length).is_some_and(|end| end <= segment.end())
+        };
+        Ok(Header::open(&bytes, &self.key, at).filter(fits))
+    }
+
+    /// Whether the commit that a mark names stands in the log as it says.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub(crate) fn holds(&self, mark: &Mark) -> Result<bool, StoreError> {
+        let same = |found: Sealed| found.hash == mark.chain && end_of(mark.last_record(), &found.header) == mark.end;
+        Ok(mark.is_empty() || self.header(mark.last_record())?.is_some_and(same))
+    }
+
+    /// The payload of a record that is not a content, checked. Costs one read and one hash.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub(crate) fn payload(&self, at: Location, header: &Header) -> Result<Vec<u8>, StoreError> {
+        let segment = self.segment(at.segment).ok_or_else(|| missing(at))?;
+        let length = usize::try_from(header.length).map_err(|_| missing(at))?;
+        let mut bytes = vec![0; length];
+        segment.read(payload_start(at), &mut bytes).map_err(cannot_read(at))?;
+        if *blake3::hash(&bytes).as_bytes() == header.payload { Ok(bytes) } else { Err(unlike_its_hash(at)) }
+    }
+
+    /// The bytes of a content, checked. A small one is read; of a large one the answer is the memory map, after a pass
+    /// over the file that would have met a disk error as an error and not as a signal.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub(crate) fn content(&self, at: Location, header: &Header) -> Result<Bytes, StoreError> {
+        if header.count <= CHUNK_BYTES as u64 {
+            return self.payload(at, header).map(Bytes::from);
+        }
+        let segment = self.segment(at.segment).ok_or_else(|| missing(at))?;
+        let chunks = self.chunks(&segment, at, header)?;
+        if chunks.name() != header.payload {
+            return Err(unlike_its_hash(at));
+        }
+        let end = payload_start(at) + header.length;
+        segment.slice(end - header.count..end).map_err(cannot_read(at))
+    }
+
+    /// Whether a record's payload is whole, a content's list of chunks included.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub(crate) fn is_whole(&self, at: Location, header: &Header) -> Result<bool, StoreError> {
+        let whole = if header.kind == Kind::Content && header.count > CHUNK_BYTES as u64 {
+            self.list_fits(at, header)
+        } else {
+            self.payload(at, header).map(|_| true)
+        };
+        match whole {
+            Err(StoreError::Damaged { .. }) => Ok(false),
+            other => other,
+        }
+    }
+
+    fn list_fits(&self, at: Location, header: &Header) -> Result<bool, StoreError> {
+        let segment = self.segment(at.segment).ok_or_else(|| missing(at))?;
+        let chunks = self.chunks(&segment, at, header)?;
+        let mut list = vec![0; chunks.list_bytes().len()];
+        segment.read(payload_start(at), &mut list).map_err(cannot_read(at))?;
+        Ok(chunks.name() == header.payload && chunks.list_bytes() == list)
+    }
+
+    /// The chunks of the content in a record, as they stand on disk now.
+    fn chunks(&self, segment: &Segment, at: Location, header: &Header) -> Result<Chunks, StoreError> {
+        let list_bytes = 32 * list_length(header.count);
+        if list_bytes.checked_add(header.count) != Some(header.length) {
+            return Err(unlike_its_hash(at));
+        }
+        let (mut offset, end) = (payload_start(at) + list_bytes, payload_start(at) + header.length);
+        let (mut chunks, mut buffer) = (Chunks::default(), vec![0; CHUNK_BYTES]);
+        while offset < end {
+            let chunk = &mut buffer[..CHUNK_BYTES.min((end - offset) as usize)];
+            segment.read(offset, chunk).map_err(cannot_read(at))?;
+            chunks.push(chunk);
+            offset += chunk.len() as u64;
+        }
+        Ok(chunks)
+    }
+}
+
+/// The first byte after the record at `at`.
+pub(crate) fn end_of(at: Location, header: &Header) -> Location {
+    Location { offset: payload_start(at) + header.length, ..at }
+}
+
+fn payload_start(at: Location) -> u64 {
+    at.offset + HEADER_BYTES as u64
+}
+
+/// A segment that ends too early has been damaged; anything else is the disk's fault and may pass.
+fn cannot_read(at: Location) -> impl FnOnce(io::Error) -> StoreError {
+    move |error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => missing(at),
+        _ => io_error(format!("read the record at {at}"))(error),
+    }
+}
+
+fn missing(at: Location) -> StoreError {
+    damaged(format!("the record at {at} cannot be reached: its segment is missing or shorter than it was"))
+}
+
+fn unlike_its_hash(at: Location) -> StoreError {
+    damaged(format!(
+        "the record at {at} does not match its hash. What it held is lost; everything else can still be read"
+    ))
+}
+
+/// The numbers of the segments in a folder, rising; none where there is no folder.
+pub(crate) fn segment_numbers(folder: &Path) -> io::Result<Vec<u32>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut numbers = Vec::new();
+    for entry in entries {
+        numbers.extend(entry?.file_name().to_str().and_then(Segment::number_in));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}

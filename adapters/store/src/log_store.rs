@@ -1,0 +1,336 @@
+//! The store on disk: the port's operations over writer, catalog and log.
+//!
+//! Commits are one after the other, behind one lock; reads take no part in it and wait only while the catalog is updated
+//! in memory. No lock is held while contents or facts are read.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Entry, Journal, OwnerToken, Store, StoreError};
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_proto::process::ProcessRow;
+
+use crate::catalog::{Catalog, CatalogError};
+use crate::chunks::Chunks;
+use crate::draft::Draft;
+use crate::error::{damaged, io};
+use crate::index::{Changes, Fault};
+use crate::lock::StoreLock;
+use crate::log::Log;
+use crate::reader;
+use crate::recover;
+use crate::rules::{check_entries, check_name, check_owner};
+use crate::table::{Line, row_is_lost};
+use crate::writer::{Writer, Written};
+
+/// How a store is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    segment_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { segment_bytes: 256 << 20 }
+    }
+}
+
+impl Options {
+    /// The length in bytes at which a new segment is begun (default 256 MiB). A commit larger than that gets a segment of
+    /// its own. May differ from one opening to the next.
+    #[must_use]
+    pub fn segment_bytes(self, bytes: u64) -> Self {
+        Self { segment_bytes: bytes }
+    }
+
+    /// Opens the store in `dir`, as [`LogStore::open`].
+    ///
+    /// # Errors
+    /// As [`LogStore::open`].
+    pub fn open(self, dir: impl AsRef<Path>) -> Result<LogStore, StoreError> {
+        LogStore::open_with(dir.as_ref(), self)
+    }
+}
+
+/// A durable store in a folder. One at a time has it open, in this and all other processes of the system.
+#[derive(Debug)]
+pub struct LogStore {
+    dir: PathBuf,
+    log: Arc<Log>,
+    catalog: RwLock<Catalog>,
+    writer: Mutex<Writer>,
+    /// Contents that were found damaged: when they are committed again, they are written again.
+    suspects: Mutex<HashSet<ContentHash>>,
+    _lock: StoreLock,
+}
+
+impl LogStore {
+    /// Opens the store in `dir`; makes the folder and the store where there is none. Costs a pass over the headers that
+    /// came since the index was last written; over all headers where the index is missing or cannot be right.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] while someone else has it open. [`StoreError::Damaged`] where log and HEAD do not belong
+    /// together: an older, empty or foreign log was put in place. [`StoreError::Io`].
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Options::default().open(dir)
+    }
+
+    /// How to open a store otherwise than [`LogStore::open`] does.
+    #[must_use]
+    pub fn options() -> Options {
+        Options::default()
+    }
+
+    fn open_with(dir: &Path, options: Options) -> Result<Self, StoreError> {
+        let opened = recover::open(dir, options.segment_bytes)?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            log: opened.log,
+            catalog: RwLock::new(opened.catalog),
+            writer: Mutex::new(opened.writer),
+            suspects: Mutex::default(),
+            _lock: opened.lock,
+        })
+    }
+
+    /// The store's folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        // A panic in the middle of a write has left the writer failed, which is all that the next one needs to know.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
+        self.catalog.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn suspects(&self) -> MutexGuard<'_, HashSet<ContentHash>> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the catalog; where its index cannot answer, builds it again and asks once more.
+    fn ask<T>(&self, question: impl Fn(&Catalog) -> Result<T, Fault>) -> Result<T, StoreError> {
+        let fault = match question(&self.catalog()) {
+            Ok(answer) => return Ok(answer),
+            Err(fault) => fault,
+        };
+        tracing::info!(%fault, "building the index again");
+        let end = self.writer();
+        let mut catalog = self.catalog_mut();
+        catalog.rebuild(&self.log, end.mark())?;
+        question(&catalog).map_err(|fault| io("ask its index")(std::io::Error::other(fault)))
+    }
+
+    /// The records that `entries` need, after all rules were checked.
+    fn drafts(&self, entries: &[Entry]) -> Result<Vec<Draft>, StoreError> {
+        check_entries(entries, |pid| self.catalog().table().line(pid).map(|line| line.last))?;
+        let (mut drafts, mut fresh) = (Vec::new(), HashSet::new());
+        for entry in entries {
+            if let Entry::Content { hash, bytes } = entry {
+                drafts.extend(self.content_draft(*hash, bytes, &mut fresh)?);
+            } else {
+                drafts.extend(Draft::entry(entry)?);
+            }
+        }
+        Ok(drafts)
+    }
+
+    /// The record of a content; none where the log holds it, or an earlier entry of the commit brings it.
+    fn content_draft(
+        &self,
+        hash: ContentHash,
+        bytes: &Bytes,
+        fresh: &mut HashSet<ContentHash>,
+    ) -> Result<Option<Draft>, StoreError> {
+        let held = self.catalog().holds_content(hash.0) && !self.suspects().contains(&hash);
+        if held || fresh.contains(&hash) {
+            return Ok(None);
+        }
+        let chunks = Chunks::of(bytes);
+        check_name(hash, &chunks)?;
+        fresh.insert(hash);
+        Ok(Some(Draft::content(hash, bytes, &chunks)))
+    }
+
+    /// Brings the catalog up to a commit that is durable. What fails here is mended by building the index again.
+    fn note(&self, writer: &Writer, written: &[Written]) {
+        let mut catalog = self.catalog_mut();
+        let noted = note_all(&mut catalog, written, writer);
+        if let Err(fault) = noted {
+            tracing::warn!(%fault, "the index did not take a commit and will be built again");
+        }
+        let mut suspects = self.suspects();
+        if !suspects.is_empty() {
+            for record in written {
+                suspects.remove(&ContentHash(record.header.payload));
+            }
+        }
+    }
+
+    fn line(&self, pid: Pid) -> Result<Line, StoreError> {
+        let catalog = self.catalog();
+        match (catalog.table().line(pid), catalog.table().lost()) {
+            (Some(line), _) => Ok(line.clone()),
+            (None, None) => Err(StoreError::UnknownProcess(pid)),
+            (None, Some(lost)) => Err(damaged(format!(
+                "process {pid} is not known, and may be among the records lost from {} to {}",
+                lost.from, lost.to
+            ))),
+        }
+    }
+
+    /// The number that a journal is wanted up to, if it can be had.
+    fn limit(&self, pid: Pid, line: &Line, upto: Option<FactNumber>) -> Result<FactNumber, StoreError> {
+        let asked = upto.unwrap_or(line.last);
+        let lost = self.catalog().table().lost().filter(|lost| line.touched < lost.to);
+        match (asked <= line.last, lost) {
+            (true, None) => Ok(asked),
+            (true, Some(_)) if upto.is_some() => Ok(asked),
+            (false, None) => Err(StoreError::UnknownFact { pid, asked, last: line.last }),
+            (_, Some(lost)) => Err(damaged(format!(
+                "the journal of process {pid} may go on behind fact {}: records are lost from {} to {}. Up to that fact it \
+                 can be read, by asking for it",
+                line.last, lost.from, lost.to
+            ))),
+        }
+    }
+
+    /// The latest image at or before `upto` that can be read.
+    fn image(&self, pid: Pid, upto: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
+        let (mut below, mut first_error) = (Some(upto), None);
+        while let Some(limit) = below {
+            let Some((base, at)) = self.ask(|catalog| catalog.image(pid, limit))? else { break };
+            match reader::image(&self.log, at) {
+                Ok(image) => return Ok((base, image)),
+                Err(error @ StoreError::Damaged { .. }) => {
+                    tracing::warn!(%pid, %base, %error, "an image is damaged; an earlier one is tried");
+                    first_error.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+            below = base.0.checked_sub(1).map(FactNumber);
+        }
+        Err(first_error
+            .unwrap_or_else(|| damaged(format!("no image of process {pid} is left at or before fact {upto}"))))
+    }
+}
+
+fn note_all(catalog: &mut Catalog, written: &[Written], writer: &Writer) -> Result<(), CatalogError> {
+    let mut changes = Changes::default();
+    for record in written {
+        let payload = || Ok(Bytes::from(record.payload.concat()));
+        catalog.note(&mut changes, record.at, &record.header, &payload)?;
+    }
+    Ok(catalog.apply(changes, writer.mark())?)
+}
+
+impl Store for LogStore {
+    fn claim(&self) -> Result<OwnerToken, StoreError> {
+        self.writer().claim()
+    }
+
+    fn commit(&self, owner: OwnerToken, entries: &[Entry]) -> Result<(), StoreError> {
+        let mut writer = self.writer();
+        check_owner(owner, writer.owner())?;
+        writer.check_alive()?;
+        let drafts = self.drafts(entries)?;
+        if drafts.is_empty() {
+            return Ok(());
+        }
+        let written = writer.append(drafts)?;
+        self.note(&writer, &written);
+        Ok(())
+    }
+
+    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
+        self.catalog().table().rows()
+    }
+
+    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+        let line = self.line(pid)?;
+        let upto = self.limit(pid, &line, upto)?;
+        let row = line.row.ok_or_else(|| row_is_lost(pid))?;
+        let (base, image) = self.image(pid, upto)?;
+        if base == upto {
+            return Ok(Journal { row, base, image, facts: Vec::new() });
+        }
+        let first = base.plus(1);
+        let runs = self.ask(|catalog| catalog.facts(pid, first, upto))?;
+        let runs =
+            runs.ok_or_else(|| damaged(format!("facts of process {pid} between {first} and {upto} are lost")))?;
+        Ok(Journal { row, base, image, facts: reader::facts(&self.log, pid, &runs, first, upto)? })
+    }
+
+    fn content(&self, hash: ContentHash) -> Result<Bytes, StoreError> {
+        let at = self.ask(|catalog| catalog.content(hash.0))?;
+        let Some(at) = at else {
+            return Err(match self.catalog().table().lost() {
+                None => StoreError::UnknownContent(hash),
+                Some(_) => damaged(format!("the content {hash} is not known, and may be among records that are lost")),
+            });
+        };
+        let read = reader::known_header(&self.log, at).and_then(|header| self.log.content(at, &header));
+        if matches!(read, Err(StoreError::Damaged { .. })) {
+            self.suspects().insert(hash);
+        }
+        read
+    }
+}
+
+impl Drop for LogStore {
+    /// Leaves HEAD at the log's end, so that from now on any change of the log is noticed.
+    fn drop(&mut self) {
+        if let Err(error) = self.writer().settle() {
+            tracing::warn!(%error, "HEAD was not written when the store was closed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::process::Origin;
+
+    use super::*;
+
+    #[test]
+    fn an_index_that_is_lost_while_the_store_is_open_is_built_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LogStore::open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        let row = ProcessRow { pid: Pid(1), parent: None, program: "p".into(), origin: Origin::Started, exit: None };
+        let (bytes, first) = (Bytes::from_static(b"content"), FactNumber(1));
+        let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
+        store.commit(owner, &[Entry::Born { row, image: vec![1] }]).unwrap();
+        store.catalog_mut().lose_index();
+        let facts = Entry::Facts { pid: Pid(1), first, facts: vec![vec![2], vec![3]] };
+        store.commit(owner, &[facts, Entry::Content { hash, bytes: bytes.clone() }]).unwrap();
+        assert_eq!(store.journal(Pid(1), None).unwrap().facts, [[2], [3]]);
+        store.catalog_mut().lose_index();
+        assert_eq!(store.content(hash).unwrap(), bytes);
+        assert_eq!(store.processes().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn large_contents_are_served_from_the_map_of_their_segment() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LogStore::open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        let bytes = Bytes::from(vec![7; 300_000]);
+        let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
+        store.commit(owner, &[Entry::Content { hash, bytes: bytes.clone() }]).unwrap();
+        let (first, second) = (store.content(hash).unwrap(), store.content(hash).unwrap());
+        assert_eq!(first.as_ptr(), second.as_ptr(), "both are slices of one map");
+        drop(store);
+        assert_eq!(first, bytes, "a slice outlives the store");
+    }
+}

@@ -1,0 +1,111 @@
+//! Places in the log: where a record starts, and how far the log is known to be good.
+
+use std::fmt;
+
+/// A BLAKE3 hash.
+pub(crate) type Hash = [u8; 32];
+
+/// Where a record starts. Ordered as the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Location {
+    /// The number of the segment, from 1.
+    pub(crate) segment: u32,
+    /// Bytes from the segment's start.
+    pub(crate) offset: u64,
+}
+
+impl Location {
+    /// The start of the log.
+    pub(crate) const START: Self = Self { segment: 1, offset: 0 };
+    /// The length of [`Location::to_bytes`].
+    pub(crate) const BYTES: usize = 12;
+
+    /// The bytes of it, little-endian.
+    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..4].copy_from_slice(&self.segment.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.offset.to_le_bytes());
+        bytes
+    }
+
+    /// The reverse of [`Location::to_bytes`]; none where the length is wrong.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (segment, offset) = bytes.split_first_chunk::<4>()?;
+        Some(Self { segment: u32::from_le_bytes(*segment), offset: u64::from_le_bytes(offset.try_into().ok()?) })
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {} of segment {:08}", self.offset, self.segment)
+    }
+}
+
+/// The end of a commit: the log up to here is good, and this is how to recognise it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// The first byte after the commit.
+    pub(crate) end: Location,
+    /// Where the commit's last record starts, in the same segment.
+    pub(crate) last: u64,
+    /// The hash of that record.
+    pub(crate) chain: Hash,
+    /// The commit's number, from 1.
+    pub(crate) commit: u64,
+}
+
+impl Mark {
+    /// The mark of a log in which nothing stands.
+    pub(crate) const EMPTY: Self = Self { end: Location::START, last: 0, chain: [0; 32], commit: 0 };
+    /// The length of [`Mark::to_bytes`].
+    pub(crate) const BYTES: usize = 60;
+
+    /// Whether nothing stands before it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.commit == 0
+    }
+
+    /// Where the commit's last record starts.
+    pub(crate) fn last_record(&self) -> Location {
+        Location { segment: self.end.segment, offset: self.last }
+    }
+
+    /// The bytes of it: end (12), last (8), commit (8), chain (32).
+    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..12].copy_from_slice(&self.end.to_bytes());
+        bytes[12..20].copy_from_slice(&self.last.to_le_bytes());
+        bytes[20..28].copy_from_slice(&self.commit.to_le_bytes());
+        bytes[28..].copy_from_slice(&self.chain);
+        bytes
+    }
+
+    /// The reverse of [`Mark::to_bytes`]; none where the length is wrong.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (end, rest) = bytes.split_first_chunk::<{ Location::BYTES }>()?;
+        let (last, rest) = rest.split_first_chunk::<8>()?;
+        let (commit, chain) = rest.split_first_chunk::<8>()?;
+        Some(Self {
+            end: Location::from_bytes(end)?,
+            last: u64::from_le_bytes(*last),
+            commit: u64::from_le_bytes(*commit),
+            chain: chain.try_into().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_survive_their_bytes_and_other_lengths_are_refused() {
+        let mark = Mark { end: Location { segment: 3, offset: 1 << 40 }, last: 77, chain: [9; 32], commit: 12 };
+        let bytes = mark.to_bytes();
+        assert_eq!(Mark::from_bytes(&bytes), Some(mark));
+        for length in 0..bytes.len() {
+            assert_eq!(Mark::from_bytes(&bytes[..length]), None);
+        }
+        assert_eq!(Mark::from_bytes(&[&bytes[..], &[0]].concat()), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! Reading a record that a catalog knows of: where it should stand, and what is wrong if it does not.
+
+use dormouse_actors::ports::StoreError;
+use dormouse_proto::id::{FactNumber, Pid};
+
+use crate::draft::{read_born, read_facts};
+use crate::envelope::{Header, Kind};
+use crate::error::damaged;
+use crate::index::Run;
+use crate::log::Log;
+use crate::mark::Location;
+
+/// The header of a record that is known to stand at a place.
+///
+/// # Errors
+/// [`StoreError::Damaged`] where it does not, [`StoreError::Io`].
+pub(crate) fn known_header(log: &Log, at: Location) -> Result<Header, StoreError> {
+    let sealed = log.header(at)?.ok_or_else(|| {
+        damaged(format!(
+            "the record at {at} cannot be recognised. What it held is lost; everything else can still be read"
+        ))
+    })?;
+    Ok(sealed.header)
+}
+
+/// The image in a snapshot or birth.
+///
+/// # Errors
+/// [`StoreError::Damaged`], [`StoreError::Io`].
+pub(crate) fn image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
+    let header = known_header(log, at)?;
+    let mut payload = log.payload(at, &header)?;
+    if header.kind == Kind::Born {
+        let start = payload.len() - read_born(&payload)?.1.len();
+        payload.drain(..start);
+    }
+    Ok(payload)
+}
+
+/// The facts from `first` to `upto`, which `runs` hold without a gap and may hold more than.
+///
+/// # Errors
+/// [`StoreError::Damaged`], [`StoreError::Io`].
+pub(crate) fn facts(
+    log: &Log,
+    pid: Pid,
+    runs: &[Run],
+    first: FactNumber,
+    upto: FactNumber,
+) -> Result<Vec<Vec<u8>>, StoreError> {
+    let mut facts = Vec::new();
+    for run in runs {
+        let read = read_facts(&log.payload(run.at, &known_header(log, run.at)?)?)?;
+        if read.len() != run.count {
+            return Err(damaged(format!("the facts of process {pid} at {} are not as many as they were", run.at)));
+        }
+        let numbered = (run.first.0..).zip(read);
+        facts.extend(numbered.filter(|(number, _)| (first.0..=upto.0).contains(number)).map(|(_, fact)| fact));
+    }
+    Ok(facts)
+}

@@ -1,0 +1,140 @@
+//! Opening a store: from what lies in a folder to a writer and a catalog.
+//!
+//! The order matters. The lock first; then HEAD, which says what the log must be; then the log against HEAD; then the
+//! index against the log. Only then is a torn tail cut, what was read synced, and HEAD moved up to it.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use dormouse_actors::ports::StoreError;
+
+use crate::catalog::Catalog;
+use crate::error::{damaged, io as io_error};
+use crate::head::{Head, sync_folder};
+use crate::lock::StoreLock;
+use crate::log::{Log, segment_numbers};
+use crate::mark::Mark;
+use crate::scan::survey;
+use crate::segment::Segment;
+use crate::tail::Tail as _;
+use crate::writer::Writer;
+
+/// An open store.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) lock: StoreLock,
+    pub(crate) log: Arc<Log>,
+    pub(crate) catalog: Catalog,
+    pub(crate) writer: Writer,
+}
+
+/// Opens the store in `dir`, or makes one where there is none.
+///
+/// # Errors
+/// [`StoreError::InUse`], [`StoreError::Damaged`] where HEAD and log do not belong together, [`StoreError::Io`].
+pub(crate) fn open(dir: &Path, segment_bytes: u64) -> Result<Recovered, StoreError> {
+    make_folder(dir)?;
+    let lock = StoreLock::take(dir)?;
+    let mut head = match Head::read(dir)? {
+        Some(head) => head,
+        None => begin(dir)?,
+    };
+    let log_folder = dir.join("log");
+    make_folder(&log_folder)?;
+    let log = Arc::new(Log::open(&log_folder, head.key)?);
+    check_log(&log, head.mark)?;
+    let (catalog, mark) = Catalog::open(&dir.join("index"), &log, head.mark)?;
+    check_tail(&log, mark)?;
+    let segment = settle_tail(&log, mark).map_err(io_error("settle the end of the log"))?;
+    if head.mark != mark {
+        head.mark = mark;
+        head.write(dir).map_err(io_error("write HEAD"))?;
+    }
+    let writer = Writer::new(dir.to_owned(), Arc::clone(&log), segment, head, segment_bytes);
+    Ok(Recovered { lock, log, catalog, writer })
+}
+
+/// A store that begins: nothing but its lock may be there yet.
+fn begin(dir: &Path) -> Result<Head, StoreError> {
+    let segments = segment_numbers(&dir.join("log")).map_err(io_error("look for a log"))?;
+    if !segments.is_empty() || dir.join("index").exists() {
+        return Err(damaged(format!(
+            "{} has no HEAD beside its log: it cannot be told whether the log is whole. Put back a copy of HEAD and log \
+             together",
+            dir.display()
+        )));
+    }
+    let head = Head::fresh()?;
+    head.write(dir).map_err(io_error("write HEAD"))?;
+    Ok(head)
+}
+
+fn check_log(log: &Log, head: Mark) -> Result<(), StoreError> {
+    let numbers = log.numbers();
+    let reach = numbers.last().copied().unwrap_or(0);
+    let end = log.segment(head.end.segment).map_or(0, |segment| segment.end());
+    if !head.is_empty() && (reach < head.end.segment || end < head.end.offset) {
+        return Err(damaged(format!(
+            "the log is shorter than HEAD says: it should reach {}, and segment {:08} has {end} bytes. It is an older copy, \
+             or was cut. Put back the whole log, or a copy of HEAD and log together",
+            head.end, head.end.segment
+        )));
+    }
+    if log.holds(&head)? { Ok(()) } else { survey(log, head) }
+}
+
+/// A torn tail is in the segment of the last commit or in the one that was just begun. Behind that nothing may be cut.
+fn check_tail(log: &Log, mark: Mark) -> Result<(), StoreError> {
+    let reach = log.numbers().last().copied().unwrap_or(0);
+    if reach <= mark.end.segment + 1 {
+        return Ok(());
+    }
+    Err(damaged(format!(
+        "no whole commit stands behind {}, though the log goes on to segment {reach:08}. Put back a copy of HEAD and log \
+         together",
+        mark.end
+    )))
+}
+
+/// Cuts what lies behind the last commit, and makes sure that the commit itself is on the disk before anyone reads it.
+fn settle_tail(log: &Log, mark: Mark) -> io::Result<Arc<Segment>> {
+    let last = log.numbers().last().copied().unwrap_or(0).max(mark.end.segment);
+    for number in mark.end.segment..=last {
+        let end = if number == mark.end.segment { mark.end.offset } else { 0 };
+        let segment = match log.segment(number) {
+            Some(segment) => segment,
+            None => log.add(number)?,
+        };
+        if segment.end() > end {
+            tracing::warn!(segment = number, from = end, to = segment.end(), "a torn tail is cut");
+            segment.cut_tail(end)?;
+        }
+        segment.sync()?;
+        if number == last {
+            return Ok(segment);
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+fn make_folder(dir: &Path) -> Result<(), StoreError> {
+    let make = || -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = dir.parent().unwrap_or(dir);
+                fs::create_dir_all(parent)?;
+                DirBuilder::new().mode(0o700).create(dir)?;
+            }
+            other => other?,
+        }
+        match dir.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => sync_folder(parent),
+            _ => sync_folder(Path::new(".")),
+        }
+    };
+    make().map_err(io_error(format!("make the folder {}", dir.display())))
+}

@@ -1,0 +1,223 @@
+//! The walk over the log: what stands in it, where it is damaged, and where it ends.
+//!
+//! **How a torn tail is told from damage.** Commit *n+1* is written only after commit *n* was synced. So when a bad record
+//! turns up where commit *n+1* should stand,
+//! * before HEAD's mark it is damage: HEAD vouches for it (LOG-3);
+//! * after the mark it is damage if a record of commit *n+2* or later stands further on: *n+1* was synced before that was
+//!   begun. Records of *n+1* itself prove nothing: the disk may have kept the end of a write and lost its beginning;
+//! * otherwise it is the torn tail of a commit that nobody was told of. The walk ends before it (LOG-2).
+//!
+//! Behind damage the walk goes on at the next header that opens. A header that opens is genuine (`envelope`), so the
+//! search cannot be led astray by what stands in a content.
+//!
+//! The walk reads headers only, and payloads behind HEAD's mark. It changes nothing.
+
+use dormouse_actors::ports::StoreError;
+
+use crate::envelope::{Header, Sealed, Turn};
+use crate::error::damaged;
+use crate::log::{Log, end_of};
+use crate::mark::{Hash, Location, Mark};
+use crate::search;
+
+/// A part of the log in which nothing can be recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// Its first byte.
+    pub(crate) from: Location,
+    /// Where the next record that can be recognised starts.
+    pub(crate) to: Location,
+}
+
+/// What the walk comes by.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// A record of a complete commit.
+    Record(Location, Header),
+    /// All records of a commit were shown; the log is good up to here.
+    Commit(Mark),
+    /// Damage.
+    Lost(Lost),
+}
+
+/// Walks the log from `from` to its end and shows what stands there, commit by commit. Answers with the mark of the last
+/// complete commit; whatever lies behind it is a torn tail.
+///
+/// # Errors
+/// [`StoreError::Damaged`] where the log is not the one that `head` speaks of, and whatever `visit` fails with.
+pub(crate) fn walk<E: From<StoreError>>(
+    log: &Log,
+    from: Mark,
+    head: Mark,
+    visit: &mut dyn FnMut(Found) -> Result<(), E>,
+) -> Result<Mark, E> {
+    let (at, chain) = (from.end, Some(from.chain));
+    let (reached, pending) = (from.commit, Vec::new());
+    let mut walk = Walk { log, head, at, chain, good: from, pending, reached, foreseen: 0, unsettled: None };
+    walk.run(visit)?;
+    Ok(walk.good)
+}
+
+/// Refuses a log that is not the one that `head` speaks of, by reading all its headers. For when the record that HEAD
+/// names cannot be read: is the record damaged, or the log another one?
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn survey(log: &Log, head: Mark) -> Result<(), StoreError> {
+    let mut recognised = false;
+    walk(log, Mark::EMPTY, head, &mut |found| {
+        recognised |= matches!(found, Found::Record(at, _) if at < head.end);
+        Ok::<_, StoreError>(())
+    })?;
+    if recognised {
+        return Ok(());
+    }
+    Err(damaged(format!(
+        "nothing in the log was written by the store that HEAD belongs to, which had reached {}. Put back the log of this \
+         store, or a copy of HEAD and log together",
+        head.end
+    )))
+}
+
+struct Walk<'a> {
+    log: &'a Log,
+    head: Mark,
+    at: Location,
+    /// The hash of the record before `at`; none behind damage, where it is unknown.
+    chain: Option<Hash>,
+    good: Mark,
+    /// Good records of a commit whose end has not been seen.
+    pending: Vec<(Location, Header)>,
+    /// The highest commit of which a record was taken.
+    reached: u64,
+    /// The highest commit of which a record was seen further on.
+    foreseen: u64,
+    /// Damage behind the last good commit.
+    unsettled: Option<Lost>,
+}
+
+impl Walk<'_> {
+    fn run<E: From<StoreError>>(&mut self, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+        while self.enter_segment() {
+            let here = self.log.header(self.at)?;
+            let vouched = self.at < self.head.end;
+            match here {
+                Some(sealed) if vouched => {
+                    self.check_against_head(&sealed)?;
+                    self.take(sealed, visit)?;
+                }
+                Some(sealed) if self.is_trusted(&sealed)? => self.take(sealed, visit)?,
+                None if vouched => self.skip_before_head(visit)?,
+                None if self.later_commit_stands()? => match search::header_from(self.log, self.at)? {
+                    Some(next) => self.skip(next, visit)?,
+                    None => break,
+                },
+                _ => break,
+            }
+        }
+        Ok(self.settle()?)
+    }
+
+    /// A torn tail may be cut, but not together with damage: that would make it forgotten.
+    fn settle(&self) -> Result<(), StoreError> {
+        let Some(lost) = self.unsettled else { return Ok(()) };
+        Err(damaged(format!(
+            "the log cannot be read from {} on, and no whole commit follows. Cutting it there could lose what was \
+             acknowledged. Put back a copy of HEAD and log together",
+            lost.from
+        )))
+    }
+
+    /// Moves on to the next segment at the end of one; false at the end of the log.
+    fn enter_segment(&mut self) -> bool {
+        let last = self.log.numbers().last().copied().unwrap_or(0);
+        let end = self.log.segment(self.at.segment).map(|segment| segment.end());
+        if end == Some(self.at.offset) && self.at.segment < last {
+            self.at = Location { segment: self.at.segment + 1, offset: 0 };
+        }
+        self.at.segment < last || end.is_some_and(|end| self.at.offset < end)
+    }
+
+    /// A record behind HEAD's mark counts if it is whole, or if a later commit shows that it once was.
+    fn is_trusted(&mut self, sealed: &Sealed) -> Result<bool, StoreError> {
+        Ok(self.log.is_whole(self.at, &sealed.header)? || self.later_commit_stands()?)
+    }
+
+    fn check_against_head(&self, sealed: &Sealed) -> Result<(), StoreError> {
+        let end = end_of(self.at, &sealed.header);
+        let another = end > self.head.end && end.segment == self.head.end.segment;
+        if another || (end == self.head.end && sealed.hash != self.head.chain) {
+            return Err(damaged(format!(
+                "the log is not the one that HEAD speaks of: they part at {}. Put back a copy of HEAD and log together",
+                self.at
+            )));
+        }
+        Ok(())
+    }
+
+    fn take<E>(&mut self, sealed: Sealed, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+        let (at, Sealed { header, hash }) = (self.at, sealed);
+        if self.chain.is_some_and(|chain| chain != header.previous) {
+            self.flush(visit)?;
+            visit(Found::Lost(Lost { from: at, to: at }))?;
+        }
+        if self.pending.first().is_some_and(|(_, first)| first.commit != header.commit) {
+            self.flush(visit)?;
+        }
+        self.at = end_of(at, &header);
+        self.chain = Some(hash);
+        self.reached = self.reached.max(header.commit);
+        let ends = (header.turn == Turn::Last).then_some(header.commit);
+        self.pending.push((at, header));
+        if let Some(commit) = ends {
+            self.flush(visit)?;
+            self.good = Mark { end: self.at, last: at.offset, chain: hash, commit };
+            self.unsettled = None;
+            visit(Found::Commit(self.good))?;
+        }
+        Ok(())
+    }
+
+    fn flush<E>(&mut self, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+        self.pending.drain(..).try_for_each(|(at, header)| visit(Found::Record(at, header)))
+    }
+
+    /// Goes on behind damage.
+    fn skip<E>(&mut self, to: Location, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+        self.flush(visit)?;
+        let lost = Lost { from: self.at, to };
+        visit(Found::Lost(lost))?;
+        (self.at, self.chain, self.unsettled) = (to, None, Some(lost));
+        Ok(())
+    }
+
+    /// Goes on at the next record, and at HEAD's mark at the latest: there a record ended for certain.
+    fn skip_before_head<E: From<StoreError>>(
+        &mut self,
+        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match search::header_from(self.log, self.at)? {
+            Some(next) if next < self.head.end => self.skip(next, visit),
+            _ => {
+                self.skip(self.head.end, visit)?;
+                (self.chain, self.good, self.unsettled) = (Some(self.head.chain), self.head, None);
+                self.reached = self.head.commit;
+                visit(Found::Commit(self.head))
+            }
+        }
+    }
+
+    /// Whether a record further on shows that the commit that should stand here was synced.
+    fn later_commit_stands(&mut self) -> Result<bool, StoreError> {
+        let begun = self.good.commit != self.reached;
+        let wanted = if begun { self.reached + 1 } else { self.reached + 2 };
+        let mut at = self.at;
+        while self.foreseen < wanted {
+            let Some(next) = search::header_from(self.log, at)? else { break };
+            let Some(sealed) = self.log.header(next)? else { break };
+            self.foreseen = self.foreseen.max(sealed.header.commit);
+            at = end_of(next, &sealed.header);
+        }
+        Ok(self.foreseen >= wanted)
+    }
+}

@@ -1,0 +1,197 @@
+//! The process table, in memory: one line a process, with what its journal reaches to.
+//!
+//! The index keeps a copy on disk. Its digest, a sum over all lines that does not depend on their order, tells whether
+//! that copy is whole: a line that is missing or out of date changes it.
+
+use std::collections::BTreeMap;
+
+use dormouse_actors::ports::StoreError;
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::process::{Exit, ProcessRow};
+use dormouse_proto::record::codec;
+
+use crate::envelope::StoreKey;
+use crate::error::damaged;
+use crate::index::Applied;
+use crate::mark::Location;
+use crate::scan::Lost;
+
+/// What is known of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// As it was born, with its end if it has ended; none where the record of either is damaged.
+    pub(crate) row: Option<ProcessRow>,
+    /// Its last fact.
+    pub(crate) last: FactNumber,
+    /// Where its latest record stands.
+    pub(crate) touched: Location,
+}
+
+impl Line {
+    /// The bytes of it, for the index.
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
+        codec::encode(&(&self.row, self.last, self.touched.to_bytes()))
+    }
+
+    /// The reverse of [`Line::to_bytes`], for bytes that were checked.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (row, last, touched): (_, _, [u8; Location::BYTES]) = codec::decode(bytes).ok()?;
+        Some(Self { row, last, touched: Location::from_bytes(&touched)? })
+    }
+}
+
+/// A sum of hashes: equal sets of lines have equal digests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Digest(pub(crate) [u64; 4]);
+
+impl Digest {
+    fn of(key: &StoreKey, pid: Pid, line: &[u8]) -> Self {
+        let mut hasher = blake3::Hasher::new_keyed(&key.0);
+        let hash = hasher.update(&pid.0.to_le_bytes()).update(line).finalize();
+        let mut sum = [0; 4];
+        for (word, bytes) in sum.iter_mut().zip(hash.as_bytes().as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Self(sum)
+    }
+
+    fn combine(&mut self, other: Self, step: fn(u64, u64) -> u64) {
+        for (word, other) in self.0.iter_mut().zip(other.0) {
+            *word = step(*word, other);
+        }
+    }
+}
+
+/// All lines, by pid.
+#[derive(Debug)]
+pub(crate) struct Table {
+    key: StoreKey,
+    lines: BTreeMap<Pid, Line>,
+    digest: Digest,
+    lost: Option<Lost>,
+}
+
+impl Table {
+    /// Without a line.
+    pub(crate) fn new(key: StoreKey) -> Self {
+        Self { key, lines: BTreeMap::new(), digest: Digest::default(), lost: None }
+    }
+
+    /// From the lines of an index; none where they are not those that the digest was made over. Nothing is decoded before
+    /// the digest has been checked.
+    pub(crate) fn load<'a>(
+        key: StoreKey,
+        lines: impl Iterator<Item = (Option<Pid>, &'a [u8])> + Clone,
+        applied: &Applied,
+    ) -> Option<Self> {
+        let mut digest = Digest::default();
+        for (pid, line) in lines.clone() {
+            digest.combine(Digest::of(&key, pid?, line), u64::wrapping_add);
+        }
+        if digest != applied.digest {
+            return None;
+        }
+        let lines = lines.map(|(pid, line)| Some((pid?, Line::from_bytes(line)?))).collect::<Option<_>>()?;
+        Some(Self { key, lines, digest, lost: applied.lost })
+    }
+
+    /// The key of the store that it belongs to.
+    pub(crate) fn key(&self) -> &StoreKey {
+        &self.key
+    }
+
+    /// All lines as [`Table::put`] encoded them.
+    pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Result<Vec<u8>, codec::CodecError>)> {
+        self.lines.iter().map(|(pid, line)| (*pid, line.to_bytes()))
+    }
+
+    /// The line of a process.
+    pub(crate) fn line(&self, pid: Pid) -> Option<&Line> {
+        self.lines.get(&pid)
+    }
+
+    /// The digest over all lines.
+    pub(crate) fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The latest damage that records of any process may have been in.
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        self.lost
+    }
+
+    /// Notes damage.
+    pub(crate) fn note_lost(&mut self, lost: Lost) {
+        self.lost = Some(lost);
+    }
+
+    /// Sets a line; answers with its bytes, for the index.
+    ///
+    /// # Errors
+    /// Where the line cannot be encoded.
+    pub(crate) fn put(&mut self, pid: Pid, line: Line) -> Result<Vec<u8>, codec::CodecError> {
+        let bytes = line.to_bytes()?;
+        if let Some(old) = self.lines.get(&pid) {
+            self.digest.combine(Digest::of(&self.key, pid, &old.to_bytes()?), u64::wrapping_sub);
+        }
+        self.digest.combine(Digest::of(&self.key, pid, &bytes), u64::wrapping_add);
+        self.lines.insert(pid, line);
+        Ok(bytes)
+    }
+
+    /// The rows, by rising pid.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where one may be missing.
+    pub(crate) fn rows(&self) -> Result<Vec<ProcessRow>, StoreError> {
+        if let Some(lost) = self.lost {
+            return Err(damaged(format!(
+                "records are lost from {} to {}, and the births of processes may be among them. The processes that are \
+                 known can be read by their pids",
+                lost.from, lost.to
+            )));
+        }
+        self.lines.iter().map(|(pid, line)| line.row.clone().ok_or_else(|| row_is_lost(*pid))).collect()
+    }
+}
+
+/// How a row is after its process ended.
+pub(crate) fn ended(row: Option<ProcessRow>, exit: Option<Exit>) -> Option<ProcessRow> {
+    row.zip(exit).map(|(row, exit)| ProcessRow { exit: Some(exit), ..row })
+}
+
+/// The error of a process whose row is gone.
+pub(crate) fn row_is_lost(pid: Pid) -> StoreError {
+    damaged(format!("the record of process {pid}'s birth or end does not match its hash"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(last: u64) -> Line {
+        Line { row: None, last: FactNumber(last), touched: Location::START }
+    }
+
+    fn digest(lines: &[(u64, u64)]) -> Digest {
+        let mut table = Table::new(StoreKey([1; 32]));
+        lines.iter().for_each(|(pid, last)| drop(table.put(Pid(*pid), line(*last)).unwrap()));
+        table.digest()
+    }
+
+    #[test]
+    fn the_digest_knows_the_lines_and_not_their_history() {
+        assert_eq!(digest(&[(1, 1), (2, 5)]), digest(&[(2, 4), (1, 1), (2, 5)]));
+        let others: [&[(u64, u64)]; 4] = [&[], &[(1, 1)], &[(1, 5), (2, 1)], &[(1, 1), (2, 4)]];
+        for other in others {
+            assert_ne!(digest(&[(1, 1), (2, 5)]), digest(other));
+        }
+    }
+
+    #[test]
+    fn a_line_survives_its_bytes() {
+        let line = line(9);
+        assert_eq!(Line::from_bytes(&line.to_bytes().unwrap()), Some(line));
+        assert_eq!(Line::from_bytes(b"\x00\x01"), None);
+    }
+}

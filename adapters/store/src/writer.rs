@@ -1,0 +1,170 @@
+//! The one writer: gives records their place in the log and makes them durable.
+//!
+//! It keeps LOG-1 and LOG-2. It knows nothing of journals; what it is given has passed the rules.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_actors::ports::{OwnerToken, StoreError};
+
+use crate::draft::Draft;
+use crate::envelope::{Header, Turn};
+use crate::error::io;
+use crate::head::Head;
+use crate::log::{Log, end_of};
+use crate::mark::{Location, Mark};
+use crate::segment::Segment;
+use crate::tail::{Failure, append_durably};
+
+/// Commits after which HEAD is written again.
+const HEAD_COMMITS: u64 = 1024;
+
+/// A record that was made durable.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Where.
+    pub(crate) at: Location,
+    /// Its header.
+    pub(crate) header: Header,
+    /// Its payload, in parts.
+    pub(crate) payload: Vec<Bytes>,
+}
+
+/// The end of the log.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    dir: PathBuf,
+    log: Arc<Log>,
+    segment: Arc<Segment>,
+    segment_bytes: u64,
+    /// As it stands on disk; its mark is at or before the log's end.
+    head: Head,
+    mark: Mark,
+    /// Why nothing may be written any more. Set while a write is under way, so that a panic in it is final as well.
+    failed: Option<String>,
+}
+
+impl Writer {
+    /// Goes on behind `mark`, in `segment`.
+    pub(crate) fn new(dir: PathBuf, log: Arc<Log>, segment: Arc<Segment>, head: Head, segment_bytes: u64) -> Self {
+        Self { dir, log, segment, segment_bytes, head, mark: head.mark, failed: None }
+    }
+
+    /// The newest owner.
+    pub(crate) fn owner(&self) -> OwnerToken {
+        OwnerToken(self.head.epoch)
+    }
+
+    /// The end of the log.
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// Makes a new owner, durably.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Failed`]; the owner is the one before then.
+    pub(crate) fn claim(&mut self) -> Result<OwnerToken, StoreError> {
+        self.check_alive()?;
+        let head = Head { epoch: self.head.epoch + 1, mark: self.mark, ..self.head };
+        self.write_head(head).map_err(io("write HEAD for a new owner"))?;
+        Ok(self.owner())
+    }
+
+    /// Refuses to go on after a failed sync.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`].
+    pub(crate) fn check_alive(&self) -> Result<(), StoreError> {
+        self.failed.clone().map_or(Ok(()), |why| Err(StoreError::Failed(why)))
+    }
+
+    /// Makes `drafts` durable as one commit. Costs one write and one fdatasync, and some more at the end of a segment.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Failed`]. Nothing of the commit counts then.
+    pub(crate) fn append(&mut self, mut drafts: Vec<Draft>) -> Result<Vec<Written>, StoreError> {
+        self.check_alive()?;
+        self.make_room(drafts.iter().map(Draft::length).sum())?;
+        if self.segment.end() == 0 {
+            drafts.insert(0, Draft::opened(self.segment.number(), self.log.key()));
+        }
+        let (parts, written, mark) = self.frame(drafts);
+        self.failed = Some("a commit was broken off".to_owned());
+        let outcome = append_durably(&*self.segment, self.segment.end(), &parts);
+        self.failed = match &outcome {
+            Err(Failure::Unknown(error)) => Some(error.to_string()),
+            _ => None,
+        };
+        match outcome {
+            Ok(()) => {
+                self.advance(mark);
+                Ok(written)
+            }
+            Err(Failure::RolledBack(error) | Failure::Unknown(error)) => {
+                Err(io("append a commit to the log; nothing of it was written")(error))
+            }
+        }
+    }
+
+    /// Writes HEAD at the end of the log, unless it says so already.
+    ///
+    /// # Errors
+    /// As the operating system's.
+    pub(crate) fn settle(&mut self) -> std::io::Result<()> {
+        if self.failed.is_some() || self.head.mark == self.mark {
+            return Ok(());
+        }
+        self.write_head(Head { mark: self.mark, ..self.head })
+    }
+
+    fn advance(&mut self, mark: Mark) {
+        self.segment.acknowledge(mark.end.offset);
+        self.mark = mark;
+        if mark.commit - self.head.mark.commit >= HEAD_COMMITS
+            && let Err(error) = self.settle()
+        {
+            // HEAD is a lower bound: an older one is as true, and the commit itself is durable.
+            tracing::warn!(%error, "HEAD was not written");
+        }
+    }
+
+    /// Begins a new segment where `bytes` more would make this one too long. HEAD goes first, so that a torn tail can only
+    /// ever be in the last segment.
+    fn make_room(&mut self, bytes: u64) -> Result<(), StoreError> {
+        let end = self.segment.end();
+        if end == 0 || end + bytes <= self.segment_bytes {
+            return Ok(());
+        }
+        self.settle().map_err(io("write HEAD at the end of a segment"))?;
+        let number = self.segment.number() + 1;
+        self.segment = self.log.add(number).map_err(io(format!("begin segment {number} of the log")))?;
+        Ok(())
+    }
+
+    fn frame(&self, drafts: Vec<Draft>) -> (Vec<Bytes>, Vec<Written>, Mark) {
+        let (count, commit) = (drafts.len(), self.mark.commit + 1);
+        let mut at = Location { segment: self.segment.number(), offset: self.segment.end() };
+        let mut mark = Mark { commit, ..self.mark };
+        let (mut parts, mut written) = (Vec::new(), Vec::new());
+        for (index, draft) in drafts.into_iter().enumerate() {
+            let turn = if index + 1 == count { Turn::Last } else { Turn::More };
+            let header = draft.header(commit, turn, mark.chain);
+            let (bytes, chain) = header.seal(self.log.key(), at);
+            let payload = draft.into_payload();
+            parts.push(Bytes::copy_from_slice(&bytes));
+            parts.extend(payload.iter().cloned());
+            mark = Mark { end: end_of(at, &header), last: at.offset, chain, commit };
+            written.push(Written { at, header, payload });
+            at = mark.end;
+        }
+        (parts, written, mark)
+    }
+
+    fn write_head(&mut self, head: Head) -> std::io::Result<()> {
+        head.write(&self.dir)?;
+        self.head = head;
+        Ok(())
+    }
+}

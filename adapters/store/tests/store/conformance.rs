@@ -1,0 +1,230 @@
+//! What every store does, written against the trait and run on all of them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use dormouse_actors::ports::{Entry, OwnerToken, Store, StoreError};
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_store::{LogStore, MemoryStore};
+
+use crate::support::*;
+
+/// Runs one operation on a store. Between two of them, anything may happen that must not change an answer.
+type Subject<'a> = &'a mut dyn FnMut(&mut dyn FnMut(&dyn Store));
+
+#[test]
+fn the_memory_store_conforms() {
+    conforms(&mut || {
+        let store = MemoryStore::new();
+        Box::new(move |operation| operation(&store))
+    });
+}
+
+#[test]
+fn the_log_store_conforms() {
+    conforms(&mut || {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LogStore::open(folder.path()).unwrap();
+        Box::new(move |operation| {
+            let _in_use = &folder;
+            operation(&store);
+        })
+    });
+}
+
+#[test]
+fn the_log_store_conforms_reopened_without_its_index_between_any_two_operations() {
+    conforms(&mut || {
+        let folder = tempfile::tempdir().unwrap();
+        Box::new(move |operation| {
+            operation(&LogStore::open(folder.path()).unwrap());
+            fs::remove_dir_all(folder.path().join("index")).unwrap();
+        })
+    });
+}
+
+#[test]
+fn the_log_store_conforms_reopened_in_small_segments() {
+    conforms(&mut || {
+        let folder = tempfile::tempdir().unwrap();
+        Box::new(move |operation| operation(&LogStore::options().segment_bytes(700).open(folder.path()).unwrap()))
+    });
+}
+
+#[test]
+fn the_log_store_conforms_though_its_index_is_deleted_while_it_is_open() {
+    conforms(&mut || {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LogStore::open(folder.path()).unwrap();
+        Box::new(move |operation| {
+            operation(&store);
+            let index: PathBuf = folder.path().join("index");
+            if index.exists() {
+                fs::remove_dir_all(index).unwrap();
+            }
+        })
+    });
+}
+
+type Opened = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
+
+/// The suite. `open` makes an empty store.
+fn conforms(open: &mut dyn FnMut() -> Opened) {
+    let suite: [fn(Subject<'_>); 8] = [
+        an_empty_store_knows_nothing,
+        a_journal_is_the_latest_image_and_what_follows,
+        a_commit_is_all_or_nothing,
+        only_the_newest_owner_writes,
+        contents_are_kept_by_hash,
+        journals_have_no_gaps,
+        the_table_shows_births_and_ends,
+        processes_do_not_mix,
+    ];
+    for case in suite {
+        case(&mut *open());
+    }
+}
+
+fn ask<T>(subject: Subject<'_>, question: impl Fn(&dyn Store) -> T) -> T {
+    let mut answer = None;
+    subject(&mut |store| answer = Some(question(store)));
+    answer.expect("the subject runs the operation")
+}
+
+fn claim(subject: Subject<'_>) -> OwnerToken {
+    ask(subject, |store| store.claim().unwrap())
+}
+
+fn write(subject: Subject<'_>, owner: OwnerToken, entries: &[Entry]) {
+    ask(subject, |store| commit(store, owner, entries));
+}
+
+fn refused(subject: Subject<'_>, owner: OwnerToken, entries: &[Entry]) -> StoreError {
+    ask(subject, |store| store.commit(owner, entries).expect_err("the commit breaks a rule"))
+}
+
+/// The journal must stand on `image` at fact `base`, and lead to fact `last`.
+fn check_journal(subject: Subject<'_>, pid: u64, upto: Option<u64>, image: &str, base: u64, last: u64) {
+    let journal = ask(subject, |store| store.journal(Pid(pid), upto.map(FactNumber)).unwrap());
+    let facts: Vec<_> = (base + 1..=last).map(|number| fact(pid, number)).collect();
+    assert_eq!(journal.base, FactNumber(base), "base of process {pid} up to {upto:?}");
+    assert_eq!(String::from_utf8_lossy(&journal.image), image, "image of process {pid} up to {upto:?}");
+    assert_eq!(journal.facts, facts, "facts of process {pid} up to {upto:?}");
+}
+
+fn an_empty_store_knows_nothing(subject: Subject<'_>) {
+    assert!(ask(subject, |store| store.processes().unwrap()).is_empty());
+    let journal = ask(subject, |store| store.journal(Pid(1), None));
+    assert!(matches!(journal, Err(StoreError::UnknownProcess(Pid(1)))), "{journal:?}");
+    let content = ask(subject, |store| store.content(hash(b"?")));
+    assert!(matches!(content, Err(StoreError::UnknownContent(unknown)) if unknown == hash(b"?")), "{content:?}");
+}
+
+fn a_journal_is_the_latest_image_and_what_follows(subject: Subject<'_>) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1)]);
+    check_journal(subject, 1, None, "image of 1", 0, 0);
+    write(subject, owner, &[facts(1, 1..=4), facts(1, 5..=5)]);
+    write(subject, owner, &[facts(1, 6..=9), snapshot(1, 7), snapshot(1, 3)]);
+    let cases = [
+        (None, "image of 1 at 7", 7, 9),
+        (Some(9), "image of 1 at 7", 7, 9),
+        (Some(8), "image of 1 at 7", 7, 8),
+        (Some(7), "image of 1 at 7", 7, 7),
+        (Some(6), "image of 1 at 3", 3, 6),
+        (Some(3), "image of 1 at 3", 3, 3),
+        (Some(2), "image of 1", 0, 2),
+        (Some(0), "image of 1", 0, 0),
+    ];
+    for (upto, image, base, last) in cases {
+        check_journal(subject, 1, upto, image, base, last);
+    }
+    let beyond = ask(subject, |store| store.journal(Pid(1), Some(FactNumber(10))));
+    let expected = matches!(beyond, Err(StoreError::UnknownFact { last: FactNumber(9), asked: FactNumber(10), .. }));
+    assert!(expected, "{beyond:?}");
+}
+
+fn a_commit_is_all_or_nothing(subject: Subject<'_>) {
+    let owner = claim(subject);
+    let brought = bytes(1, 100);
+    write(subject, owner, &[born(1)]);
+    let error = refused(subject, owner, &[content(&brought), born(2), facts(1, 1..=3), facts(1, 5..=5)]);
+    assert!(error.to_string().contains("stands at fact 3: the next is 4, but 5 was given"), "{error}");
+    check_journal(subject, 1, None, "image of 1", 0, 0);
+    assert_eq!(ask(subject, |store| store.processes().unwrap()), [row(1)]);
+    assert!(ask(subject, |store| store.content(hash(&brought))).is_err());
+    write(subject, owner, &[]);
+    write(subject, owner, &[Entry::Facts { pid: Pid(1), first: FactNumber(1), facts: Vec::new() }]);
+}
+
+fn only_the_newest_owner_writes(subject: Subject<'_>) {
+    let (old, new) = (claim(subject), claim(subject));
+    assert!(old < new);
+    for stale in [old, OwnerToken(0), OwnerToken(new.0 + 1)] {
+        let error = refused(subject, stale, &[born(1)]);
+        assert!(matches!(error, StoreError::Stale { newest, .. } if newest == new), "{error}");
+    }
+    assert!(ask(subject, |store| store.processes().unwrap()).is_empty());
+    write(subject, new, &[born(1)]);
+}
+
+fn contents_are_kept_by_hash(subject: Subject<'_>) {
+    let owner = claim(subject);
+    let lengths = [0, 1, 65_535, 65_536, 65_537, 200_000];
+    let contents: Vec<_> = lengths.iter().map(|length| bytes(3, *length)).collect();
+    let entries: Vec<_> = contents.iter().chain(&contents[..2]).map(content).collect();
+    write(subject, owner, &entries);
+    write(subject, owner, &entries[2..]);
+    for expected in &contents {
+        let found = ask(subject, |store| store.content(hash(expected)).unwrap());
+        assert!(found == expected, "a content of {} bytes comes back otherwise", expected.len());
+    }
+    let lie = Entry::Content { hash: hash(b"another"), bytes: contents[1].clone() };
+    let error = refused(subject, owner, &[born(1), lie]);
+    assert!(error.to_string().contains("does not have this hash"), "{error}");
+}
+
+fn journals_have_no_gaps(subject: Subject<'_>) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), facts(1, 1..=2)]);
+    let cases = [
+        (facts(1, 4..=4), "the next is 3, but 4 was given"),
+        (facts(1, 2..=2), "the next is 3, but 2 was given"),
+        (born(1), "process 1 was born before"),
+        (facts(9, 1..=1), "no process 9"),
+        (snapshot(9, 0), "no process 9"),
+        (ended(9), "no process 9"),
+        (snapshot(1, 3), "no fact 3"),
+    ];
+    for (entry, complaint) in cases {
+        let error = refused(subject, owner, std::slice::from_ref(&entry));
+        let text = format!("{error}");
+        assert!(text.contains(complaint), "{entry:?}: {text}");
+    }
+    write(subject, owner, &[facts(1, 3..=3), born(2), facts(2, 1..=1), snapshot(2, 1)]);
+    check_journal(subject, 1, None, "image of 1", 0, 3);
+    check_journal(subject, 2, None, "image of 2 at 1", 1, 1);
+}
+
+fn the_table_shows_births_and_ends(subject: Subject<'_>) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(300), born(2)]);
+    write(subject, owner, &[born(10), ended(300), facts(300, 1..=1)]);
+    let mut over = row(300);
+    over.exit = Some(exit());
+    assert_eq!(ask(subject, |store| store.processes().unwrap()), [row(2), row(10), over.clone()]);
+    assert_eq!(ask(subject, |store| store.journal(Pid(300), None).unwrap().row), over);
+}
+
+fn processes_do_not_mix(subject: Subject<'_>) {
+    let owner = claim(subject);
+    let pids = [1, 2, 255, 256, 257, u64::MAX];
+    write(subject, owner, &pids.map(born));
+    for number in 1..=5 {
+        write(subject, owner, &pids.map(|pid| facts(pid, number..=number)));
+    }
+    for pid in pids {
+        check_journal(subject, pid, None, &format!("image of {pid}"), 0, 5);
+        check_journal(subject, pid, Some(3), &format!("image of {pid}"), 0, 3);
+    }
+}

@@ -1,0 +1,148 @@
+//! Random damage: every read equals what was written, or is an error.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Entry, Store, StoreError};
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_store::{LogStore, MemoryStore};
+
+use crate::support::*;
+
+const FACTS: u64 = 40;
+const PIDS: u64 = 4;
+
+/// The same numbers for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % limit
+    }
+}
+
+fn contents() -> Vec<Bytes> {
+    [0, 10, 900, 70_000].map(|length| bytes(7, length)).to_vec()
+}
+
+fn commits() -> Vec<Vec<Entry>> {
+    let births = (1..=PIDS).map(born).collect();
+    let contents = contents().iter().map(content).collect();
+    let work = (1..=FACTS).map(|number| (1..=PIDS).map(|pid| facts(pid, number..=number)).collect());
+    let rest = vec![(1..=PIDS).map(|pid| snapshot(pid, 20)).collect(), vec![ended(1), ended(3)]];
+    [births, contents].into_iter().chain(work).chain(rest).collect()
+}
+
+fn fill(store: &dyn Store) {
+    let owner = store.claim().unwrap();
+    commits().iter().for_each(|entries| commit(store, owner, entries));
+}
+
+/// Every answer that the store gives must be the right one. Answers whether all were given.
+fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
+    let mut all = true;
+    let mut note = |error: &StoreError| {
+        assert!(matches!(error, StoreError::Damaged { .. }), "{case}: {error}");
+        all = false;
+    };
+    match store.processes() {
+        Ok(rows) => assert_eq!(rows, right.processes().unwrap(), "{case}"),
+        Err(error) => note(&error),
+    }
+    for pid in (1..=PIDS).map(Pid) {
+        for upto in [None, Some(FactNumber(0)), Some(FactNumber(19)), Some(FactNumber(33))] {
+            match store.journal(pid, upto) {
+                Ok(journal) => same_history(&journal, &right.journal(pid, upto).unwrap(), right, case),
+                Err(error) => note(&error),
+            }
+        }
+    }
+    for expected in contents() {
+        match store.content(hash(&expected)) {
+            Ok(found) => assert!(found == expected, "{case}: a content of {} bytes", expected.len()),
+            Err(error) => note(&error),
+        }
+    }
+    all
+}
+
+/// A journal may start at an earlier image than the other, but must lead to the same fact.
+fn same_history(
+    found: &dormouse_actors::ports::Journal,
+    right: &dormouse_actors::ports::Journal,
+    store: &MemoryStore,
+    case: &str,
+) {
+    if found.base == right.base {
+        return assert_eq!(found, right, "{case}");
+    }
+    let earlier = store.journal(found.row.pid, Some(found.base)).unwrap();
+    assert_eq!((&found.row, &found.image), (&right.row, &earlier.image), "{case}");
+    assert_eq!(found.base.plus(found.facts.len()), right.base.plus(right.facts.len()), "{case}");
+    assert!(found.facts.ends_with(&right.facts), "{case}");
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files(&path, found) } else { found.push(path) }
+    }
+    found.sort();
+}
+
+#[derive(Debug)]
+enum Harm {
+    Flip,
+    Zero,
+    Cut,
+}
+
+fn harm(path: &Path, kind: &Harm, dice: &mut Dice) -> String {
+    let mut bytes = fs::read(path).unwrap();
+    if bytes.is_empty() {
+        return "nothing".to_owned();
+    }
+    let at = dice.below(bytes.len());
+    match kind {
+        Harm::Flip => bytes[at] ^= 1 << dice.below(8),
+        Harm::Zero => bytes[at..].iter_mut().take(512).for_each(|byte| *byte = 0),
+        Harm::Cut => bytes.truncate(at),
+    }
+    fs::write(path, bytes).unwrap();
+    format!("{kind:?} at byte {at}")
+}
+
+#[test]
+fn no_damage_is_silent_and_damage_to_the_index_heals() {
+    let seed = std::env::var("DORMOUSE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let trials = std::env::var("DORMOUSE_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(300);
+    let (folder, right) = (tempfile::tempdir().unwrap(), MemoryStore::new());
+    fill(&right);
+    fill(&LogStore::options().segment_bytes(20_000).open(folder.path()).unwrap());
+    let mut dice = Dice(seed);
+    let mut outcomes = [0; 3];
+    for trial in 0..trials {
+        let copy = tempfile::tempdir().unwrap();
+        copy_folder(folder.path(), copy.path());
+        let mut paths = Vec::new();
+        files(copy.path(), &mut paths);
+        let path = &paths[dice.below(paths.len())];
+        let kind = [Harm::Flip, Harm::Flip, Harm::Zero, Harm::Cut].into_iter().nth(dice.below(4)).unwrap();
+        let done = harm(path, &kind, &mut dice);
+        let name = path.strip_prefix(copy.path()).unwrap();
+        let case = format!("seed {seed}, trial {trial}: {} {done}", name.display());
+        let harmless = name.starts_with("index") || name == Path::new("LOCK");
+        match LogStore::open(copy.path()) {
+            Ok(store) => {
+                let all = check_answers(&store, &right, &case);
+                assert!(all || !harmless, "{case}: an answer is missing, though the log is whole");
+                outcomes[usize::from(!all)] += 1;
+            }
+            Err(StoreError::Damaged { .. }) if !harmless => outcomes[2] += 1,
+            Err(error) => panic!("{case}: {error}"),
+        }
+    }
+    assert!(outcomes.iter().all(|count| *count > 0), "seed {seed}: healed, partly readable, refused: {outcomes:?}");
+}

@@ -1,0 +1,9 @@
+//! The stores of this crate, from outside: what every store does, and what the durable one does after crashes and damage.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod conformance;
+mod damage;
+mod lock;
+mod recovery;
+mod support;

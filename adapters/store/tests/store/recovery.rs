@@ -1,0 +1,303 @@
+//! After a crash: what was acknowledged is there, what was not is there wholly or not at all.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use dormouse_actors::ports::{Store as _, StoreError};
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_store::LogStore;
+
+use crate::support::*;
+
+fn segment(folder: &Path, number: u32) -> PathBuf {
+    folder.join("log").join(format!("{number:08}.seg"))
+}
+
+fn last_fact(store: &LogStore, pid: u64) -> u64 {
+    let journal = store.journal(Pid(pid), None).unwrap();
+    let expected: Vec<_> = (1..=journal.facts.len() as u64).map(|number| fact(pid, number)).collect();
+    assert_eq!(journal.facts, expected);
+    journal.facts.len() as u64
+}
+
+fn refusal(folder: &Path) -> String {
+    match LogStore::open(folder) {
+        Err(StoreError::Damaged { what }) => what,
+        other => panic!("the store must be refused as damaged, not {other:?}"),
+    }
+}
+
+/// The folder as a crash would leave it: copied while the store is open.
+fn crash_copy(folder: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    copy_folder(folder, copy.path());
+    copy
+}
+
+#[test]
+fn a_torn_commit_is_there_wholly_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1), facts(1, 1..=2)]);
+    let before = fs::metadata(segment(folder.path(), 1)).unwrap().len();
+    let brought = bytes(5, 300);
+    commit(&store, owner, &[content(&brought), facts(1, 3..=4), born(2)]);
+    let after = fs::metadata(segment(folder.path(), 1)).unwrap().len();
+    let crashed = crash_copy(folder.path());
+    for length in before..=after {
+        let copy = crash_copy(crashed.path());
+        File::options().write(true).open(segment(copy.path(), 1)).unwrap().set_len(length).unwrap();
+        let store = LogStore::open(copy.path()).unwrap();
+        let whole = length == after;
+        assert_eq!(last_fact(&store, 1), if whole { 4 } else { 2 }, "cut at {length} of {after}");
+        assert_eq!(store.processes().unwrap().len(), if whole { 2 } else { 1 }, "cut at {length} of {after}");
+        assert_eq!(store.content(hash(&brought)).is_ok(), whole, "cut at {length} of {after}");
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[facts(1, if whole { 5..=5 } else { 3..=3 })]);
+    }
+}
+
+#[test]
+fn a_commit_whose_beginning_was_lost_is_cut_though_its_end_was_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1), facts(1, 1..=2)]);
+    let before = fs::metadata(segment(folder.path(), 1)).unwrap().len() as usize;
+    commit(&store, owner, &[facts(1, 3..=3), facts(1, 4..=4)]);
+    for damaged_byte in [0, 20, 100, 143, 150] {
+        let copy = crash_copy(folder.path());
+        let mut log = fs::read(segment(copy.path(), 1)).unwrap();
+        log[before + damaged_byte] ^= 1;
+        fs::write(segment(copy.path(), 1), log).unwrap();
+        assert_eq!(last_fact(&LogStore::open(copy.path()).unwrap(), 1), 2, "byte {damaged_byte} of the commit");
+    }
+}
+
+#[test]
+fn damage_in_the_middle_is_never_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1), born(2)]);
+    let before = fs::metadata(segment(folder.path(), 1)).unwrap().len() as usize;
+    commit(&store, owner, &[facts(1, 1..=3)]);
+    commit(&store, owner, &[facts(2, 1..=3)]);
+    for (damaged_byte, with_index) in [(20, true), (20, false), (150, true), (150, false)] {
+        let copy = crash_copy(folder.path());
+        let mut log = fs::read(segment(copy.path(), 1)).unwrap();
+        let length = log.len();
+        log[before + damaged_byte] ^= 1;
+        fs::write(segment(copy.path(), 1), log).unwrap();
+        if !with_index {
+            fs::remove_dir_all(copy.path().join("index")).unwrap();
+        }
+        let store = LogStore::open(copy.path()).unwrap();
+        let case = format!("byte {damaged_byte}, with index: {with_index}");
+        assert_eq!(fs::metadata(segment(copy.path(), 1)).unwrap().len() as usize, length, "{case}");
+        assert!(matches!(store.journal(Pid(1), None), Err(StoreError::Damaged { .. })), "{case}");
+        assert_eq!(store.journal(Pid(1), Some(FactNumber(0))).unwrap().image, b"image of 1", "{case}");
+        assert_eq!(last_fact(&store, 2), 3, "{case}");
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[facts(2, 4..=4)]);
+        assert_eq!(last_fact(&store, 2), 4, "{case}");
+    }
+}
+
+#[test]
+fn a_damaged_image_gives_way_to_an_earlier_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1), facts(1, 1..=4)]);
+    commit(&store, owner, &[snapshot(1, 2)]);
+    commit(&store, owner, &[snapshot(1, 4)]);
+    let end = fs::metadata(segment(folder.path(), 1)).unwrap().len() as usize;
+    commit(&store, owner, &[facts(1, 5..=5)]);
+    let mut log = fs::read(segment(folder.path(), 1)).unwrap();
+    log[end - 1] ^= 1;
+    fs::write(segment(folder.path(), 1), log).unwrap();
+    let journal = store.journal(Pid(1), None).unwrap();
+    assert_eq!((journal.base, &journal.image[..]), (FactNumber(2), &b"image of 1 at 2"[..]));
+    assert_eq!(journal.facts, [fact(1, 3), fact(1, 4), fact(1, 5)]);
+}
+
+#[test]
+fn a_damaged_content_is_written_again_when_it_comes_again() {
+    for length in [300, 200_000] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LogStore::open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        let brought = bytes(9, length);
+        commit(&store, owner, &[content(&brought)]);
+        let mut log = fs::read(segment(folder.path(), 1)).unwrap();
+        *log.last_mut().unwrap() ^= 1;
+        fs::write(segment(folder.path(), 1), log).unwrap();
+        let read = store.content(hash(&brought));
+        assert!(matches!(read, Err(StoreError::Damaged { .. })), "{length} bytes: {read:?}");
+        commit(&store, owner, &[content(&brought)]);
+        assert_eq!(store.content(hash(&brought)).unwrap(), brought);
+    }
+}
+
+#[test]
+fn a_log_longer_than_head_says_is_read_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    let old_head = fs::read(folder.path().join("HEAD")).unwrap();
+    commit(&store, owner, &[born(1), facts(1, 1..=3)]);
+    drop(store);
+    assert_ne!(fs::read(folder.path().join("HEAD")).unwrap(), old_head, "closing moves HEAD");
+    fs::write(folder.path().join("HEAD"), old_head).unwrap();
+    assert_eq!(last_fact(&LogStore::open(folder.path()).unwrap(), 1), 3);
+}
+
+#[test]
+fn a_log_that_is_not_the_one_head_speaks_of_is_refused() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let write = |folder: &Path, upto: u64| {
+        let store = LogStore::open(folder).unwrap();
+        let owner = store.claim().unwrap();
+        let begin = store.journal(Pid(1), None).map_or(0, |journal| journal.facts.len() as u64);
+        if begin == 0 {
+            commit(&store, owner, &[born(1)]);
+        }
+        (begin + 1..=upto).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
+    };
+    write(folder.path(), 3);
+    let old = crash_copy(folder.path());
+    write(folder.path(), 6);
+    write(other.path(), 9);
+    let log = |folder: &Path| fs::read(segment(folder, 1)).unwrap();
+    let cases = [
+        ("an older log", log(old.path()), "shorter than HEAD says"),
+        ("an empty log", Vec::new(), "shorter than HEAD says"),
+        ("zeros", vec![0; log(folder.path()).len()], "nothing in the log was written by the store"),
+        ("another store's log", log(other.path()), "nothing in the log was written by the store"),
+    ];
+    for (name, bytes, complaint) in cases {
+        for with_index in [true, false] {
+            let copy = crash_copy(folder.path());
+            fs::write(segment(copy.path(), 1), &bytes).unwrap();
+            if !with_index {
+                fs::remove_dir_all(copy.path().join("index")).unwrap();
+            }
+            let what = refusal(copy.path());
+            assert!(what.contains(complaint), "{name}, with index {with_index}: {what}");
+        }
+    }
+    fs::remove_file(segment(folder.path(), 1)).unwrap();
+    assert!(refusal(folder.path()).contains("shorter than HEAD says"));
+}
+
+#[test]
+fn another_branch_of_the_same_store_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let grow = |folder: &Path, text: &str, times: u64| {
+        let store = LogStore::open(folder).unwrap();
+        let owner = store.claim().unwrap();
+        for number in 0..times {
+            let body = format!("{text} {number}").into();
+            commit(&store, owner, &[content(&body)]);
+        }
+    };
+    grow(folder.path(), "common", 2);
+    let branch = crash_copy(folder.path());
+    grow(folder.path(), "the one", 5);
+    grow(branch.path(), "the other way", 9);
+    fs::copy(segment(branch.path(), 1), segment(folder.path(), 1)).unwrap();
+    let what = refusal(folder.path());
+    assert!(what.contains("not the one that HEAD speaks of"), "{what}");
+}
+
+#[test]
+fn a_log_without_head_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(LogStore::open(folder.path()).unwrap());
+    fs::remove_file(folder.path().join("HEAD")).unwrap();
+    assert!(refusal(folder.path()).contains("no HEAD beside its log"));
+}
+
+#[test]
+fn an_index_from_the_future_or_another_store_is_rebuilt() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (folder, upto) in [(folder.path(), 3), (other.path(), 5)] {
+        let store = LogStore::open(folder).unwrap();
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[born(1), facts(1, 1..=upto)]);
+    }
+    let older = crash_copy(folder.path());
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[facts(1, 4..=8)]);
+    drop(store);
+    for source in [folder.path(), other.path()] {
+        let copy = crash_copy(older.path());
+        fs::remove_dir_all(copy.path().join("index")).unwrap();
+        copy_folder(&source.join("index"), &copy.path().join("index"));
+        assert_eq!(last_fact(&LogStore::open(copy.path()).unwrap(), 1), 3);
+    }
+}
+
+#[test]
+fn segments_roll_and_their_files_are_private() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::options().segment_bytes(1000).open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1)]);
+    (1..=30).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
+    let large = bytes(1, 5000);
+    commit(&store, owner, &[content(&large)]);
+    let count = fs::read_dir(folder.path().join("log")).unwrap().count();
+    assert!(count > 5, "{count} segments");
+    let crashed = crash_copy(folder.path());
+    for store in [store, LogStore::open(crashed.path()).unwrap()] {
+        assert_eq!(last_fact(&store, 1), 30);
+        assert_eq!(store.content(hash(&large)).unwrap(), large);
+    }
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(folder.path().join("log")), 0o700);
+    for file in ["HEAD", "LOCK", "log/00000001.seg", "log/00000002.seg"] {
+        assert_eq!(mode(folder.path().join(file)), 0o600, "{file}");
+    }
+}
+
+#[test]
+fn a_missing_segment_in_the_middle_leaves_the_rest_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::options().segment_bytes(1000).open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1), born(2)]);
+    (1..=20).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
+    commit(&store, owner, &[snapshot(1, 20)]);
+    drop(store);
+    fs::remove_file(segment(folder.path(), 3)).unwrap();
+    for with_index in [true, false] {
+        let copy = crash_copy(folder.path());
+        if !with_index {
+            fs::remove_dir_all(copy.path().join("index")).unwrap();
+        }
+        let store = LogStore::open(copy.path()).unwrap();
+        assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(20));
+        assert!(matches!(store.journal(Pid(1), Some(FactNumber(19))), Err(StoreError::Damaged { .. })));
+        assert_eq!(store.journal(Pid(1), Some(FactNumber(1))).unwrap().facts, [fact(1, 1)]);
+        assert_eq!(store.journal(Pid(2), Some(FactNumber(0))).unwrap().image, b"image of 2");
+    }
+}
+
+#[test]
+fn a_content_is_stored_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = bytes(2, 1 << 20);
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    (0..3).for_each(|_| commit(&store, owner, &[content(&large), content(&large)]));
+    drop(store);
+    let store = LogStore::open(folder.path()).unwrap();
+    commit(&store, store.claim().unwrap(), &[content(&large)]);
+    let size = fs::metadata(segment(folder.path(), 1)).unwrap().size();
+    assert!(size < (1 << 20) + 4096, "{size} bytes");
+}

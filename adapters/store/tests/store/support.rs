@@ -1,0 +1,70 @@
+//! What the tests of this crate share: entries to write, and folders to damage.
+
+use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Entry, OwnerToken, Store};
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
+
+pub(crate) fn row(pid: u64) -> ProcessRow {
+    ProcessRow { pid: Pid(pid), parent: None, program: "worker".into(), origin: Origin::Started, exit: None }
+}
+
+pub(crate) fn born(pid: u64) -> Entry {
+    Entry::Born { row: row(pid), image: format!("image of {pid}").into_bytes() }
+}
+
+pub(crate) fn fact(pid: u64, number: u64) -> Vec<u8> {
+    format!("fact {number} of {pid}").into_bytes()
+}
+
+/// The facts `numbers` of a process, in one entry.
+pub(crate) fn facts(pid: u64, numbers: std::ops::RangeInclusive<u64>) -> Entry {
+    let first = FactNumber(*numbers.start());
+    Entry::Facts { pid: Pid(pid), first, facts: numbers.map(|number| fact(pid, number)).collect() }
+}
+
+pub(crate) fn snapshot(pid: u64, at: u64) -> Entry {
+    Entry::Snapshot { pid: Pid(pid), at: FactNumber(at), image: format!("image of {pid} at {at}").into_bytes() }
+}
+
+pub(crate) fn ended(pid: u64) -> Entry {
+    Entry::Ended { pid: Pid(pid), exit: exit() }
+}
+
+pub(crate) fn exit() -> Exit {
+    Exit { status: ExitStatus::Done, message: "all found".into() }
+}
+
+/// A content that is like no other of another seed or length.
+pub(crate) fn bytes(seed: u8, length: usize) -> Bytes {
+    (0..length).map(|at| (at / 251 + at * 7) as u8 ^ seed).collect()
+}
+
+pub(crate) fn hash(bytes: &[u8]) -> ContentHash {
+    ContentHash(*blake3::hash(bytes).as_bytes())
+}
+
+pub(crate) fn content(bytes: &Bytes) -> Entry {
+    Entry::Content { hash: hash(bytes), bytes: bytes.clone() }
+}
+
+/// Commits entries under the newest token, whichever that is.
+pub(crate) fn commit(store: &dyn Store, owner: OwnerToken, entries: &[Entry]) {
+    store.commit(owner, entries).unwrap_or_else(|error| panic!("{entries:?} is refused: {error}"));
+}
+
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
