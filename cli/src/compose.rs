@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use dormouse::host::{LocalHost, Permissions};
-use dormouse::models::{Anthropic, ScriptedProvider};
-use dormouse::program::Program;
+use dormouse::models::{AnthropicProvider, ScriptedProvider};
+use dormouse::program::{Finding, Program};
 use dormouse::store::LogStore;
 use dormouse::{Kernel, KernelError};
 use std::io::Write;
@@ -36,8 +36,8 @@ impl Composition<'_> {
             .map_err(|error| Failure::Usage(format!("the permissions cannot be given: {error}")))?;
         let mut builder = Kernel::builder()
             .host(host)
-            .provider("scripted", ScriptedProvider::default())
-            .provider("anthropic", std::sync::Arc::new(Anthropic::from_env()));
+            .provider("scripted", ScriptedProvider)
+            .provider("anthropic", AnthropicProvider::default());
         if let Some(path) = self.store {
             builder = builder.store(LogStore::open(path).map_err(KernelError::Store)?);
         }
@@ -54,10 +54,13 @@ impl Composition<'_> {
 
 /// Compiles a program. Warnings go to standard error; errors point into the file.
 pub(crate) fn load(kernel: &Kernel, path: &Path) -> Result<Program, Failure> {
-    let compiled = kernel.load(path).map_err(|errors| Failure::Usage(format!("{:?}", miette::Report::new(errors))))?;
-    for warning in compiled.warnings {
-        // Where standard error is gone there is nobody to warn.
-        let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(warning));
-    }
+    let compiled = kernel.load(path).map_err(|errors| Failure::Usage(rendered(errors.errors())))?;
+    // Where standard error is gone there is nobody to warn.
+    let _ = write!(std::io::stderr(), "{}", rendered(&compiled.warnings));
     Ok(compiled.program)
+}
+
+/// Findings with the place in the file that they point to.
+fn rendered(findings: &[Finding]) -> String {
+    findings.iter().map(|finding| format!("{:?}\n", miette::Report::new(finding.clone()))).collect()
 }

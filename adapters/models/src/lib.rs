@@ -14,7 +14,9 @@
 //! ```
 
 pub mod anthropic;
+mod provider;
 pub mod scripted;
 
 pub use anthropic::Anthropic;
+pub use provider::{AnthropicProvider, ScriptedProvider};
 pub use scripted::{ScriptError, Scripted};
