@@ -1,7 +1,7 @@
 //! The only writer of XML and the only escaper: every element that a model reads is made here.
 //!
 //! XML-1: every answer is one well-formed element, and an XML parser gives back exactly the text shown. What is shown is
-//! the text itself, but for characters that XML cannot carry: see [`sanitize`](text::sanitize). Content can never look
+//! the text itself, but for characters that XML cannot carry: see [`sanitize`]. Content can never look
 //! like the kernel speaking, since no tag of the kernel ever stands literally inside of a text.
 //!
 //! This module never decides what is shown.
