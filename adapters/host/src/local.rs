@@ -19,6 +19,7 @@ use crate::permissions::Permissions;
 pub struct LocalHost {
     files: Arc<Files>,
     launcher: Arc<Launcher>,
+    permissions: Permissions,
     working_dir: PathBuf,
 }
 
@@ -39,7 +40,7 @@ impl LocalHost {
         })?;
         let files = Arc::new(Files::open(&permissions, &canonical)?);
         let launcher = Arc::new(Launcher::new(&permissions, &canonical)?);
-        Ok(Self { files, launcher, working_dir: canonical })
+        Ok(Self { files, launcher, permissions, working_dir: canonical })
     }
 
     /// Where relative paths and commands start from, without symbolic links.
@@ -67,6 +68,22 @@ impl Host for LocalHost {
 
     fn read(&self, path: &Path) -> Result<Bytes, FileError> {
         self.files.read(path)
+    }
+
+    /// The folder of `entry` is permitted beside what the user permits, since the user named the program in it. Costs
+    /// opening the permitted folders once more.
+    fn read_program(&self, entry: &Path, path: &Path) -> Result<Bytes, FileError> {
+        let folder = match entry.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let permissions = self.permissions.clone().allow_read(folder);
+        match Files::open(&permissions, &self.working_dir) {
+            Ok(files) => files.read(path),
+            Err(error) => {
+                Err(FileError { kind: FileErrorKind::FileNotFound, message: format!("{}: {error}", entry.display()) })
+            }
+        }
     }
 }
 
@@ -114,6 +131,25 @@ mod tests {
         let out = OutputSink::with_cap(100);
         assert_eq!(tool.call("{}".into(), out.clone()).await, Ok(()));
         assert_eq!(out.take(), "hello");
+    }
+
+    #[test]
+    fn a_program_is_read_from_its_own_folder_and_from_what_is_permitted() {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, text) in [("mine/a.toml", "a"), ("mine/deep/b.md", "b"), ("shared/c.toml", "c"), ("other/d", "d")] {
+            std::fs::create_dir_all(dir.path().join(file).parent().unwrap()).unwrap();
+            std::fs::write(dir.path().join(file), text).unwrap();
+        }
+        let host = LocalHost::new(Permissions::none().allow_read("shared"), dir.path()).unwrap();
+        let read = |path: &str| host.read_program("mine/a.toml".as_ref(), path.as_ref());
+        for (path, text) in [("mine/a.toml", "a"), ("mine/deep/b.md", "b"), ("shared/c.toml", "c")] {
+            assert_eq!(read(path).unwrap(), text);
+        }
+        assert_eq!(read("other/d").unwrap_err().kind, FileErrorKind::AccessDenied);
+        assert_eq!(read("mine/../other/d").unwrap_err().kind, FileErrorKind::AccessDenied);
+        assert!(host.read("mine/a.toml".as_ref()).is_err(), "a process may not read what its program may");
+        let missing = host.read_program("none/a.toml".as_ref(), "none/a.toml".as_ref());
+        assert_eq!(missing.unwrap_err().kind, FileErrorKind::FileNotFound);
     }
 
     #[tokio::test]
