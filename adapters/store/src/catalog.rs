@@ -1,6 +1,7 @@
 //! What the log holds, kept up with it: the process table in memory and the index on disk.
 //!
-//! Live commits and recovery note records by the same function, so that both see the log alike.
+//! Live commits and recovery note records by the same function, so that both see the log alike. What is noted waits in
+//! memory until there is enough of it, or until someone asks: sled is no part of what a commit waits for.
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,8 @@ use crate::mark::{Hash, Location, Mark};
 use crate::scan::{Found, walk};
 use crate::table::{Line, Table, ended};
 
-/// Records that are applied to the index at once while it is built.
-const BATCH_RECORDS: usize = 4096;
+/// Records that the index is behind at most.
+const BATCH_RECORDS: usize = 1024;
 
 /// What goes wrong while the log is read into the index.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,9 @@ pub(crate) type PayloadOf<'a> = &'a dyn Fn() -> Result<Bytes, StoreError>;
 pub(crate) struct Catalog {
     table: Table,
     index: Option<Index>,
+    /// What the index has yet to be told, and where it will be then.
+    waiting: Changes,
+    mark: Mark,
     folder: PathBuf,
     /// Built from the log in this session: what such an index does not know does not exist.
     built_here: bool,
@@ -81,6 +85,7 @@ impl Catalog {
             Ok(index)
         };
         self.index = Some(build().map_err(|error| cannot_build(&folder, error))?);
+        (self.waiting, self.mark) = (Changes::default(), head);
         self.built_here = true;
         Ok(())
     }
@@ -92,71 +97,64 @@ impl Catalog {
             return Err(Fault("speaks of records that the log does not have".to_owned()).into());
         }
         let table = index.table(&applied)?;
-        let catalog = Self { table, index: Some(index), folder: folder.to_owned(), built_here: false };
-        catalog.follow(log, applied.mark, head)
+        let (waiting, folder) = (Changes::default(), folder.to_owned());
+        let catalog = Self { table, index: Some(index), waiting, mark: applied.mark, folder, built_here: false };
+        catalog.follow(log, head)
     }
 
     fn build(folder: &Path, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
         Index::remove(folder).map_err(|error| Fault(format!("cannot be removed: {error}")))?;
         let index = Some(Index::open(folder, *log.key())?);
         let table = Table::new(*log.key());
-        Self { table, index, folder: folder.to_owned(), built_here: true }.follow(log, Mark::EMPTY, head)
+        let (waiting, folder) = (Changes::default(), folder.to_owned());
+        Self { table, index, waiting, mark: Mark::EMPTY, folder, built_here: true }.follow(log, head)
     }
 
-    fn follow(mut self, log: &Log, from: Mark, head: Mark) -> Result<(Self, Mark), CatalogError> {
-        let (mut changes, mut waiting) = (Changes::default(), 0);
-        let end = walk::<CatalogError>(log, from, head, &mut |found| {
-            waiting += 1;
+    fn follow(mut self, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
+        let end = walk::<CatalogError>(log, self.mark, head, &mut |found| {
             match found {
                 Found::Record(at, header) => {
                     let payload = || log.payload(at, &header).map(Bytes::from);
-                    self.note(&mut changes, at, &header, &payload)?;
+                    self.note(at, &header, &payload)?;
                 }
                 Found::Lost(lost) => {
                     tracing::warn!(from = %lost.from, to = %lost.to, "a part of the log cannot be recognised");
                     self.table.note_lost(lost);
                 }
-                Found::Commit(mark) if waiting > BATCH_RECORDS => {
-                    self.apply(std::mem::take(&mut changes), mark)?;
-                    waiting = 0;
-                }
-                Found::Commit(_) => {}
+                Found::Commit(mark) => self.reach(mark)?,
             }
             Ok(())
         })?;
-        self.apply(changes, end)?;
+        self.mark = end;
+        self.settle()?;
         Ok((self, end))
     }
 
-    /// Notes a record in the table, and in `changes` what the index is to know of it.
+    /// Notes a record in the table, and what the index is to know of it.
     ///
     /// # Errors
     /// What `payload` fails with, except damage, which is noted too.
-    pub(crate) fn note(
-        &mut self,
-        changes: &mut Changes,
-        at: Location,
-        header: &Header,
-        payload: PayloadOf<'_>,
-    ) -> Result<(), CatalogError> {
+    pub(crate) fn note(&mut self, at: Location, header: &Header, payload: PayloadOf<'_>) -> Result<(), CatalogError> {
         let (pid, first) = (Pid(header.subject), FactNumber(header.first));
         let old = self.table.line(pid).cloned();
         let mut line = old.unwrap_or(Line { row: None, last: FactNumber(0), touched: at });
+        let changes = &mut self.waiting;
+        let key = self.table.key();
         match header.kind {
             Kind::Opened => return Ok(()),
             Kind::Content => {
-                changes.content(header.payload, at, self.table.key());
+                changes.content(header.payload, at, key);
                 return Ok(());
             }
             Kind::Born => {
-                changes.image(pid, FactNumber(0), at, self.table.key());
+                changes.image(pid, FactNumber(0), at, key);
                 line.row = unless_damaged(payload().and_then(|bytes| Ok(read_born(&bytes)?.0)))?;
             }
             Kind::Facts => {
-                changes.facts(pid, first, at, header.count, self.table.key());
+                changes.facts(pid, first, at, header.count, key);
                 line.last = FactNumber(header.first + header.count.saturating_sub(1));
             }
-            Kind::Snapshot => changes.image(pid, first, at, self.table.key()),
+            Kind::Snapshot => changes.image(pid, first, at, key),
             Kind::Ended => line.row = ended(line.row, unless_damaged(payload().and_then(|bytes| read_ended(&bytes)))?),
         }
         line.touched = at;
@@ -164,12 +162,26 @@ impl Catalog {
         Ok(())
     }
 
-    /// Gives `changes` to the index, which is then at `mark`. Where that fails there is no index until it is rebuilt.
+    /// All records of the log up to `mark` have been noted. Tells the index now and then.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn apply(&mut self, changes: Changes, mark: Mark) -> Result<(), Fault> {
-        let applied = self.applied(mark);
+    pub(crate) fn reach(&mut self, mark: Mark) -> Result<(), Fault> {
+        self.mark = mark;
+        if self.waiting.records() < BATCH_RECORDS { Ok(()) } else { self.settle() }
+    }
+
+    /// Whether there is something that the index has yet to be told.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.waiting.records() > 0
+    }
+
+    /// Tells the index everything that was noted. Where that fails there is no index until it is rebuilt.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn settle(&mut self) -> Result<(), Fault> {
+        let (changes, applied) = (std::mem::take(&mut self.waiting), self.applied(self.mark));
         let outcome = self.index().and_then(|index| index.apply(changes, &applied));
         if outcome.is_err() {
             self.index = None;
@@ -198,7 +210,8 @@ impl Catalog {
 
     /// Whether a content is known to stand in the log. A no may be wrong, and costs a second copy then.
     pub(crate) fn holds_content(&self, hash: Hash) -> bool {
-        self.index().and_then(|index| index.content(hash)).is_ok_and(|place| place.is_some())
+        self.waiting.tell_of(hash)
+            || self.index().and_then(|index| index.content(hash)).is_ok_and(|place| place.is_some())
     }
 
     /// Where a content stands; none where the log does not hold it.

@@ -9,6 +9,7 @@
 //! and a count.
 //! `p` pid: to a line of the process table. `m`: to the mark up to which the log is indexed, and the table's digest.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,9 +43,23 @@ pub(crate) struct Applied {
 
 /// Changes that are applied together.
 #[derive(Debug, Default)]
-pub(crate) struct Changes(sled::Batch);
+pub(crate) struct Changes {
+    batch: sled::Batch,
+    contents: HashSet<Hash>,
+    records: usize,
+}
 
 impl Changes {
+    /// How many records they tell of.
+    pub(crate) fn records(&self) -> usize {
+        self.records
+    }
+
+    /// Whether they tell of this content.
+    pub(crate) fn tell_of(&self, hash: Hash) -> bool {
+        self.contents.contains(&hash)
+    }
+
     /// Facts of a process stand at a place.
     pub(crate) fn facts(&mut self, pid: Pid, first: FactNumber, at: Location, count: u64, key: &StoreKey) {
         self.place(&numbered(b'f', pid, first), at, count, key);
@@ -58,11 +73,12 @@ impl Changes {
     /// A content stands at a place.
     pub(crate) fn content(&mut self, hash: Hash, at: Location, key: &StoreKey) {
         self.place(&content_key(hash), at, 1, key);
+        self.contents.insert(hash);
     }
 
     /// The line of a process, as [`Table::put`] encoded it.
     pub(crate) fn line(&mut self, pid: Pid, line: Vec<u8>) {
-        self.0.insert(&line_key(pid), line);
+        self.batch.insert(&line_key(pid), line);
     }
 
     fn place(&mut self, name: &[u8], at: Location, count: u64, key: &StoreKey) {
@@ -70,7 +86,8 @@ impl Changes {
         value.extend(count.to_le_bytes());
         let check = check_of(name, &value, key);
         value.extend(check);
-        self.0.insert(name, value);
+        self.batch.insert(name, value);
+        self.records += 1;
     }
 }
 
@@ -150,8 +167,8 @@ impl Index {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn apply(&self, mut changes: Changes, applied: &Applied) -> Result<(), Fault> {
-        changes.0.insert(APPLIED, applied.to_bytes(&self.key));
-        guard(|| self.db.apply_batch(changes.0))
+        changes.batch.insert(APPLIED, applied.to_bytes(&self.key));
+        guard(|| self.db.apply_batch(changes.batch))
     }
 
     /// Where a content stands.

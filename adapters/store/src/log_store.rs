@@ -16,9 +16,10 @@ use crate::catalog::{Catalog, CatalogError};
 use crate::chunks::Chunks;
 use crate::draft::Draft;
 use crate::error::{damaged, io};
-use crate::index::{Changes, Fault};
+use crate::index::Fault;
 use crate::lock::StoreLock;
 use crate::log::Log;
+use crate::mark::Mark;
 use crate::reader;
 use crate::recover;
 use crate::rules::{check_entries, check_name, check_owner};
@@ -120,7 +121,7 @@ impl LogStore {
 
     /// Asks the catalog; where its index cannot answer, builds it again and asks once more.
     fn ask<T>(&self, question: impl Fn(&Catalog) -> Result<T, Fault>) -> Result<T, StoreError> {
-        let fault = match question(&self.catalog()) {
+        let fault = match self.settle_catalog().and_then(|()| question(&self.catalog())) {
             Ok(answer) => return Ok(answer),
             Err(fault) => fault,
         };
@@ -129,6 +130,11 @@ impl LogStore {
         let mut catalog = self.catalog_mut();
         catalog.rebuild(&self.log, end.mark())?;
         question(&catalog).map_err(|fault| io("ask its index")(std::io::Error::other(fault)))
+    }
+
+    /// Tells the index what it has yet to be told.
+    fn settle_catalog(&self) -> Result<(), Fault> {
+        if self.catalog().is_ahead() { self.catalog_mut().settle() } else { Ok(()) }
     }
 
     /// The records that `entries` need, after all rules were checked.
@@ -165,7 +171,7 @@ impl LogStore {
     /// Brings the catalog up to a commit that is durable. What fails here is mended by building the index again.
     fn note(&self, writer: &Writer, written: &[Written]) {
         let mut catalog = self.catalog_mut();
-        let noted = note_all(&mut catalog, written, writer);
+        let noted = note_all(&mut catalog, written, writer.mark());
         if let Err(fault) = noted {
             tracing::warn!(%fault, "the index did not take a commit and will be built again");
         }
@@ -225,13 +231,12 @@ impl LogStore {
     }
 }
 
-fn note_all(catalog: &mut Catalog, written: &[Written], writer: &Writer) -> Result<(), CatalogError> {
-    let mut changes = Changes::default();
+fn note_all(catalog: &mut Catalog, written: &[Written], end: Mark) -> Result<(), CatalogError> {
     for record in written {
         let payload = || Ok(Bytes::from(record.payload.concat()));
-        catalog.note(&mut changes, record.at, &record.header, &payload)?;
+        catalog.note(record.at, &record.header, &payload)?;
     }
-    Ok(catalog.apply(changes, writer.mark())?)
+    Ok(catalog.reach(end)?)
 }
 
 impl Store for LogStore {
@@ -288,8 +293,11 @@ impl Store for LogStore {
 }
 
 impl Drop for LogStore {
-    /// Leaves HEAD at the log's end, so that from now on any change of the log is noticed.
+    /// Leaves HEAD at the log's end, so that from now on any change of the log is noticed, and the index with it.
     fn drop(&mut self) {
+        if let Err(fault) = self.settle_catalog() {
+            tracing::warn!(%fault, "the index was not brought up to the log when the store was closed");
+        }
         if let Err(error) = self.writer().settle() {
             tracing::warn!(%error, "HEAD was not written when the store was closed");
         }
