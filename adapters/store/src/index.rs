@@ -209,6 +209,13 @@ impl Index {
         found.iter().map(|(name, value)| self.run(name, value)).collect()
     }
 
+    /// Loses the last key of a kind, as damage to sled's file can.
+    #[cfg(test)]
+    pub(crate) fn lose_last(&self, kind: u8) {
+        let last = self.db.scan_prefix([kind]).next_back().expect("there is such a key").expect("it can be read");
+        self.db.remove(last.0).expect("it can be removed");
+    }
+
     fn run(&self, name: &[u8], value: &[u8]) -> Result<Run, Fault> {
         let (at, count) = self.place(name, value)?;
         let count = usize::try_from(count).map_err(|_| Fault("holds an impossible count".to_owned()))?;

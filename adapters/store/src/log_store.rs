@@ -309,23 +309,63 @@ mod tests {
     use dormouse_proto::process::Origin;
 
     use super::*;
+    use crate::head::Head;
+    use crate::index::Index;
+
+    const CONTENT: &[u8] = b"content";
+
+    /// A process with three facts and two images, and a content.
+    fn fill(store: &LogStore) -> OwnerToken {
+        let owner = store.claim().unwrap();
+        let row = ProcessRow { pid: Pid(1), parent: None, program: "p".into(), origin: Origin::Started, exit: None };
+        store.commit(owner, &[Entry::Born { row, image: vec![1] }]).unwrap();
+        let facts = |first, facts| Entry::Facts { pid: Pid(1), first: FactNumber(first), facts };
+        let snapshot = Entry::Snapshot { pid: Pid(1), at: FactNumber(1), image: vec![5] };
+        store.commit(owner, &[facts(1, vec![vec![2]]), snapshot, facts(2, vec![vec![3]])]).unwrap();
+        let (hash, bytes) = (name_of(CONTENT), Bytes::from_static(CONTENT));
+        store.commit(owner, &[Entry::Content { hash, bytes }, facts(3, vec![vec![4]])]).unwrap();
+        owner
+    }
+
+    fn name_of(bytes: &[u8]) -> ContentHash {
+        ContentHash(*blake3::hash(bytes).as_bytes())
+    }
+
+    fn check_filled(store: &LogStore, case: &str) {
+        assert_eq!(store.processes().unwrap().len(), 1, "{case}");
+        let journal = store.journal(Pid(1), Some(FactNumber(0))).unwrap();
+        assert_eq!((journal.image, journal.facts), (vec![1], vec![]), "{case}");
+        let journal = store.journal(Pid(1), None).unwrap();
+        let history = [vec![journal.image], journal.facts].concat();
+        let from_birth: [&[u8]; 4] = [&[1], &[2], &[3], &[4]];
+        let from_snapshot: [&[u8]; 3] = [&[5], &[3], &[4]];
+        assert!(history == from_birth || history == from_snapshot, "{case}: {history:?}");
+        assert_eq!(store.content(name_of(CONTENT)).unwrap(), CONTENT, "{case}");
+    }
 
     #[test]
     fn an_index_that_is_lost_while_the_store_is_open_is_built_again() {
         let folder = tempfile::tempdir().unwrap();
         let store = LogStore::open(folder.path()).unwrap();
-        let owner = store.claim().unwrap();
-        let row = ProcessRow { pid: Pid(1), parent: None, program: "p".into(), origin: Origin::Started, exit: None };
-        let (bytes, first) = (Bytes::from_static(b"content"), FactNumber(1));
-        let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
-        store.commit(owner, &[Entry::Born { row, image: vec![1] }]).unwrap();
+        let owner = fill(&store);
         store.catalog_mut().lose_index();
-        let facts = Entry::Facts { pid: Pid(1), first, facts: vec![vec![2], vec![3]] };
-        store.commit(owner, &[facts, Entry::Content { hash, bytes: bytes.clone() }]).unwrap();
-        assert_eq!(store.journal(Pid(1), None).unwrap().facts, [[2], [3]]);
+        check_filled(&store, "lost after commits");
         store.catalog_mut().lose_index();
-        assert_eq!(store.content(hash).unwrap(), bytes);
-        assert_eq!(store.processes().unwrap().len(), 1);
+        let fact = Entry::Facts { pid: Pid(1), first: FactNumber(4), facts: vec![vec![9]] };
+        store.commit(owner, &[fact]).unwrap();
+        assert_eq!(store.journal(Pid(1), None).unwrap().facts.last().unwrap(), &[9]);
+    }
+
+    #[test]
+    fn what_the_index_lost_without_a_word_is_found_again() {
+        for kind in *b"fscpm" {
+            let folder = tempfile::tempdir().unwrap();
+            fill(&LogStore::open(folder.path()).unwrap());
+            let key = Head::read(folder.path()).unwrap().unwrap().key;
+            Index::open(&folder.path().join("index"), key).unwrap().lose_last(kind);
+            let case = format!("a key of kind {} was lost", char::from(kind));
+            check_filled(&LogStore::open(folder.path()).unwrap(), &case);
+        }
     }
 
     #[test]
@@ -334,7 +374,7 @@ mod tests {
         let store = LogStore::open(folder.path()).unwrap();
         let owner = store.claim().unwrap();
         let bytes = Bytes::from(vec![7; 300_000]);
-        let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
+        let hash = name_of(&bytes);
         store.commit(owner, &[Entry::Content { hash, bytes: bytes.clone() }]).unwrap();
         let (first, second) = (store.content(hash).unwrap(), store.content(hash).unwrap());
         assert_eq!(first.as_ptr(), second.as_ptr(), "both are slices of one map");

@@ -6,4 +6,5 @@ mod conformance;
 mod damage;
 mod lock;
 mod recovery;
+mod sharing;
 mod support;
