@@ -1,1 +1,9 @@
-//! Examples.
+//! Examples of the kernel, one idea each.
+//!
+//! * `audit/`: a swarm that audits the dependencies of a Rust workspace. A command tool returns more than a megabyte on
+//!   one line; the auditor searches and pages it, forks workers, has an editor compose their findings and exports the
+//!   report. Offline, and every fact of the report is computed from what the tools returned.
+//!
+//! ```sh
+//! dormouse run examples/audit/auditor.toml --store target/audit --allow-run=cargo --allow-write=target
+//! ```

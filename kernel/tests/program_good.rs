@@ -106,9 +106,9 @@ fn a_descriptor_tool_switches_descriptors_on() {
                page_user_input = false\nmax_read_chars = 50000\n";
     let cases = [
         ("[tools]\nenabled = [\"fork\"]\n".to_owned(), None),
-        ("[tools]\nenabled = [\"read_fd\"]\n".to_owned(), Some(default.clone())),
-        ("[tools]\nenabled = [{name = \"search_fd\", alias = \"find\"}]\n".to_owned(), Some(default.clone())),
-        ("[tools]\nenabled = [\"fd_to_file\"]\n[file_descriptor]\n".to_owned(), Some(default.clone())),
+        ("[tools]\nenabled = [\"read_fd\"]\n".to_owned(), Some(default)),
+        ("[tools]\nenabled = [{name = \"search_fd\", alias = \"find\"}]\n".to_owned(), Some(default)),
+        ("[tools]\nenabled = [\"fd_to_file\"]\n[file_descriptor]\n".to_owned(), Some(default)),
         (format!("[file_descriptor]\nenabled = true\n{all}[tools]\nenabled = [\"read_fd\"]\n"), Some(written)),
     ];
     for (text, expected) in cases {

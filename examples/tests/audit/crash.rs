@@ -1,0 +1,86 @@
+//! kill -9 at any moment of the audit, then resume: the same report, and no tool call executed twice.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::support::{Bench, root, shown};
+use dormouse::id::CallId;
+use dormouse::ports::Store;
+use dormouse::record::{ContentRef, Fact, codec};
+use dormouse::store::LogStore;
+
+/// How often the audit is killed. `DORMOUSE_KILLS` asks for another number.
+fn kills() -> u32 {
+    std::env::var("DORMOUSE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(20)
+}
+
+/// A small generator of numbers, so that a failing run can be repeated by its seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("DORMOUSE_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 | 1)
+}
+
+/// Of each call of every process: how often its intent and how often its result is journalled.
+fn journalled(bench: &Bench) -> BTreeMap<(u64, CallId), (usize, usize)> {
+    let store = LogStore::open(bench.path("store")).unwrap();
+    let mut calls = BTreeMap::<_, (usize, usize)>::new();
+    for row in store.processes().unwrap() {
+        for fact in store.journal(row.pid, None).unwrap().facts {
+            match codec::decode::<Fact<ContentRef>>(&fact).unwrap() {
+                Fact::ToolCalled { call } => calls.entry((row.pid.0, call)).or_default().0 += 1,
+                Fact::ToolReturned { call, .. } => calls.entry((row.pid.0, call)).or_default().1 += 1,
+                _ => {}
+            }
+        }
+    }
+    calls
+}
+
+#[test]
+fn an_audit_that_is_killed_at_any_moment_ends_with_the_same_report() {
+    let manifest = root().join("Cargo.toml");
+    let whole = Bench::of(&manifest);
+    let began = Instant::now();
+    let output = whole.run().wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", shown(&output));
+    let duration = began.elapsed().as_millis() as u64;
+    let expected = whole.report();
+    let seed = seed();
+    println!("seed {seed}, an audit takes {duration} ms");
+    let mut random = Random(seed);
+    for kill in 1..=kills() {
+        let after = Duration::from_millis(random.below(duration));
+        println!("kill {kill}: {}", killed(&Bench::of(&manifest), after, &expected));
+    }
+}
+
+/// Kills one audit, resumes it, and says what it had come to.
+fn killed(bench: &Bench, after: Duration, expected: &str) -> String {
+    let mut audit = bench.run();
+    std::thread::sleep(after);
+    audit.kill().unwrap();
+    audit.wait().unwrap();
+    let before = bench.runs();
+    let output = bench.resume();
+    let unborn = output.status.code() == Some(2);
+    let output = if unborn { bench.run().wait_with_output().unwrap() } else { output };
+    assert!(output.status.success(), "killed after {after:?}: {}", shown(&output));
+    assert_eq!(bench.report(), expected, "killed after {after:?}");
+    let calls = journalled(bench);
+    assert!(calls.values().all(|(called, returned)| *called <= 1 && *returned == 1), "{calls:?}");
+    let cargo = bench.runs();
+    assert!(cargo <= before + 1, "cargo was asked {before} times before the kill and {cargo} in all");
+    let what = if unborn { "was not acknowledged yet, started anew" } else { "resumed" };
+    format!("after {} ms, {what}, cargo ran {before} + {} times", after.as_millis(), cargo - before)
+}

@@ -1,0 +1,7 @@
+//! The audit of `examples/audit`, run as a user runs it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod crash;
+mod report;
+mod support;
