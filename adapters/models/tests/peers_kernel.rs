@@ -1,0 +1,103 @@
+//! Whole kernels on real servers: the process machine, a tool of the host, descriptors and streaming, through HTTP.
+//! `.ci/peers` starts the servers and runs this.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use dormouse_actors::Event;
+use dormouse_actors::handle::{FnTool, Kernel, Process};
+use dormouse_models::Anthropic;
+use dormouse_proto::process::{Exit, ExitStatus};
+use futures_util::StreamExt;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+const PROGRAM: &str = r#"
+[model]
+name = "tiny"
+provider = "anthropic"
+max_iterations = 3
+[prompt]
+system = "You look around."
+[parameters]
+max_tokens = 2000
+[tools]
+enabled = ["ls", "read_fd"]
+[file_descriptor]
+max_direct_output_chars = 200
+default_page_size = 100
+"#;
+
+/// What a server may ask for; whatever it asks, it gets the same list.
+#[derive(Deserialize, JsonSchema)]
+struct Look {
+    /// The folder.
+    #[serde(default)]
+    #[expect(dead_code, reason = "the list does not depend on it")]
+    path: Option<String>,
+    /// How deep.
+    #[serde(default)]
+    #[expect(dead_code, reason = "the list does not depend on it")]
+    depth: Option<i64>,
+}
+
+async fn run(variable: &str, input: &str) -> (Process, Exit, Vec<Event>) {
+    let url = std::env::var(variable).unwrap_or_else(|_| panic!("{variable} must name a server: see .ci/peers"));
+    let model = Anthropic::builder().api_key("test").base_url(url).build().unwrap();
+    let list = FnTool::new("ls", "Lists a folder.", |_: Look| async {
+        Ok::<_, String>("a.txt is a file with a line of its own\n".repeat(100))
+    });
+    let kernel = Kernel::builder().model("tiny", model).tool(list.idempotent()).build().await.unwrap();
+    let program = kernel.parse(PROGRAM).unwrap().program;
+    let process = kernel.start(program).input(input).await.unwrap();
+    let events = process.events();
+    let exit = process.wait().await.unwrap();
+    let events = events.take_until(tokio::time::sleep(std::time::Duration::from_millis(50))).collect().await;
+    (process, exit, events)
+}
+
+#[tokio::test]
+#[ignore = "needs a server: see .ci/peers"]
+async fn a_swarm_is_led_through_parallel_tools_to_its_answer() {
+    let (process, exit, events) = run("DORMOUSE_AIMOCK_URL", "list the files").await;
+    assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, "There are two files."));
+    let view = process.view().unwrap();
+    // The server asks for the list and for its first page at once: the page is there in the second round only.
+    assert_eq!((view.descriptors, view.messages), (2, 6));
+    assert!(view.tally.produced_chars > 7_800 && view.tally.entered_chars < 2_000, "{:?}", view.tally);
+    let streamed: String = events
+        .iter()
+        .filter_map(|event| if let Event::Text { text, .. } = event { Some(&**text) } else { None })
+        .collect();
+    assert_eq!(streamed, "I will look.I will look.There are two files.");
+}
+
+#[tokio::test]
+#[ignore = "needs a server: see .ci/peers"]
+async fn a_real_server_accepts_every_request_of_a_whole_turn() {
+    let (process, exit, _) = run("DORMOUSE_LLAMA_URL", "What is here?").await;
+    assert_eq!(exit.status, ExitStatus::IterationLimit, "{}", exit.message);
+    let view = process.view().unwrap();
+    assert_eq!(view.messages, 7, "three replies that each ask for a tool, and their answers");
+    assert!(
+        view.usage.output_tokens > 0 && view.usage.input_tokens + view.usage.cache_read_tokens > 0,
+        "{:?}",
+        view.usage
+    );
+}
+
+#[tokio::test]
+#[ignore = "needs a server: see .ci/peers"]
+async fn an_overloaded_server_is_asked_again_and_then_given_up_by_name() {
+    let url = std::env::var("DORMOUSE_AIMOCK_URL").unwrap();
+    let model = Anthropic::builder().api_key("test").base_url(url).build().unwrap();
+    let kernel = Kernel::builder().model("tiny", model).model_attempts(2).build().await.unwrap();
+    let program = kernel.parse("[model]\nname = \"tiny\"\nprovider = \"anthropic\"\n").unwrap().program;
+    let process = kernel.start(program).input("too many").await.unwrap();
+    let events = process.events();
+    let exit = process.wait().await.unwrap();
+    assert_eq!(exit.status, ExitStatus::ModelFailed);
+    assert!(exit.message.contains("overloaded"), "{}", exit.message);
+    let retried = events.take_while(|event| std::future::ready(!matches!(event, Event::Exited { .. })));
+    let retried = retried.filter(|event| std::future::ready(matches!(event, Event::Retrying { .. }))).count().await;
+    assert_eq!(retried, 1);
+}
