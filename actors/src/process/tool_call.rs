@@ -1,5 +1,6 @@
 //! Running one tool: its deadline, its output cap, its panics. Whatever a tool does, the process gets an answer.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,9 +33,14 @@ pub(super) async fn run(tool: Arc<dyn Tool>, args: String) -> ToolOutput {
 
 fn failed(name: &str, error: JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else { return format!("{name} was cancelled.") };
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    format!("{name} failed inside: it panicked. {text}")
+    format!("{name} failed inside: {}", panic_text(&*panic))
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default();
+    format!("it panicked. {text}")
 }
 
 /// What the tool wrote, and behind it what went wrong.
