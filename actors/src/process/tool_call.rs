@@ -19,16 +19,20 @@ pub(super) async fn run(tool: Arc<dyn Tool>, args: String) -> ToolOutput {
     task.spawn(async move { tool.call(args, out).await });
     let end = tokio::select! {
         end = task.join_next() => end.map_or(Ok(()), |end| end.unwrap_or_else(|error| Err(failed(&name, error)))),
-        () = sink.full() => Err(format!(
-            "{name} was stopped: its output reached the limit of {} bytes. What stands above is its beginning.",
-            policy.output_cap_bytes
-        )),
+        () = sink.full() => Ok(()),
         () = tokio::time::sleep(Duration::from_millis(policy.deadline_ms)) => Err(format!(
             "{name} was stopped: it did not finish within {} ms.",
             policy.deadline_ms
         )),
     };
-    output(&sink, end)
+    // A tool that ended by itself may have overlooked that its output did not fit: what is cut is never shown as whole.
+    let cut = || {
+        let limit = policy.output_cap_bytes;
+        format!(
+            "{name} was stopped: its output reached the limit of {limit} bytes. What stands above is its beginning."
+        )
+    };
+    output(&sink, end.and_then(|()| if sink.has_overflowed() { Err(cut()) } else { Ok(()) }))
 }
 
 fn failed(name: &str, error: JoinError) -> String {
