@@ -33,7 +33,7 @@ pub(crate) enum ProcessMessage {
 /// An input on its way.
 pub(crate) struct Delivery {
     pub(crate) input: Input,
-    /// The place in the inbox that it takes until it is handled.
+    /// The place in the inbox that it takes until it is handled; a message, until its turn begins.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// Where the answer to a call of the host goes, by the ticket in `input`.
     pub(crate) answer: Option<(Arc<str>, oneshot::Sender<Answer>)>,
@@ -66,6 +66,8 @@ pub(crate) struct Running {
     snapshot_at: FactNumber,
     view: watch::Sender<Option<View>>,
     undurable: VecDeque<Pending>,
+    /// The places in the inbox of messages that wait for the next turn.
+    waiting: Vec<OwnedSemaphorePermit>,
     in_flight: BTreeMap<CallId, JoinHandle<()>>,
     tickets: BTreeMap<Arc<str>, oneshot::Sender<Answer>>,
 }
@@ -98,6 +100,7 @@ impl Actor for ProcessActor {
             snapshot_at: last,
             view,
             undurable: VecDeque::new(),
+            waiting: Vec::new(),
             in_flight: BTreeMap::new(),
             tickets: BTreeMap::new(),
         })
@@ -142,10 +145,14 @@ impl Running {
         let Delivery { input, permit, answer } = delivery;
         self.tickets.extend(answer);
         self.forget_finished(&input);
+        let is_message = matches!(input, Input::Spoke { .. });
         let decision = decide(&self.state, input, now_ms());
         decision.facts.iter().for_each(|fact| evolve(&mut self.state, fact));
         self.persist(decision.facts, decision.effects);
-        drop(permit);
+        self.waiting.extend(permit.filter(|_| is_message));
+        if self.state.waiting_messages() == 0 {
+            self.waiting.clear();
+        }
     }
 
     fn forget_finished(&mut self, input: &Input) {

@@ -1,6 +1,7 @@
 //! Tools that run outside the machine: functions of the host, commands.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
@@ -33,6 +34,7 @@ pub struct OutputSink {
 struct Shared {
     buffer: Mutex<BytesMut>,
     cap_bytes: usize,
+    overflowed: AtomicBool,
     full: Notify,
 }
 
@@ -46,7 +48,8 @@ impl OutputSink {
     #[must_use]
     pub fn with_cap(cap_bytes: u64) -> Self {
         let cap_bytes = usize::try_from(cap_bytes).unwrap_or(usize::MAX);
-        let shared = Shared { buffer: Mutex::default(), cap_bytes, full: Notify::new() };
+        let shared =
+            Shared { buffer: Mutex::default(), cap_bytes, overflowed: AtomicBool::new(false), full: Notify::new() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -62,8 +65,15 @@ impl OutputSink {
             return Ok(());
         }
         drop(buffer);
+        self.shared.overflowed.store(true, Ordering::Release);
         self.shared.full.notify_one();
         Err(OutputFull)
+    }
+
+    /// Whether something did not fit. A tool that has ended may have overlooked it.
+    #[must_use]
+    pub fn has_overflowed(&self) -> bool {
+        self.shared.overflowed.load(Ordering::Acquire)
     }
 
     /// Resolves once something did not fit.
@@ -92,9 +102,11 @@ mod tests {
     async fn a_sink_keeps_what_fits_and_says_when_it_is_full() {
         let sink = OutputSink::with_cap(4);
         assert_eq!(sink.push(b"abc"), Ok(()));
+        assert!(!sink.has_overflowed());
         assert_eq!(sink.push(b"de"), Err(OutputFull));
         assert_eq!(sink.push(b"f"), Err(OutputFull));
         sink.full().await;
+        assert!(sink.has_overflowed());
         assert_eq!(&sink.take()[..], b"abcd");
     }
 }

@@ -1,10 +1,13 @@
 //! Doing what was decided.
 
+use std::panic::AssertUnwindSafe;
+
 use dormouse_kernel::process::{Effect, Input};
-use dormouse_proto::file::FileWrite;
+use dormouse_proto::file::{FileError, FileErrorKind, FileWrite};
 use dormouse_proto::id::CallId;
+use dormouse_proto::model::{ModelError, ModelErrorKind};
 use dormouse_proto::tool::ToolOutput;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
 
 use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
 use crate::event::Event;
@@ -17,7 +20,11 @@ impl Running {
             Effect::CallModel { call, request } => {
                 let program = self.state.program().clone();
                 let ask = model_call::ask(self.world.clone(), program, request);
-                self.start(call, Box::pin(async move { Input::ModelReplied { call, result: ask.await } }));
+                let work = Box::pin(async move { Input::ModelReplied { call, result: ask.await } });
+                self.start(call, work, |call, why| {
+                    let why = format!("the model failed inside: {why}");
+                    Input::ModelReplied { call, result: Err(ModelError::new(ModelErrorKind::Unavailable, why)) }
+                });
             }
             Effect::CallTool { call, tool, args } => self.call_tool(call, &tool, &args),
             Effect::WriteFile { call, write } => self.write_file(call, write),
@@ -39,11 +46,14 @@ impl Running {
         }
     }
 
-    /// Runs `work` beside the actor; what it yields comes back as a message.
-    fn start(&mut self, call: CallId, work: BoxFuture<'static, Input>) {
+    /// Runs `work` beside the actor; what it yields comes back as a message. Where an adapter panics, what `failed` makes
+    /// of that comes back: a call that nothing came of would be waited for without end.
+    fn start(&mut self, call: CallId, work: BoxFuture<'static, Input>, failed: fn(CallId, String) -> Input) {
         let myself = self.myself.clone();
         let task = tokio::spawn(async move {
-            let delivery = Delivery::internal(work.await);
+            let end = AssertUnwindSafe(work).catch_unwind().await;
+            let input = end.unwrap_or_else(|panic| failed(call, tool_call::panic_text(&*panic)));
+            let delivery = Delivery::internal(input);
             // Where the process is gone, nobody waits for the result.
             let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
         });
@@ -61,12 +71,20 @@ impl Running {
                 Box::pin(std::future::ready(ToolOutput::error(format!("The tool '{name}' is no longer registered."))))
             }
         };
-        self.start(call, Box::pin(async move { Input::ToolReturned { call, output: work.await } }));
+        let work = Box::pin(async move { Input::ToolReturned { call, output: work.await } });
+        self.start(call, work, |call, why| Input::ToolReturned {
+            call,
+            output: ToolOutput::error(format!("The tool failed inside: {why}")),
+        });
     }
 
     fn write_file(&mut self, call: CallId, write: FileWrite) {
         let work = self.world.host.write(write);
-        self.start(call, Box::pin(async move { Input::FileWritten { call, result: work.await } }));
+        let work = Box::pin(async move { Input::FileWritten { call, result: work.await } });
+        self.start(call, work, |call, why| {
+            let message = format!("The host failed inside: {why}");
+            Input::FileWritten { call, result: Err(FileError { kind: FileErrorKind::WriteError, message }) }
+        });
     }
 
     fn abandon(&mut self, calls: Vec<CallId>) {

@@ -1,5 +1,6 @@
 //! Running one tool: its deadline, its output cap, its panics. Whatever a tool does, the process gets an answer.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,23 +19,32 @@ pub(super) async fn run(tool: Arc<dyn Tool>, args: String) -> ToolOutput {
     task.spawn(async move { tool.call(args, out).await });
     let end = tokio::select! {
         end = task.join_next() => end.map_or(Ok(()), |end| end.unwrap_or_else(|error| Err(failed(&name, error)))),
-        () = sink.full() => Err(format!(
-            "{name} was stopped: its output reached the limit of {} bytes. What stands above is its beginning.",
-            policy.output_cap_bytes
-        )),
+        () = sink.full() => Ok(()),
         () = tokio::time::sleep(Duration::from_millis(policy.deadline_ms)) => Err(format!(
             "{name} was stopped: it did not finish within {} ms.",
             policy.deadline_ms
         )),
     };
-    output(&sink, end)
+    // A tool that ended by itself may have overlooked that its output did not fit: what is cut is never shown as whole.
+    let cut = || {
+        let limit = policy.output_cap_bytes;
+        format!(
+            "{name} was stopped: its output reached the limit of {limit} bytes. What stands above is its beginning."
+        )
+    };
+    output(&sink, end.and_then(|()| if sink.has_overflowed() { Err(cut()) } else { Ok(()) }))
 }
 
 fn failed(name: &str, error: JoinError) -> String {
     let Ok(panic) = error.try_into_panic() else { return format!("{name} was cancelled.") };
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    format!("{name} failed inside: it panicked. {text}")
+    format!("{name} failed inside: {}", panic_text(&*panic))
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default();
+    format!("it panicked. {text}")
 }
 
 /// What the tool wrote, and behind it what went wrong.

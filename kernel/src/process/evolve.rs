@@ -112,7 +112,9 @@ fn interrupt(state: &mut State, answer: &Answer) {
         for slot in slots {
             slot.answer.get_or_insert_with(|| answer.clone());
         }
+        // A call of the host is no turn: after it the process is as idle as before.
         close_slots(state);
+    } else {
+        state.phase = Phase::Ready;
     }
-    state.phase = Phase::Ready;
 }

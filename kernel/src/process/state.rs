@@ -166,6 +166,12 @@ impl State {
         &self.messages
     }
 
+    /// Messages that wait for the next turn.
+    #[must_use]
+    pub fn waiting_messages(&self) -> usize {
+        self.mailbox.len()
+    }
+
     /// Where it stands in its turn.
     #[must_use]
     pub fn phase(&self) -> &Phase {

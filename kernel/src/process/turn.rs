@@ -100,8 +100,13 @@ impl Draft {
     }
 
     pub(super) fn interrupt(&mut self) {
-        if self.abandon("Interrupted: the turn was ended before this call was done. Its effect is unknown.") {
-            self.end_turn(ExitStatus::Interrupted, "the turn was interrupted".to_owned());
+        let caller = self.caller();
+        if !self.abandon("Interrupted: the turn was ended before this call was done. Its effect is unknown.") {
+            return;
+        }
+        match caller {
+            Caller::Model => self.end_turn(ExitStatus::Interrupted, "the turn was interrupted".to_owned()),
+            Caller::Host => self.settle(caller),
         }
     }
 
