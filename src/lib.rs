@@ -56,7 +56,6 @@
 pub use dormouse_actors::handle::{Events, FnTool, Kernel, KernelBuilder, Process, ProcessInfo, Start};
 pub use dormouse_actors::{Event, KernelError, LoadError, View, ports};
 pub use dormouse_host as host;
-pub use dormouse_kernel::process::Fact;
 pub use dormouse_kernel::{content, program};
 pub use dormouse_models as models;
 pub use dormouse_proto::{id, message, model, process, record, tool};

@@ -1,8 +1,8 @@
 //! The checkpoint actor: everything durable passes through it, and what waits together is committed together.
 //!
 //! While one commit is on its way to the disk, appends collect; the next commit takes them all (group commit). The store
-//! is called from a thread where blocking is allowed, never from a handler. After a failure of the store every append is
-//! refused: nothing is acknowledged that is not durable (DUR-1).
+//! is called from a thread where blocking is allowed, never from a handler. What cannot be made durable is refused, and
+//! nothing is acknowledged that is not durable (DUR-1). An append that cannot be encoded fails alone.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::oneshot;
 
 use crate::ports::{Entry, OwnerToken, Store, StoreError};
 
@@ -35,26 +36,46 @@ pub(crate) enum CommitError {
     Closed,
 }
 
+impl CommitError {
+    /// Whether the store will take nothing more.
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Store(error) if matches!(**error, StoreError::Failed(_) | StoreError::Stale { .. }))
+    }
+}
+
 /// Told once what came of an append.
 pub(crate) type Acknowledge = Box<dyn FnOnce(Result<(), CommitError>) + Send>;
 
+/// An append on its way: an empty one is acknowledged after those before it.
+pub(crate) struct Append {
+    pub(crate) entries: Vec<Durable>,
+    pub(crate) acknowledge: Acknowledge,
+}
+
 pub(crate) enum CheckpointMessage {
-    Append { entries: Vec<Durable>, acknowledge: Acknowledge },
-    Committed { waiting: Vec<Acknowledge>, result: Result<(), CommitError> },
+    Append(Append),
+    Committed {
+        waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
+    },
+    /// Commit what is queued, let go of the store, then reply.
+    Close {
+        reply: oneshot::Sender<()>,
+    },
 }
 
 pub(crate) struct CheckpointActor;
 
-pub(crate) struct CheckpointState {
+pub(crate) struct Checkpoint {
     store: Option<(Arc<dyn Store>, OwnerToken)>,
-    queue: Vec<(Vec<Durable>, Acknowledge)>,
+    queue: Vec<Append>,
     committing: bool,
     failed: Option<CommitError>,
+    closing: Option<oneshot::Sender<()>>,
 }
 
 impl Actor for CheckpointActor {
     type Msg = CheckpointMessage;
-    type State = CheckpointState;
+    type State = Checkpoint;
     type Arguments = Option<(Arc<dyn Store>, OwnerToken)>;
 
     async fn pre_start(
@@ -62,65 +83,94 @@ impl Actor for CheckpointActor {
         _myself: ActorRef<Self::Msg>,
         store: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(CheckpointState { store, queue: Vec::new(), committing: false, failed: None })
+        Ok(Checkpoint { store, queue: Vec::new(), committing: false, failed: None, closing: None })
     }
 
     async fn handle(
         &self,
         myself: ActorRef<Self::Msg>,
         message: Self::Msg,
-        state: &mut Self::State,
+        checkpoint: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            CheckpointMessage::Append { entries, acknowledge } => state.append(entries, acknowledge),
-            CheckpointMessage::Committed { waiting, result } => state.committed(waiting, result),
+            CheckpointMessage::Append(append) => checkpoint.append(append),
+            CheckpointMessage::Committed { waiting } => checkpoint.committed(waiting),
+            CheckpointMessage::Close { reply } => checkpoint.closing = Some(reply),
         }
-        state.commit_next(&myself);
+        checkpoint.go_on(&myself);
         Ok(())
     }
 }
 
-impl CheckpointState {
-    fn append(&mut self, entries: Vec<Durable>, acknowledge: Acknowledge) {
+impl Checkpoint {
+    fn append(&mut self, append: Append) {
         match (&self.store, &self.failed) {
-            (None, _) => acknowledge(Ok(())),
-            (Some(_), Some(error)) => acknowledge(Err(error.clone())),
-            (Some(_), None) => self.queue.push((entries, acknowledge)),
+            (_, Some(error)) => (append.acknowledge)(Err(error.clone())),
+            (None, None) => (append.acknowledge)(Ok(())),
+            (Some(_), None) => self.queue.push(append),
         }
     }
 
-    fn committed(&mut self, waiting: Vec<Acknowledge>, result: Result<(), CommitError>) {
+    fn committed(&mut self, waiting: Vec<(Acknowledge, Result<(), CommitError>)>) {
         self.committing = false;
-        if let Err(error) = &result {
-            tracing::error!(%error, "the store failed: nothing more is acknowledged");
-            self.failed = Some(error.clone());
-            let queued = std::mem::take(&mut self.queue).into_iter();
-            queued.for_each(|(_, acknowledge)| acknowledge(Err(error.clone())));
+        for (acknowledge, result) in waiting {
+            if let Err(error) = &result {
+                tracing::error!(%error, "not made durable");
+                self.failed = self.failed.take().or_else(|| error.is_final().then(|| error.clone()));
+            }
+            acknowledge(result);
         }
-        waiting.into_iter().for_each(|acknowledge| acknowledge(result.clone()));
+        if let Some(error) = &self.failed {
+            std::mem::take(&mut self.queue).into_iter().for_each(|append| (append.acknowledge)(Err(error.clone())));
+        }
     }
 
-    fn commit_next(&mut self, myself: &ActorRef<CheckpointMessage>) {
-        let Some((store, owner)) = self.store.clone().filter(|_| !self.committing && !self.queue.is_empty()) else {
+    /// Begins the next commit, or closes where there is none.
+    fn go_on(&mut self, myself: &ActorRef<CheckpointMessage>) {
+        if self.committing {
             return;
-        };
-        let (batch, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue).into_iter().unzip();
-        let myself = myself.clone();
+        }
+        match self.store.clone() {
+            Some((store, owner)) if !self.queue.is_empty() => self.commit(store, owner, myself.clone()),
+            _ => self.close(),
+        }
+    }
+
+    fn commit(&mut self, store: Arc<dyn Store>, owner: OwnerToken, myself: ActorRef<CheckpointMessage>) {
+        let batch = std::mem::take(&mut self.queue);
         self.committing = true;
         tokio::task::spawn_blocking(move || {
-            let result = commit(&*store, owner, batch.into_iter().flatten());
-            // Where the actor is gone, so is everyone who waits.
-            let _ = myself.cast(CheckpointMessage::Committed { waiting, result });
+            let waiting = commit(&*store, owner, batch);
+            // The store is let go of before anyone hears that this is done.
+            drop(store);
+            let _ = myself.cast(CheckpointMessage::Committed { waiting });
         });
+    }
+
+    fn close(&mut self) {
+        if let Some(reply) = self.closing.take() {
+            self.store = None;
+            self.failed = Some(CommitError::Closed);
+            // Who no longer waits for the end has dropped its side.
+            let _ = reply.send(());
+        }
     }
 }
 
-fn commit(store: &dyn Store, owner: OwnerToken, batch: impl Iterator<Item = Durable>) -> Result<(), CommitError> {
+fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>) -> Vec<(Acknowledge, Result<(), CommitError>)> {
     let mut entries = Vec::new();
-    for durable in batch {
-        encode(durable, &mut entries).map_err(|error| CommitError::Codec(Arc::new(error)))?;
+    let mut waiting = Vec::with_capacity(batch.len());
+    for Append { entries: durable, acknowledge } in batch {
+        let whole = entries.len();
+        let encoded = durable.into_iter().try_for_each(|durable| encode(durable, &mut entries));
+        if encoded.is_err() {
+            entries.truncate(whole);
+        }
+        waiting.push((acknowledge, encoded.map_err(|error| CommitError::Codec(Arc::new(error)))));
     }
-    store.commit(owner, &entries).map_err(|error| CommitError::Store(Arc::new(error)))
+    let committed = if entries.is_empty() { Ok(()) } else { store.commit(owner, &entries) };
+    let committed = committed.map_err(|error| CommitError::Store(Arc::new(error)));
+    waiting.into_iter().map(|(acknowledge, encoded)| (acknowledge, encoded.and(committed.clone()))).collect()
 }
 
 /// Encodes one thing; the contents that it refers to stand before it (DUR-3).

@@ -1,5 +1,7 @@
 //! What the embedding API fails with.
 
+use std::sync::Arc;
+
 use dormouse_proto::id::Pid;
 
 use crate::checkpoint::CommitError;
@@ -23,6 +25,9 @@ pub enum KernelError {
         /// How many inputs it holds.
         limit: usize,
     },
+    /// The process stopped before the input was durable or the call was answered.
+    #[error("process {0} stopped before it could answer. Its journal says how far it came: look, then try again")]
+    Unanswered(Pid),
     /// The store failed: nothing was acknowledged.
     #[error("not made durable: {0}")]
     NotDurable(String),
@@ -30,14 +35,20 @@ pub enum KernelError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A journal does not give a process.
-    #[error(transparent)]
-    Load(#[from] LoadError),
+    #[error("{0}")]
+    Load(Arc<LoadError>),
     /// The kernel was built without a store.
     #[error("this kernel has no store: build it with `.store(…)`")]
     NoStore,
     /// The kernel is shutting down.
     #[error("the kernel is shutting down")]
     Closed,
+}
+
+impl From<LoadError> for KernelError {
+    fn from(error: LoadError) -> Self {
+        Self::Load(Arc::new(error))
+    }
 }
 
 impl From<CommitError> for KernelError {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use dormouse_kernel::process::{Fact, State};
+use dormouse_kernel::process::State;
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Exit;
-use dormouse_proto::record::{Phase, Tally};
+use dormouse_proto::record::{ContentRef, Fact, Phase, Tally};
 
 /// Something that happened in a kernel.
 #[derive(Clone, Debug)]
@@ -49,8 +49,8 @@ pub enum Event {
         pid: Pid,
         /// Its number in the process's journal.
         number: FactNumber,
-        /// The fact.
-        fact: Arc<Fact>,
+        /// The fact, contents by name.
+        fact: Arc<Fact<ContentRef>>,
     },
     /// A model call failed and is tried again.
     Retrying {

@@ -8,9 +8,10 @@ mod perform;
 mod tool_call;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use dormouse_kernel::process::{Effect, Fact, Input, State, decide, evolve};
+use dormouse_kernel::process::{Decision, Effect, Fact, Input, State, decide, evolve};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::tool::Answer;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -19,6 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::checkpoint::{CommitError, Durable};
 use crate::clock::now_ms;
+use crate::error::KernelError;
 use crate::event::{Event, View};
 use crate::supervisor::SupervisorMessage;
 use crate::world::World;
@@ -30,6 +32,9 @@ pub(crate) enum ProcessMessage {
     Committed { upto: FactNumber, result: Result<(), CommitError> },
 }
 
+/// Told once an input is durable, or why it was not taken.
+pub(crate) type Received = oneshot::Sender<Result<(), KernelError>>;
+
 /// An input on its way.
 pub(crate) struct Delivery {
     pub(crate) input: Input,
@@ -37,12 +42,27 @@ pub(crate) struct Delivery {
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// Where the answer to a call of the host goes, by the ticket in `input`.
     pub(crate) answer: Option<(Arc<str>, oneshot::Sender<Answer>)>,
+    /// Who wants to know that it is durable.
+    pub(crate) received: Option<Received>,
 }
 
 impl Delivery {
     /// An input from inside of the kernel: it takes no place in the inbox.
     pub(crate) fn internal(input: Input) -> Self {
-        Self { input, permit: None, answer: None }
+        Self { input, permit: None, answer: None, received: None }
+    }
+
+    /// Whether it ends something rather than adding to it.
+    pub(crate) fn is_signal(&self) -> bool {
+        matches!(self.input, Input::Interrupted | Input::Killed)
+    }
+
+    /// Tells whoever sent it that it was not taken.
+    pub(crate) fn refuse(self, error: KernelError) {
+        if let Some(received) = self.received {
+            // Who no longer waits has dropped its side.
+            let _ = received.send(Err(error));
+        }
     }
 }
 
@@ -52,6 +72,8 @@ pub(crate) struct Begin {
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) state: State,
     pub(crate) last: FactNumber,
+    /// The fact that the latest snapshot stands at.
+    pub(crate) snapshot_at: FactNumber,
     pub(crate) view: watch::Sender<Option<View>>,
 }
 
@@ -78,6 +100,9 @@ struct Pending {
     facts: Arc<[Fact]>,
     effects: Vec<Effect>,
     view: View,
+    received: Option<Received>,
+    /// Places in the inbox that are free again once the facts are durable.
+    permits: Vec<OwnedSemaphorePermit>,
 }
 
 impl Actor for ProcessActor {
@@ -90,14 +115,14 @@ impl Actor for ProcessActor {
         myself: ActorRef<Self::Msg>,
         begin: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let Begin { world, supervisor, state, last, view } = begin;
+        let Begin { world, supervisor, state, last, snapshot_at, view } = begin;
         Ok(Running {
             world,
             supervisor,
             myself,
             state,
             last,
-            snapshot_at: last,
+            snapshot_at,
             view,
             undurable: VecDeque::new(),
             waiting: Vec::new(),
@@ -114,7 +139,8 @@ impl Actor for ProcessActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             ProcessMessage::Input(delivery) => running.take(*delivery),
-            ProcessMessage::Committed { upto, result } => running.committed(upto, result)?,
+            ProcessMessage::Committed { upto, result: Ok(()) } => running.committed(upto),
+            ProcessMessage::Committed { result: Err(error), .. } => running.stop_undurable(&error),
         }
         Ok(())
     }
@@ -142,17 +168,25 @@ impl Running {
     }
 
     fn take(&mut self, delivery: Delivery) {
-        let Delivery { input, permit, answer } = delivery;
+        let Delivery { input, permit, answer, received } = delivery;
         self.tickets.extend(answer);
         self.forget_finished(&input);
         let is_message = matches!(input, Input::Spoke { .. });
-        let decision = decide(&self.state, input, now_ms());
-        decision.facts.iter().for_each(|fact| evolve(&mut self.state, fact));
-        self.persist(decision.facts, decision.effects);
-        self.waiting.extend(permit.filter(|_| is_message));
+        let Decision { facts, effects } = decide(&self.state, input, now_ms());
+        facts.iter().for_each(|fact| evolve(&mut self.state, fact));
+        let free = self.free_places(permit, is_message);
+        self.persist(facts, effects, received, free);
+    }
+
+    /// A message keeps its place in the inbox until its turn begins.
+    fn free_places(&mut self, permit: Option<OwnedSemaphorePermit>, is_message: bool) -> Vec<OwnedSemaphorePermit> {
+        let (waits, done) = if is_message { (permit, None) } else { (None, permit) };
+        self.waiting.extend(waits);
+        let mut free: Vec<_> = done.into_iter().collect();
         if self.state.waiting_messages() == 0 {
-            self.waiting.clear();
+            free.append(&mut self.waiting);
         }
+        free
     }
 
     fn forget_finished(&mut self, input: &Input) {
@@ -165,18 +199,35 @@ impl Running {
 
     /// Sends the facts on their way; the effects follow once they are durable. A decision without facts waits for those
     /// before it, so that effects keep their order.
-    fn persist(&mut self, facts: Vec<Fact>, effects: Vec<Effect>) {
+    fn persist(
+        &mut self,
+        facts: Vec<Fact>,
+        effects: Vec<Effect>,
+        received: Option<Received>,
+        permits: Vec<OwnedSemaphorePermit>,
+    ) {
+        self.forget_abandoned(&effects);
         let facts: Arc<[Fact]> = facts.into();
         let first = self.last.plus(1);
         let upto = self.last.plus(facts.len());
         let view = View::of(&self.state, upto);
         self.last = upto;
+        let pending = Pending { upto, facts: facts.clone(), effects, view, received, permits };
         if facts.is_empty() && self.undurable.is_empty() {
-            return self.perform_all(effects);
+            return self.settle(pending);
         }
-        self.undurable.push_back(Pending { upto, facts: facts.clone(), effects, view });
+        self.undurable.push_back(pending);
         if !facts.is_empty() {
             self.append(first, facts);
+        }
+    }
+
+    /// What was decided but not yet begun for a call that is given up is never begun.
+    fn forget_abandoned(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::Abandon { calls } = effect {
+                self.undurable.iter_mut().for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
+            }
         }
     }
 
@@ -198,29 +249,38 @@ impl Running {
     }
 
     /// Reports and performs what waited for facts up to `upto`.
-    ///
-    /// # Errors
-    /// Where the facts could not be made durable: the process cannot go on, since what it would do next might be lost.
-    fn committed(&mut self, upto: FactNumber, result: Result<(), CommitError>) -> Result<(), CommitError> {
-        result?;
+    fn committed(&mut self, upto: FactNumber) {
         while let Some(pending) = self.undurable.pop_front_if(|pending| pending.upto <= upto) {
-            self.report(&pending);
-            self.perform_all(pending.effects);
+            self.settle(pending);
         }
-        Ok(())
+    }
+
+    fn settle(&mut self, pending: Pending) {
+        self.report(&pending);
+        if let Some(received) = pending.received {
+            // Who no longer waits has dropped its side.
+            let _ = received.send(Ok(()));
+        }
+        drop(pending.permits);
+        pending.effects.into_iter().for_each(|effect| self.perform(effect));
+    }
+
+    /// The process cannot go on, since what it would do next might be lost: it stops, and its journal stays as it is.
+    fn stop_undurable(&mut self, error: &CommitError) {
+        self.tell_supervisor(SupervisorMessage::Undurable { pid: self.pid(), reason: error.to_string() });
+        self.myself.kill();
     }
 
     fn report(&self, pending: &Pending) {
         let pid = self.pid();
+        self.view.send_replace(Some(pending.view.clone()));
+        if self.world.events.receiver_count() == 0 {
+            return;
+        }
         let first = pending.upto.0 + 1 - pending.facts.len() as u64;
         for (number, fact) in (first..).zip(pending.facts.iter()) {
-            let fact = Arc::new(fact.clone());
-            self.world.report(Event::Fact { pid, number: FactNumber(number), fact });
+            let Ok(fact) = fact.clone().try_map(&mut |content| Ok::<_, Infallible>(content.reference()));
+            self.world.report(Event::Fact { pid, number: FactNumber(number), fact: Arc::new(fact) });
         }
-        self.view.send_replace(Some(pending.view.clone()));
-    }
-
-    fn perform_all(&mut self, effects: Vec<Effect>) {
-        effects.into_iter().for_each(|effect| self.perform(effect));
     }
 }

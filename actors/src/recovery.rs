@@ -15,6 +15,9 @@ use crate::world::World;
 /// Why a journal does not give a process.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
+    /// There is nothing to read it from.
+    #[error("this kernel has no store to read a journal from")]
+    NoStore,
     /// The store cannot give it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -44,13 +47,17 @@ pub enum LoadError {
     },
 }
 
+/// A process as its journal tells it.
+pub(crate) struct Loaded {
+    pub(crate) state: State,
+    /// The last fact in it.
+    pub(crate) last: FactNumber,
+    /// The fact that the snapshot stands at which it was read from.
+    pub(crate) snapshot_at: FactNumber,
+}
+
 /// The process `pid` after fact `upto` (none: its last). Reads the disk; costs the journal since its latest snapshot.
-pub(crate) fn load(
-    store: &dyn Store,
-    world: &World,
-    pid: Pid,
-    upto: Option<FactNumber>,
-) -> Result<(State, FactNumber), LoadError> {
+pub(crate) fn load(store: &dyn Store, world: &World, pid: Pid, upto: Option<FactNumber>) -> Result<Loaded, LoadError> {
     let Journal { base, image, facts, .. } = store.journal(pid, upto)?;
     let record = |source| LoadError::Record { pid, source };
     let mut contents = HashMap::new();
@@ -64,7 +71,7 @@ pub(crate) fn load(
         let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;
         evolve(&mut state, &fact.try_map(&mut content)?);
     }
-    Ok((state, base.plus(facts.len())))
+    Ok(Loaded { state, last: base.plus(facts.len()), snapshot_at: base })
 }
 
 fn fetch(

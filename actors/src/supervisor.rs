@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::checkpoint::{CommitError, Durable};
 use crate::error::KernelError;
 use crate::process::Delivery;
-use crate::recovery::{self, LoadError};
+use crate::recovery::{self, LoadError, Loaded};
 use crate::world::World;
 
 pub(crate) use table::{Listed, Seat, Table};
@@ -34,11 +34,15 @@ pub(crate) enum SupervisorMessage {
     /// Births are durable, or cannot be made so.
     Born { newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: Option<SeatReply> },
     /// A journal was read.
-    Loaded { pid: Pid, result: Result<Box<(State, FactNumber)>, LoadError> },
+    Loaded { pid: Pid, result: Result<Box<Loaded>, LoadError> },
     /// Something for a process; it is woken where it does not run.
-    Deliver { pid: Pid, delivery: Box<Delivery>, refused: oneshot::Sender<KernelError> },
+    Deliver { pid: Pid, delivery: Box<Delivery> },
     /// Kill the children of these calls.
     Abandon { parent: Pid, calls: Vec<CallId> },
+    /// Kill the children of all calls but these.
+    KeepChildren { parent: Pid, calls: Vec<CallId> },
+    /// A process stopped since its facts could not be made durable.
+    Undurable { pid: Pid, reason: String },
     /// A process ended, durably.
     Ended { pid: Pid, exit: Exit },
     /// A pause after a fault is over.
@@ -113,19 +117,13 @@ impl Supervisor {
             SupervisorMessage::StartChildren { parent, children } => self.start_children(parent, children),
             SupervisorMessage::Born { newborns, result, reply } => self.born(newborns, result, reply).await,
             SupervisorMessage::Loaded { pid, result } => self.loaded(pid, result).await,
-            SupervisorMessage::Deliver { pid, delivery, refused } => {
-                if let Err(error) = self.deliver(pid, *delivery) {
-                    // A sender that does not wait for a refusal has dropped its side.
-                    let _ = refused.send(error);
-                }
-            }
+            SupervisorMessage::Deliver { pid, delivery } => self.deliver(pid, *delivery),
             SupervisorMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
+            SupervisorMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
+            SupervisorMessage::Undurable { pid, reason } => self.park(pid, &reason),
             SupervisorMessage::Ended { pid, exit } => self.ended(pid, exit),
             SupervisorMessage::Restart { pid } => self.load(pid),
-            SupervisorMessage::Resume { pid, reply } => {
-                self.wake(pid);
-                let _ = reply.send(self.table.seat(pid));
-            }
+            SupervisorMessage::Resume { pid, reply } => self.resume(pid, reply),
             SupervisorMessage::Find { pid, reply } => {
                 let _ = reply.send(self.table.seat(pid));
             }
@@ -176,42 +174,58 @@ impl Supervisor {
     async fn first_run(&mut self, born: Newborn) {
         let pid = born.row.pid;
         match State::from_image(pid, born.program, self.world.around.clone(), *born.image) {
-            Ok(state) => self.run(state, FactNumber(0)).await,
+            Ok(state) => self.run(Loaded { state, last: FactNumber(0), snapshot_at: FactNumber(0) }).await,
             Err(error) => self.give_up(pid, &error.to_string()),
         }
     }
 
-    /// Reads a process's journal beside the actor.
-    fn load(&mut self, pid: Pid) {
-        let Some(store) = self.world.store.clone() else {
-            return self.give_up(pid, "this kernel has no store to read its journal from");
-        };
-        self.table.loading(pid);
-        let (world, myself) = (self.world.clone(), self.myself.clone());
-        tokio::task::spawn_blocking(move || {
-            let result = recovery::load(&*store, &world, pid, None).map(Box::new);
-            let _ = myself.cast(SupervisorMessage::Loaded { pid, result });
-        });
+    /// Runs a process that is only its journal; the reply waits until that was read.
+    fn resume(&mut self, pid: Pid, reply: SeatReply) {
+        if let Some(reply) = self.table.await_run(pid, reply) {
+            // Who no longer waits has dropped its side.
+            let _ = reply.send(self.table.seat(pid));
+        }
+        self.wake(pid);
     }
 
-    async fn loaded(&mut self, pid: Pid, result: Result<Box<(State, FactNumber)>, LoadError>) {
-        match result {
+    /// Reads a process's journal beside the actor, once what is on its way to the store has arrived there.
+    fn load(&mut self, pid: Pid) {
+        self.table.loading(pid);
+        let (world, myself) = (self.world.clone(), self.myself.clone());
+        let read = move |_durable| {
+            tokio::task::spawn_blocking(move || {
+                let loaded = match world.store() {
+                    Some(store) => recovery::load(&*store, &world, pid, None),
+                    None => Err(LoadError::NoStore),
+                };
+                let _ = myself.cast(SupervisorMessage::Loaded { pid, result: loaded.map(Box::new) });
+            });
+        };
+        self.world.append(Vec::new(), Box::new(read));
+    }
+
+    /// A journal that cannot be read now may be readable later, by a kernel with another tool or a mended disk: nothing is
+    /// written, and the process stays what it is.
+    async fn loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
+        let waiting = self.table.take_awaiting(pid);
+        match result.map_err(KernelError::from) {
             Ok(loaded) => {
-                let (state, last) = *loaded;
-                self.run(state, last).await;
+                self.run(*loaded).await;
+                waiting.into_iter().for_each(|reply| drop(reply.send(self.table.seat(pid))));
             }
-            Err(error) => self.give_up(pid, &error.to_string()),
+            Err(error) => {
+                self.park(pid, &error.to_string());
+                let KernelError::Load(error) = error else { return };
+                waiting.into_iter().for_each(|reply| drop(reply.send(Err(KernelError::Load(error.clone())))));
+            }
         }
     }
 
     /// Hands `delivery` to a process: at once where it runs, once it does where it is being read or sleeps.
-    ///
-    /// # Errors
-    /// Where there is no such process, or it has ended.
-    fn deliver(&mut self, pid: Pid, delivery: Delivery) -> Result<(), KernelError> {
-        self.table.deliver(pid, delivery)?;
-        self.wake(pid);
-        Ok(())
+    fn deliver(&mut self, pid: Pid, delivery: Delivery) {
+        if self.table.deliver(pid, delivery) {
+            self.wake(pid);
+        }
     }
 
     /// Begins to run a process that is only its journal.
@@ -221,10 +235,8 @@ impl Supervisor {
         }
     }
 
-    /// An input from inside, for a process that may have ended by now.
+    /// An input from inside; a process that has ended does not hear it.
     fn tell(&mut self, pid: Pid, input: Input) {
-        if let Err(error) = self.deliver(pid, Delivery::internal(input)) {
-            tracing::debug!(%pid, %error, "not told");
-        }
+        self.deliver(pid, Delivery::internal(input));
     }
 }

@@ -1,22 +1,25 @@
 //! What all processes of one kernel share.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dormouse_kernel::process::Surroundings;
 use dormouse_kernel::program::Program;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 use ractor::ActorRef;
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::{Semaphore, broadcast, oneshot};
 
-use crate::checkpoint::{Acknowledge, CheckpointMessage, CommitError, Durable};
+use crate::checkpoint::{Acknowledge, Append, CheckpointMessage, CommitError, Durable};
 use crate::event::Event;
 use crate::ports::{Host, Model, Provider, Store, Tool};
 
 /// Ports, permits and the event channel of a kernel. Shared by reference, changed by nobody.
 pub(crate) struct World {
-    pub(crate) store: Option<Arc<dyn Store>>,
+    /// None for a kernel without one, and after the kernel was shut down.
+    pub(crate) store: Mutex<Option<Arc<dyn Store>>>,
+    /// Differs with each opening of a store.
+    pub(crate) opening: u64,
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
     pub(crate) providers: BTreeMap<String, Arc<dyn Provider>>,
     pub(crate) tools: BTreeMap<String, Arc<dyn Tool>>,
@@ -41,12 +44,25 @@ pub(crate) struct Limits {
 impl World {
     /// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot be.
     pub(crate) fn append(&self, entries: Vec<Durable>, acknowledge: Acknowledge) {
-        let message = CheckpointMessage::Append { entries, acknowledge };
-        if let Err(ractor::MessagingErr::SendErr(CheckpointMessage::Append { acknowledge, .. })) =
-            self.checkpoint.cast(message)
-        {
-            acknowledge(Err(CommitError::Closed));
+        let message = CheckpointMessage::Append(Append { entries, acknowledge });
+        if let Err(ractor::MessagingErr::SendErr(CheckpointMessage::Append(append))) = self.checkpoint.cast(message) {
+            (append.acknowledge)(Err(CommitError::Closed));
         }
+    }
+
+    /// The store, while the kernel runs on one.
+    pub(crate) fn store(&self) -> Option<Arc<dyn Store>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Commits what is on its way and lets go of the store.
+    pub(crate) async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if self.checkpoint.cast(CheckpointMessage::Close { reply }).is_ok() {
+            let _ = closed.await;
+        }
+        self.checkpoint.stop(None);
+        drop(self.store.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// Tells whoever watches. Nobody watching is no error.

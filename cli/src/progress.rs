@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use dormouse::Event;
 use dormouse::id::Pid;
 use dormouse::process::Exit;
-use dormouse::{Event, Fact};
+use dormouse::record::{ContentRef, Fact};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 /// Shows events as they come.
@@ -61,10 +62,10 @@ fn step(event: &Event) -> Option<String> {
     })
 }
 
-fn fact_step(fact: &Fact) -> Option<String> {
+fn fact_step(fact: &Fact<ContentRef>) -> Option<String> {
     match fact {
         Fact::DescriptorOpened { id, entry } => {
-            Some(format!("{id} holds {} characters of {}", entry.content.total_chars(), entry.source))
+            Some(format!("{id} holds {} bytes of {}", entry.content.len, entry.source))
         }
         Fact::ModelCalled { .. } => Some("asks its model".to_owned()),
         _ => None,

@@ -15,6 +15,14 @@ pub struct FileWrite {
     pub presence: Presence,
 }
 
+impl FileWrite {
+    /// Whether doing it twice is the same as doing it once, and is answered in the same way.
+    #[must_use]
+    pub fn is_repeatable(&self) -> bool {
+        self.mode == WriteMode::Write && matches!(self.presence, Presence::Any | Presence::Present)
+    }
+}
+
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
@@ -38,12 +46,6 @@ impl WriteMode {
             Self::Append => "append",
             Self::Insert { .. } => "insert",
         }
-    }
-
-    /// Whether doing it twice is the same as doing it once.
-    #[must_use]
-    pub fn is_idempotent(self) -> bool {
-        matches!(self, Self::Write)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Building a kernel.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse_kernel::process::{HostTool, Surroundings};
@@ -121,10 +121,12 @@ impl KernelBuilder {
     pub async fn build(self) -> Result<Kernel, KernelError> {
         let (claimed, rows) = self.claim().await?;
         let store = claimed.as_ref().map(|(store, _)| store.clone());
+        let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let spawned = CheckpointActor::spawn(None, CheckpointActor, claimed).await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let world = Arc::new(World {
-            store,
+            store: Mutex::new(store),
+            opening,
             around: Arc::new(Surroundings { tools: host_tools(&self.tools), environment: environment::gather() }),
             models: self.models,
             providers: self.providers,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::process::{Image, State};
+use dormouse_kernel::process::Image;
 use dormouse_kernel::program::{Compiled, Program, ProgramErrors, compile};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
@@ -19,7 +19,7 @@ use super::start::Start;
 use crate::error::KernelError;
 use crate::event::{Event, View};
 use crate::ports::Store;
-use crate::recovery;
+use crate::recovery::{self, Loaded};
 use crate::supervisor::{Listed, SeatReply, SupervisorMessage};
 use crate::world::World;
 
@@ -127,7 +127,7 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::Load`] for an unknown process or fact, or a damaged journal.
     pub async fn restore(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
-        let (state, at) = self.read(from, at).await?;
+        let Loaded { state, last: at, .. } = self.read(from, at).await?;
         let program = state.program().clone();
         self.seat(program, Box::new(alive(state.image())), Origin::Restored { from, at }).await
     }
@@ -137,8 +137,8 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::Load`].
     pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
-        let (state, at) = self.read(pid, None).await?;
-        Ok(View::of(&state, at))
+        let loaded = self.read(pid, None).await?;
+        Ok(View::of(&loaded.state, loaded.last))
     }
 
     /// Events of all processes from now on.
@@ -147,23 +147,21 @@ impl Kernel {
         Events::new(self.world.events.subscribe(), None)
     }
 
-    /// Stops all actors. What was acknowledged is durable; what was going on goes on when the store is opened again.
+    /// Stops all actors, makes durable what is on its way, and lets go of the store. What was going on goes on when the
+    /// store is opened again. A kernel whose handles are only dropped runs on.
     pub async fn shutdown(self) {
-        let checkpoint = self.world.checkpoint.clone();
         self.supervisor.get_cell().stop_children_and_wait(None, None).await;
-        stop(&self.supervisor).await;
-        // An append that is on its way is still made durable.
-        if checkpoint.drain().is_ok() {
-            let _ = checkpoint.wait(None).await;
-        }
+        // A supervisor that is gone already needs no stopping.
+        let _ = self.supervisor.stop_and_wait(None, None).await;
+        self.world.close().await;
     }
 
     fn tools(&self) -> Vec<&str> {
         self.world.tools.keys().map(String::as_str).collect()
     }
 
-    async fn read(&self, pid: Pid, upto: Option<FactNumber>) -> Result<(State, FactNumber), KernelError> {
-        let store = self.world.store.clone().ok_or(KernelError::NoStore)?;
+    async fn read(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Loaded, KernelError> {
+        let store = self.world.store().ok_or(KernelError::NoStore)?;
         let world = self.world.clone();
         let load = move || recovery::load(&*store, &world, pid, upto);
         Ok(tokio::task::spawn_blocking(load).await.map_err(|_| KernelError::Closed)??)
@@ -185,11 +183,6 @@ impl Kernel {
         let seat = seat.await.map_err(|_| KernelError::Closed)??;
         Ok(Process::new(self.clone(), seat, events))
     }
-}
-
-async fn stop(supervisor: &ActorRef<SupervisorMessage>) {
-    // A supervisor that is gone already needs no stopping.
-    let _ = supervisor.stop_and_wait(None, None).await;
 }
 
 /// An image of a process that had ended waits for input again; one that lives goes on where it was.

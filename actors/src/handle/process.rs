@@ -17,6 +17,7 @@ use crate::event::{Event, View};
 use crate::process::Delivery;
 use crate::supervisor::{Seat, SupervisorMessage};
 
+/// Counts the calls of hosts within one program; the opening of the store tells those of an earlier one apart.
 static TICKETS: AtomicU64 = AtomicU64::new(0);
 
 /// A process of a kernel. Cloning the handle makes a second one; dropping it ends nothing.
@@ -42,10 +43,11 @@ impl Process {
         self.pid
     }
 
-    /// Says something to it. One that is in the middle of a turn hears it at its end; one that sleeps wakes.
+    /// Says something to it. One that is in the middle of a turn hears it at its end; one that sleeps wakes. What was said
+    /// is durable when this returns.
     ///
     /// # Errors
-    /// [`KernelError::Busy`] where its inbox is full, [`KernelError::Ended`].
+    /// [`KernelError::Busy`] where its inbox is full, [`KernelError::Ended`], [`KernelError::Unanswered`].
     pub async fn input(&self, text: impl Into<String>) -> Result<(), KernelError> {
         self.deliver(Input::Spoke { from: Speaker::Host, text: text.into() }, None).await
     }
@@ -121,10 +123,11 @@ impl Process {
     }
 
     async fn ask(&self, input: impl FnOnce(Arc<str>) -> Input) -> Result<Answer, KernelError> {
-        let ticket: Arc<str> = format!("host:{}", TICKETS.fetch_add(1, Ordering::Relaxed)).into();
+        let number = TICKETS.fetch_add(1, Ordering::Relaxed);
+        let ticket: Arc<str> = format!("host:{}.{number}", self.kernel.world.opening).into();
         let (answer, answered) = oneshot::channel();
         self.deliver(input(ticket.clone()), Some((ticket, answer))).await?;
-        answered.await.map_err(|_| KernelError::Ended(self.pid))
+        answered.await.map_err(|_| KernelError::Unanswered(self.pid))
     }
 
     async fn deliver(
@@ -149,12 +152,11 @@ impl Process {
         permit: Option<OwnedSemaphorePermit>,
         answer: Option<(Arc<str>, oneshot::Sender<Answer>)>,
     ) -> Result<(), KernelError> {
-        let (refused, refusal) = oneshot::channel();
-        let delivery = Box::new(Delivery { input, permit, answer });
-        let message = SupervisorMessage::Deliver { pid: self.pid, delivery, refused };
+        let (received, durable) = oneshot::channel();
+        let delivery = Box::new(Delivery { input, permit, answer, received: Some(received) });
+        let message = SupervisorMessage::Deliver { pid: self.pid, delivery };
         self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
-        // The supervisor drops its side where it did not refuse.
-        refusal.await.map_or(Ok(()), Err)
+        durable.await.unwrap_or(Err(KernelError::Unanswered(self.pid)))
     }
 }
 

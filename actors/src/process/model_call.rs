@@ -13,6 +13,8 @@ use crate::world::World;
 
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
+/// A provider that asks for more patience than this is given up.
+const LONGEST_HINT: Duration = Duration::from_secs(900);
 
 /// Asks until there is a reply, an error that no further attempt can mend, or no attempt left.
 pub(super) async fn ask(world: Arc<World>, program: Program, request: Request) -> Result<Reply, ModelError> {
@@ -20,13 +22,17 @@ pub(super) async fn ask(world: Arc<World>, program: Program, request: Request) -
     let mut attempt = 1;
     loop {
         match once(&world, &*model, request.clone()).await {
-            Err(error) if error.is_transient() && attempt < world.limits.model_attempts => {
+            Err(error) if attempt < world.limits.model_attempts && may_repeat(&error) => {
                 pause(&world, request.pid, attempt, &error).await;
                 attempt += 1;
             }
             end => return end,
         }
     }
+}
+
+fn may_repeat(error: &ModelError) -> bool {
+    error.is_transient() && error.retry_after.is_none_or(|hint| hint <= LONGEST_HINT)
 }
 
 /// One attempt, under a permit that is held only while it lasts.
@@ -54,7 +60,7 @@ fn event(pid: Pid, delta: Delta) -> Option<Event> {
 }
 
 async fn pause(world: &World, pid: Pid, attempt: u32, error: &ModelError) {
-    let delay = error.retry_after.unwrap_or_else(|| backoff(pid, attempt)).min(LONGEST_DELAY);
+    let delay = error.retry_after.unwrap_or_else(|| backoff(pid, attempt).min(LONGEST_DELAY));
     world.report(Event::Retrying { pid, reason: error.to_string(), delay_ms: delay.as_millis() as u64 });
     tokio::time::sleep(delay).await;
 }

@@ -32,6 +32,9 @@ impl Running {
                 self.tell_supervisor(SupervisorMessage::StartChildren { parent: pid, children });
             }
             Effect::Abandon { calls } => self.abandon(calls),
+            Effect::KeepChildren { calls } => {
+                self.tell_supervisor(SupervisorMessage::KeepChildren { parent: pid, calls });
+            }
             Effect::AnswerHost { ticket, answer } => {
                 if let Some(reply) = self.tickets.remove(&ticket) {
                     // A host that no longer waits has dropped its side.
@@ -96,7 +99,7 @@ impl Running {
         self.tell_supervisor(SupervisorMessage::Abandon { parent: self.pid(), calls });
     }
 
-    fn tell_supervisor(&self, message: SupervisorMessage) {
+    pub(super) fn tell_supervisor(&self, message: SupervisorMessage) {
         if self.supervisor.cast(message).is_err() {
             tracing::debug!(pid = %self.pid(), "the kernel is shutting down");
         }

@@ -37,9 +37,10 @@ impl Supervisor {
         let Some(row) = self.table.end(pid, &exit) else { return };
         self.world.report(Event::Exited { pid, exit });
         self.report_to_parent(&row);
+        self.kill_children(pid, |_| true);
     }
 
-    fn report_to_parent(&mut self, row: &ProcessRow) {
+    pub(super) fn report_to_parent(&mut self, row: &ProcessRow) {
         let (Some(parent), Some((call, index)), Some(exit)) = (row.parent, place(&row.origin), row.exit.clone()) else {
             return;
         };
@@ -50,8 +51,18 @@ impl Supervisor {
     }
 
     pub(super) fn abandon(&mut self, parent: Pid, calls: &[CallId]) {
-        for child in self.table.living_children(parent, calls) {
-            self.tell(child, Input::Killed);
+        self.kill_children(parent, |call| calls.contains(&call));
+    }
+
+    pub(super) fn keep_children(&mut self, parent: Pid, calls: &[CallId]) {
+        self.kill_children(parent, |call| !calls.contains(&call));
+    }
+
+    fn kill_children(&mut self, parent: Pid, of: impl Fn(CallId) -> bool) {
+        for (child, call) in self.table.living_children(parent) {
+            if of(call) {
+                self.tell(child, Input::Killed);
+            }
         }
     }
 }

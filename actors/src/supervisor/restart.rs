@@ -3,38 +3,46 @@
 
 use std::time::{Duration, Instant};
 
-use dormouse_kernel::process::{Input, State};
-use dormouse_proto::id::{FactNumber, Pid};
-use dormouse_proto::process::{Exit, ExitStatus};
+use dormouse_proto::id::Pid;
+use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 use ractor::{Actor, ActorId};
 
 use super::table::Run;
 use super::{Supervisor, SupervisorMessage};
 use crate::checkpoint::Durable;
 use crate::event::{Event, View};
-use crate::process::{Begin, Delivery, ProcessActor, ProcessMessage};
+use crate::process::{Begin, ProcessActor};
+use crate::recovery::Loaded;
 
 const WINDOW: Duration = Duration::from_secs(600);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 impl Supervisor {
-    /// Starts the actor of a process: it resumes, then takes what waited for it.
-    pub(super) async fn run(&mut self, state: State, last: FactNumber) {
+    /// Starts the actor of a process: it takes the signals that waited for it, resumes, then takes the rest.
+    pub(super) async fn run(&mut self, Loaded { state, last, snapshot_at }: Loaded) {
         let pid = state.pid();
         let Some(entry) = self.table.get_mut(pid).filter(|entry| matches!(entry.run, Run::Loading)) else { return };
         let view = entry.view.clone();
         view.send_replace(Some(View::of(&state, last)));
-        let waiting = std::mem::take(&mut entry.waiting);
+        let waiting = entry.begin();
         let (parent, program) = (entry.row.parent, entry.row.program.clone());
-        let begin = Begin { world: self.world.clone(), supervisor: self.myself.clone(), state, last, view };
+        let supervisor = self.myself.clone();
+        let begin = Begin { world: self.world.clone(), supervisor, state, last, snapshot_at, view };
         let spawned = ProcessActor::spawn_linked(None, ProcessActor, begin, self.myself.get_cell()).await;
         let Ok((actor, _task)) = spawned else { return self.give_up(pid, "its actor could not be started") };
         self.world.report(Event::Started { pid, parent, program });
-        for delivery in std::iter::once(Delivery::internal(Input::Resumed)).chain(waiting) {
-            // An actor that faults at once is heard of as a fault.
-            let _ = actor.cast(ProcessMessage::Input(Box::new(delivery)));
-        }
         self.table.running(pid, actor);
+        waiting.into_iter().for_each(|delivery| self.deliver(pid, delivery));
+    }
+
+    /// A process that could not be read or written stays what its journal says, to be resumed later. Who waits for it,
+    /// its parent too, is told that it does not end now.
+    pub(super) fn park(&mut self, pid: Pid, reason: &str) {
+        tracing::error!(%pid, reason, "a process was stopped");
+        let exit = Exit { status: ExitStatus::Faulted, message: reason.into() };
+        if let Some(row) = self.table.park(pid, &exit) {
+            self.report_to_parent(&ProcessRow { exit: Some(exit), ..row });
+        }
     }
 
     pub(super) fn faulted(&mut self, actor: ActorId, reason: &str) {

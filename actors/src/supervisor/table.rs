@@ -1,24 +1,26 @@
 //! The process table: who there is, who runs, who waits for whom.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use dormouse_kernel::process::Input;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
-use ractor::{ActorId, ActorRef};
+use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
 use crate::error::KernelError;
 use crate::event::View;
 use crate::process::{Delivery, ProcessMessage};
+use crate::supervisor::SeatReply;
 
 pub(crate) struct Table {
     next_pid: u64,
     inbox: usize,
     entries: BTreeMap<Pid, Entry>,
     actors: HashMap<ActorId, Pid>,
-    children: HashMap<(Pid, CallId, u32), Pid>,
+    children: BTreeMap<(Pid, CallId, u32), Pid>,
 }
 
 pub(super) struct Entry {
@@ -26,6 +28,10 @@ pub(super) struct Entry {
     pub(super) run: Run,
     pub(super) waiting: Vec<Delivery>,
     pub(super) faults: Vec<Instant>,
+    /// Who waits for it to run.
+    awaiting: Vec<SeatReply>,
+    /// It is to be killed, whatever became of the message that says so.
+    pub(super) doomed: bool,
     exit: watch::Sender<Option<Exit>>,
     pub(super) view: watch::Sender<Option<View>>,
     inbox: Arc<Semaphore>,
@@ -57,16 +63,40 @@ pub(crate) struct Listed {
     pub(crate) view: Option<View>,
 }
 
+impl Entry {
+    /// What a process gets when it begins to run: signals that waited, then its start, then all else that waited.
+    pub(super) fn begin(&mut self) -> Vec<Delivery> {
+        let (signals, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(Delivery::is_signal);
+        let doom = self.doomed.then(|| Delivery::internal(Input::Killed));
+        let start = Delivery::internal(Input::Resumed);
+        doom.into_iter().chain(signals).chain([start]).chain(rest).collect()
+    }
+}
+
 impl Table {
     pub(crate) fn new(rows: Vec<ProcessRow>, inbox: usize) -> Self {
         let next_pid = rows.iter().map(|row| row.pid.0 + 1).max().unwrap_or(1);
         let mut table =
-            Self { next_pid, inbox, entries: BTreeMap::new(), actors: HashMap::new(), children: HashMap::new() };
+            Self { next_pid, inbox, entries: BTreeMap::new(), actors: HashMap::new(), children: BTreeMap::new() };
         for row in rows {
             let run = if row.exit.is_some() { Run::Ended } else { Run::Held };
             table.insert(row, run);
         }
+        table.doom_orphans();
         table
+    }
+
+    /// Children outlived the end of their parent, if the kernel stopped in between: they go where it went.
+    fn doom_orphans(&mut self) {
+        let ended: HashSet<Pid> = self.ended().collect();
+        for entry in self.entries.values_mut() {
+            entry.doomed = entry.row.exit.is_none() && entry.row.parent.is_some_and(|parent| ended.contains(&parent));
+        }
+    }
+
+    fn ended(&self) -> impl Iterator<Item = Pid> {
+        self.entries.values().filter(|entry| entry.row.exit.is_some()).map(|entry| entry.row.pid)
     }
 
     pub(super) fn next_pid(&mut self) -> Pid {
@@ -90,6 +120,8 @@ impl Table {
             inbox: Arc::new(Semaphore::new(self.inbox)),
             waiting: Vec::new(),
             faults: Vec::new(),
+            awaiting: Vec::new(),
+            doomed: false,
             run,
             row,
         };
@@ -118,13 +150,36 @@ impl Table {
         self.get(*self.children.get(&(parent, call, index))?)
     }
 
-    /// The children of these calls that have not ended.
-    pub(super) fn living_children(&self, parent: Pid, calls: &[CallId]) -> Vec<Pid> {
-        let ours = |row: &ProcessRow| {
-            row.parent == Some(parent) && place(&row.origin).is_some_and(|(call, _)| calls.contains(&call))
-        };
-        let living = self.entries.range(parent..).map(|(_, entry)| entry);
-        living.filter(|entry| !matches!(entry.run, Run::Ended) && ours(&entry.row)).map(|entry| entry.row.pid).collect()
+    /// The children that have not ended, and the calls that made them.
+    pub(super) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
+        let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
+        let children = self.children.range(first..).take_while(|((of, ..), _)| *of == parent);
+        let lives = |pid: &Pid| self.get(*pid).is_some_and(|entry| !matches!(entry.run, Run::Ended));
+        children.filter(|(_, pid)| lives(pid)).map(|((_, call, _), pid)| (*pid, *call)).collect()
+    }
+
+    /// Keeps `reply` until the process runs; gives it back where that is not to be waited for.
+    pub(super) fn await_run(&mut self, pid: Pid, reply: SeatReply) -> Option<SeatReply> {
+        match self.entries.get_mut(&pid) {
+            Some(entry) if matches!(entry.run, Run::Held | Run::Loading) => {
+                entry.awaiting.push(reply);
+                None
+            }
+            _ => Some(reply),
+        }
+    }
+
+    pub(super) fn take_awaiting(&mut self, pid: Pid) -> Vec<SeatReply> {
+        self.entries.get_mut(&pid).map(|entry| std::mem::take(&mut entry.awaiting)).unwrap_or_default()
+    }
+
+    /// The process is only its journal from here on. Who waits for its end is told that it does not come.
+    pub(super) fn park(&mut self, pid: Pid, exit: &Exit) -> Option<ProcessRow> {
+        let entry = self.entries.get_mut(&pid).filter(|entry| !matches!(entry.run, Run::Ended))?;
+        entry.run = Run::Held;
+        entry.waiting.clear();
+        entry.exit.send_replace(Some(exit.clone()));
+        Some(entry.row.clone())
     }
 
     pub(super) fn running(&mut self, pid: Pid, actor: ActorRef<ProcessMessage>) {
@@ -137,6 +192,7 @@ impl Table {
     pub(super) fn loading(&mut self, pid: Pid) {
         if let Some(entry) = self.entries.get_mut(&pid) {
             entry.run = Run::Loading;
+            entry.exit.send_replace(None);
         }
     }
 
@@ -158,19 +214,29 @@ impl Table {
         Some(entry.row.clone())
     }
 
-    pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) -> Result<(), KernelError> {
-        let entry = self.entries.get_mut(&pid).ok_or(KernelError::UnknownProcess(pid))?;
+    /// Hands over `delivery`, or keeps it until the process runs; false where it was refused.
+    pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) -> bool {
+        let Some(entry) = self.entries.get_mut(&pid) else {
+            delivery.refuse(KernelError::UnknownProcess(pid));
+            return false;
+        };
+        entry.doomed |= matches!(delivery.input, Input::Killed);
         match &entry.run {
-            Run::Running(actor) => match actor.cast(ProcessMessage::Input(Box::new(delivery))) {
-                Ok(()) => Ok(()),
-                Err(_) => Err(KernelError::Ended(pid)),
-            },
-            Run::Loading | Run::Held => {
-                entry.waiting.push(delivery);
-                Ok(())
+            Run::Running(actor) => {
+                // An actor that has just faulted takes nothing: what it does not take waits for its successor.
+                if let Err(MessagingErr::SendErr(ProcessMessage::Input(delivery))) =
+                    actor.cast(ProcessMessage::Input(Box::new(delivery)))
+                {
+                    entry.waiting.push(*delivery);
+                }
             }
-            Run::Ended => Err(KernelError::Ended(pid)),
+            Run::Loading | Run::Held => entry.waiting.push(delivery),
+            Run::Ended => {
+                delivery.refuse(KernelError::Ended(pid));
+                return false;
+            }
         }
+        true
     }
 
     pub(super) fn seat(&self, pid: Pid) -> Result<Seat, KernelError> {

@@ -48,6 +48,11 @@ pub enum Effect {
         /// The calls.
         calls: Vec<CallId>,
     },
+    /// Stop the children of all calls but these: what an earlier life of the process had given up, and may not have stopped.
+    KeepChildren {
+        /// The calls that still wait for their children.
+        calls: Vec<CallId>,
+    },
     /// Tell the host what came of its call.
     AnswerHost {
         /// The host's name of its call.
@@ -65,6 +70,23 @@ pub enum Effect {
         /// How.
         exit: Exit,
     },
+}
+
+impl Effect {
+    /// Whether it begins something for one of these calls.
+    #[must_use]
+    pub fn begins(&self, calls: &[CallId]) -> bool {
+        match self {
+            Self::CallModel { call, .. } | Self::CallTool { call, .. } | Self::WriteFile { call, .. } => {
+                calls.contains(call)
+            }
+            Self::StartChildren { children } => children.iter().any(|child| match child.origin {
+                Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
+                Origin::Started | Origin::Restored { .. } => false,
+            }),
+            _ => false,
+        }
+    }
 }
 
 /// A child to be.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{Caller, Phase, Slot};
 use dormouse_proto::tool::Answer;
 
@@ -20,9 +21,9 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             mint(state);
             state.phase = Phase::Thinking { call: *call };
         }
-        Fact::ModelReplied { blocks, usage, .. } => {
+        Fact::ModelReplied { blocks, stop, usage, .. } => {
             state.usage += *usage;
-            take_reply(state, blocks);
+            take_reply(state, blocks, *stop);
         }
         Fact::HostCalled { ticket, tool, args } => {
             let slot = open(state, ticket.clone(), tool.clone(), args.clone());
@@ -43,7 +44,10 @@ pub fn evolve(state: &mut State, fact: &Fact) {
     }
 }
 
-/// All that waits in the mailbox becomes one message of the user, so that the roles alternate.
+/// What a model reads in answer to a tool use of a reply that was cut: it may be cut itself, and is never run.
+const NOT_RUN: &str = "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
+
+/// All that waits in the mailbox becomes one message of the user.
 fn begin_turn(state: &mut State) {
     let blocks: Vec<Block> = std::mem::take(&mut state.mailbox).iter().flat_map(|m| m.blocks.clone()).collect();
     push(state, Role::User, blocks);
@@ -51,15 +55,22 @@ fn begin_turn(state: &mut State) {
     state.phase = Phase::Ready;
 }
 
-fn take_reply(state: &mut State, blocks: &[Block]) {
+fn take_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
     push(state, Role::Assistant, blocks.to_vec());
+    let cut = matches!(stop, StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow);
     let mut slots = Vec::new();
     for block in blocks {
         if let Block::ToolUse { id, name, args, .. } = block {
-            slots.push(open(state, id.clone(), name.clone(), args.clone()));
+            let answer = cut.then(|| Answer::error(NOT_RUN));
+            slots.push(Slot { answer, ..open(state, id.clone(), name.clone(), args.clone()) });
         }
     }
-    state.phase = if slots.is_empty() { Phase::Ready } else { Phase::Acting { caller: Caller::Model, slots } };
+    if slots.is_empty() {
+        state.phase = Phase::Ready;
+    } else {
+        state.phase = Phase::Acting { caller: Caller::Model, slots };
+        close_slots(state);
+    }
 }
 
 fn open(state: &mut State, id: Arc<str>, tool: Arc<str>, args: Arc<str>) -> Slot {

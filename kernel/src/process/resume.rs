@@ -15,6 +15,8 @@ impl Draft {
     /// A model call that was pending is issued again, under the same id. A tool call that was in flight is not, unless
     /// that is harmless (CALL-2); children are looked up by their origin, so that none is made twice.
     pub(super) fn resume(&mut self) {
+        let calls = self.state.slots().iter().filter(|slot| slot.answer.is_none()).map(|slot| slot.call).collect();
+        self.perform(Effect::KeepChildren { calls });
         match self.state.phase.clone() {
             Phase::Idle if self.state.mailbox.is_empty() => {}
             Phase::Idle => self.begin_turn(),

@@ -100,7 +100,7 @@ impl Draft {
 
     pub(super) fn is_repeatable_write(&self, call: CallId) -> bool {
         self.permitted(call) == Ok(Kind::FdToFile)
-            && self.pending_write(call).is_some_and(|pending| pending.write.mode.is_idempotent())
+            && self.pending_write(call).is_some_and(|pending| pending.write.is_repeatable())
     }
 
     pub(super) fn take_written(&mut self, call: CallId, result: Result<(), FileError>) {

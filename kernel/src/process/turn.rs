@@ -1,7 +1,7 @@
 //! A turn: from the first message to the last word, one model call after the other.
 
 use dormouse_proto::id::CallId;
-use dormouse_proto::message::text_of;
+use dormouse_proto::message::{Role, text_of};
 use dormouse_proto::model::{ModelError, Reply, StopReason};
 use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::{Caller, Lifetime, Phase};
@@ -45,10 +45,10 @@ impl Draft {
     fn go_on(&mut self, call: CallId, Reply { blocks, stop, usage }: Reply) {
         let text = text_of(&blocks);
         self.emit(Fact::ModelReplied { call, blocks, stop, usage });
-        let complete = !matches!(stop, StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow);
-        match (self.state.slots().is_empty(), complete) {
-            (false, true) => self.act(),
-            (false, false) => self.decline_cut_calls(stop, text),
+        let asked = self.state.messages.last().is_some_and(|message| message.role == Role::User);
+        match (self.state.slots().is_empty(), stop) {
+            (false, _) => self.act(),
+            (true, StopReason::MaxTokens) if asked => self.ask_model(),
             (true, _) => self.stop_or_pause(stop, text),
         }
     }
@@ -65,16 +65,6 @@ impl Draft {
                 self.end_turn(ExitStatus::ModelFailed, "the conversation is too long for the model".to_owned());
             }
         }
-    }
-
-    /// Tool uses of a reply that was cut may be cut themselves: they are answered, never run.
-    fn decline_cut_calls(&mut self, stop: StopReason, text: String) {
-        let text_for_model = "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
-        let calls: Vec<_> = self.state.slots().iter().map(|slot| slot.call).collect();
-        for call in calls {
-            self.emit(Fact::ToolReturned { call, answer: Answer::error(text_for_model), produced_chars: 0 });
-        }
-        if stop == StopReason::MaxTokens { self.ask_model() } else { self.stop_or_pause(stop, text) }
     }
 
     /// The turn is over. A task ends with it, unless more was said to it in the meantime; a session waits.
