@@ -40,20 +40,30 @@ pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
     let kernel = Composition { store: args.store.as_deref(), permissions: &args.permissions }.kernel().await?;
     let program = load(&kernel, &args.program)?;
     let process = kernel.start(program).session().without_input().await?;
-    let mut out = BufWriter::new(std::io::stdout());
-    for line in lines.lines() {
-        let line = line?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let answer = answer(&process, &line).await?;
-        writeln!(out, "{}", json!({ "is_error": answer.is_error, "text": &*answer.text }))?;
-        out.flush()?;
-    }
+    let end = answer_all(&process, lines).await;
+    // However it went, the process does not stay behind in the store as one that waits.
     process.kill().await?;
     process.wait().await?;
     kernel.shutdown().await;
-    Ok(ExitCode::SUCCESS)
+    end.map(|()| ExitCode::SUCCESS)
+}
+
+async fn answer_all(process: &Process, mut lines: impl BufRead) -> Result<(), Failure> {
+    let mut out = BufWriter::new(std::io::stdout());
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = lines.read_until(b'\n', &mut line);
+        if read.map_err(|error| Failure::Usage(format!("the calls cannot be read: {error}")))? == 0 {
+            return Ok(());
+        }
+        let line = String::from_utf8_lossy(&line);
+        if !line.trim().is_empty() {
+            let answer = answer(process, line.trim()).await?;
+            writeln!(out, "{}", json!({ "is_error": answer.is_error, "text": &*answer.text }))?;
+            out.flush()?;
+        }
+    }
 }
 
 fn open(path: &Path) -> Result<BufReader<Box<dyn Read>>, Failure> {

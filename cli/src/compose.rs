@@ -21,9 +21,10 @@ pub(crate) struct Composition<'a> {
 impl Composition<'_> {
     /// The kernel on a store that must be there.
     pub(crate) async fn existing(&self) -> Result<Kernel, Failure> {
-        match self.store.filter(|path| !path.is_dir()) {
+        match self.store.filter(|path| !path.join("HEAD").is_file()) {
             Some(path) => {
-                Err(Failure::Usage(format!("there is no store {}: name the folder of an earlier run", path.display())))
+                let path = path.display();
+                Err(Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store")))
             }
             None => self.kernel().await,
         }
@@ -31,7 +32,8 @@ impl Composition<'_> {
 
     /// The kernel, running. Models: `scripted`, and `anthropic` with the key that ANTHROPIC_API_KEY holds.
     pub(crate) async fn kernel(&self) -> Result<Kernel, Failure> {
-        let directory = std::env::current_dir()?;
+        let directory = std::env::current_dir();
+        let directory = directory.map_err(|error| Failure::Usage(format!("no working directory: {error}")))?;
         let host = LocalHost::new(self.permissions(), &directory)
             .map_err(|error| Failure::Usage(format!("the permissions cannot be given: {error}")))?;
         let mut builder = Kernel::builder()

@@ -11,6 +11,7 @@ mod ps;
 mod report;
 mod run;
 mod status;
+mod watch;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -41,6 +42,6 @@ fn log_to_stderr() {
 
 fn complain(failure: &Failure) -> ExitCode {
     // Where standard error is gone there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "{failure}");
+    let _ = write!(std::io::stderr(), "{failure}");
     failure.code()
 }

@@ -20,7 +20,14 @@ pub(crate) enum Progress {
 
 pub(crate) struct Tree {
     bars: MultiProgress,
-    processes: HashMap<Pid, (usize, ProgressBar)>,
+    processes: HashMap<Pid, Branch>,
+}
+
+/// A process's line, and the line that its next child stands under.
+struct Branch {
+    depth: usize,
+    bar: ProgressBar,
+    last_child: Option<Pid>,
 }
 
 impl Progress {
@@ -79,7 +86,7 @@ fn ended(exit: &Exit) -> String {
 /// The first line, up to 80 characters.
 fn shortened(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
-    let short: String = line.chars().take(80).collect();
+    let short: String = line.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if short.len() < text.trim_end().len() { format!("{short}…") } else { short }
 }
 
@@ -89,25 +96,38 @@ impl Tree {
         if let Event::Started { parent, program, .. } = event {
             return self.start(pid, *parent, program);
         }
-        let (Some((_, bar)), Some(step)) = (self.processes.get(&pid), step(event)) else { return };
+        let (Some(Branch { bar, .. }), Some(step)) = (self.processes.get(&pid), step(event)) else { return };
         match event {
             Event::Exited { .. } => bar.finish_with_message(step),
             _ => bar.set_message(step),
         }
     }
 
+    /// A process that was restarted keeps its line.
     fn start(&mut self, pid: Pid, parent: Option<Pid>, program: &str) {
-        let parent = parent.and_then(|parent| self.processes.get(&parent));
-        let depth = parent.map_or(0, |(depth, _)| depth + 1);
-        let bar = ProgressBar::new_spinner();
-        let bar = match parent {
-            Some((_, above)) => self.bars.insert_after(above, bar),
-            None => self.bars.add(bar),
+        if self.processes.contains_key(&pid) {
+            return;
+        }
+        let depth = parent.and_then(|parent| self.processes.get(&parent)).map_or(0, |above| above.depth + 1);
+        let bar = match parent.map(|parent| self.last_below(parent)).and_then(|last| self.processes.get(&last)) {
+            Some(above) => self.bars.insert_after(&above.bar, ProgressBar::new_spinner()),
+            None => self.bars.add(ProgressBar::new_spinner()),
         };
         let style = ProgressStyle::with_template("{prefix}{spinner} {wide_msg}");
         bar.set_style(style.expect("the template is valid").tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏✓"));
         bar.set_prefix(format!("{}{pid} {program} ", "  ".repeat(depth)));
         bar.enable_steady_tick(Duration::from_millis(120));
-        self.processes.insert(pid, (depth, bar));
+        self.processes.insert(pid, Branch { depth, bar, last_child: None });
+        if let Some(above) = parent.and_then(|parent| self.processes.get_mut(&parent)) {
+            above.last_child = Some(pid);
+        }
+    }
+
+    /// The process whose line is the last of the branch.
+    fn last_below(&self, pid: Pid) -> Pid {
+        match self.processes.get(&pid).and_then(|branch| branch.last_child) {
+            Some(child) => self.last_below(child),
+            None => pid,
+        }
     }
 }

@@ -10,11 +10,13 @@ use crate::compose::Composition;
 use crate::report::{Line, tree};
 use crate::status::Failure;
 
-/// Lists them as a tree, with what each holds.
+/// Lists them as a tree, with what each holds. Exits with 3 where a journal cannot be read.
 pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
     let permissions = Permissions::default();
     let kernel = Composition { store: Some(&args.store), permissions: &permissions }.existing().await?;
-    let lines = tree(&kernel).await?;
+    let processes = kernel.processes().await?;
+    let roots: Vec<_> = processes.iter().filter(|info| info.row.parent.is_none()).map(|info| info.row.pid).collect();
+    let lines = tree(&kernel, &roots).await?;
     kernel.shutdown().await;
     let mut out = std::io::stdout().lock();
     if !args.json {
@@ -23,5 +25,6 @@ pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
     for line in &lines {
         if args.json { writeln!(out, "{}", json!(line))? } else { writeln!(out, "{line}")? }
     }
-    Ok(ExitCode::SUCCESS)
+    let readable = lines.iter().all(|line| line.unreadable().is_none());
+    Ok(if readable { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }

@@ -24,21 +24,22 @@ pub(crate) struct Line {
     entered_chars: u64,
     input_tokens: u64,
     output_tokens: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable: Option<String>,
 }
 
-/// The processes of a kernel, children below their parents. A process that does not run is read from its journal.
-pub(crate) async fn tree(kernel: &Kernel) -> Result<Vec<Line>, KernelError> {
+/// These roots with all below them, children under their parents. A process that does not run is read from its journal.
+pub(crate) async fn tree(kernel: &Kernel, roots: &[Pid]) -> Result<Vec<Line>, KernelError> {
     let processes = kernel.processes().await?;
     let mut lines = Vec::with_capacity(processes.len());
-    let mut open: Vec<(usize, Pid)> =
-        processes.iter().rev().filter(|info| info.row.parent.is_none()).map(|info| (0, info.row.pid)).collect();
+    let mut open: Vec<(usize, Pid)> = roots.iter().rev().map(|pid| (0, *pid)).collect();
     while let Some((depth, pid)) = open.pop() {
         let Some(info) = processes.iter().find(|info| info.row.pid == pid) else { continue };
         let view = match &info.view {
-            Some(view) => Some(view.clone()),
-            None => kernel.inspect(pid).await.ok(),
+            Some(view) => Ok(view.clone()),
+            None => kernel.inspect(pid).await,
         };
-        lines.push(Line::new(depth, info, view.as_ref()));
+        lines.push(Line::new(depth, info, view));
         let children = processes.iter().rev().filter(|child| child.row.parent == Some(pid));
         open.extend(children.map(|child| (depth + 1, child.row.pid)));
     }
@@ -51,7 +52,10 @@ pub(crate) fn totals(lines: &[Line]) -> (u64, u64) {
 }
 
 impl Line {
-    fn new(depth: usize, info: &ProcessInfo, view: Option<&View>) -> Self {
+    fn new(depth: usize, info: &ProcessInfo, view: Result<View, KernelError>) -> Self {
+        let unreadable = view.as_ref().err().map(ToString::to_string);
+        let view = view.ok();
+        let view = view.as_ref();
         let tally = view.map(|view| view.tally).unwrap_or_default();
         let usage = view.map(|view| view.usage).unwrap_or_default();
         Self {
@@ -67,7 +71,13 @@ impl Line {
             entered_chars: tally.entered_chars,
             input_tokens: usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
             output_tokens: usage.output_tokens,
+            unreadable,
         }
+    }
+
+    /// Why the journal of the process cannot be read, if it cannot.
+    pub(crate) fn unreadable(&self) -> Option<&str> {
+        self.unreadable.as_deref()
     }
 
     /// What stands above the lines.
@@ -87,6 +97,10 @@ impl fmt::Display for Line {
             f,
             "{name:<28} {:<14} {:>6} {:>9} {:>5} {:>12} {:>12}",
             self.status, self.facts, self.messages, self.descriptors, self.produced_chars, self.entered_chars
-        )
+        )?;
+        match &self.unreadable {
+            Some(why) => write!(f, "\n  {why}"),
+            None => Ok(()),
+        }
     }
 }

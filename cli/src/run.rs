@@ -1,18 +1,20 @@
 //! `dormouse run` and `dormouse resume`.
 
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
+use dormouse::id::Pid;
 use dormouse::process::{Exit, ExitStatus};
-use dormouse::{Event, Events, Kernel, Process};
-use futures_util::StreamExt;
+use dormouse::record::Phase;
+use dormouse::{Kernel, Process};
 use serde_json::json;
 
 use crate::args::{Input, Resume, Run};
 use crate::compose::{Composition, load};
-use crate::progress::Progress;
 use crate::report::{Line, totals, tree};
 use crate::status::{Failure, code_of};
+use crate::watch::{Output, Watch};
 
 /// Runs a program to its end.
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
@@ -24,25 +26,29 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
         None if program.user().is_none() => return Err(Failure::Usage(no_input(program.name()))),
         None => {}
     }
-    let watch = Watch::begin(&kernel, args.json);
+    let watch = Watch::begin(&kernel, Output::of(args.json));
     let process = start.await?;
-    finish(kernel, vec![process], watch, args.store.is_some()).await
+    finish(kernel, vec![process], watch, args.store.as_deref()).await
 }
 
-/// Goes on with everything that has not ended. Where all has, the results of the roots are shown once more.
+/// Goes on with everything that has not ended. Where all has, the newest result is shown once more.
 pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     let permissions = &args.permissions;
     let kernel = Composition { store: Some(&args.store), permissions }.existing().await?;
-    let watch = Watch::begin(&kernel, args.json);
-    kernel.resume_all().await?;
-    let mut roots = Vec::new();
-    for info in kernel.processes().await?.into_iter().filter(|info| info.row.parent.is_none()) {
-        roots.push(kernel.process(info.row.pid).await?);
+    let watch = Watch::begin(&kernel, Output::of(args.json));
+    let roots: Vec<_> = kernel.processes().await?.into_iter().filter(|info| info.row.parent.is_none()).collect();
+    let mut going_on = Vec::new();
+    for root in roots.iter().filter(|root| root.row.exit.is_none()) {
+        going_on.push(kernel.resume(root.row.pid).await?);
     }
-    if roots.is_empty() {
-        return Err(Failure::Usage(format!("the store {} holds no process", args.store.display())));
+    match roots.last() {
+        None => {
+            return Err(Failure::Usage(format!("the store {} holds no process: run a program", args.store.display())));
+        }
+        Some(newest) if going_on.is_empty() => going_on.push(kernel.process(newest.row.pid).await?),
+        Some(_) => {}
     }
-    finish(kernel, roots, watch, true).await
+    finish(kernel, going_on, watch, Some(&args.store)).await
 }
 
 fn no_input(program: &str) -> String {
@@ -56,118 +62,107 @@ fn said(input: Input) -> Result<Option<String>, Failure> {
     }
     if input.stdin.is_some() {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
+        let read = std::io::stdin().read_to_string(&mut text);
+        read.map_err(|error| Failure::Usage(format!("standard input: {error}")))?;
         return Ok(Some(text));
     }
     Ok(input.input)
 }
 
-/// Shows what happens until the kernel has nothing more to say.
-struct Watch {
-    events: Events,
-    json: bool,
+/// What became of a root.
+enum Settled {
+    Ended(Exit),
+    /// A session that waits for further input; nothing will happen by itself.
+    Waits,
 }
 
-impl Watch {
-    fn begin(kernel: &Kernel, json: bool) -> Self {
-        Self { events: kernel.events(), json }
-    }
-
-    async fn show(self) {
-        let Self { mut events, json } = self;
-        let mut progress = Progress::new();
-        while let Some(event) = events.next().await {
-            if json { print_json(&event) } else { progress.show(&event) }
-        }
-    }
-}
-
-fn print_json(event: &Event) {
-    let pid = event.pid().map(|pid| pid.0);
-    let line = match event {
-        Event::Started { parent, program, .. } => {
-            json!({ "event": "started", "pid": pid, "parent": parent.map(|pid| pid.0), "program": &**program })
-        }
-        Event::Text { text, .. } => json!({ "event": "text", "pid": pid, "text": text }),
-        Event::Thinking { text, .. } => json!({ "event": "thinking", "pid": pid, "text": text }),
-        Event::ToolCalled { tool, args, .. } => {
-            json!({ "event": "tool_called", "pid": pid, "tool": &**tool, "args": &**args })
-        }
-        Event::Fact { number, fact, .. } => {
-            json!({ "event": "fact", "pid": pid, "number": number.0, "fact": fact.name() })
-        }
-        Event::Retrying { reason, delay_ms, .. } => {
-            json!({ "event": "retrying", "pid": pid, "reason": reason, "delay_ms": delay_ms })
-        }
-        Event::TurnEnded { outcome, .. } => {
-            json!({ "event": "turn_ended", "pid": pid, "status": outcome.status.word() })
-        }
-        Event::Exited { exit, .. } => json!({ "event": "exited", "pid": pid, "status": exit.status.word() }),
-        Event::Lagged { missed } => json!({ "event": "lagged", "missed": missed }),
-    };
-    print(&line.to_string());
-}
-
-/// Where standard output is gone the run still goes on to its end.
-fn print(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
-}
-
-async fn finish(kernel: Kernel, roots: Vec<Process>, watch: Watch, durable: bool) -> Result<ExitCode, Failure> {
-    let json = watch.json;
-    let shown = tokio::spawn(watch.show());
-    let mut code = ExitCode::SUCCESS;
+async fn finish(kernel: Kernel, roots: Vec<Process>, watch: Watch, store: Option<&Path>) -> Result<ExitCode, Failure> {
+    let output = watch.output();
+    let mut results = Vec::new();
     for root in &roots {
-        let exit = tokio::select! {
-            exit = root.wait() => exit?,
-            _ = tokio::signal::ctrl_c() => return stopped(kernel, durable).await,
+        let settled = tokio::select! {
+            settled = settled(root) => settled?,
+            _ = tokio::signal::ctrl_c() => return stopped(kernel, watch, store).await,
         };
-        code = if exit.status == ExitStatus::Done { code } else { code_of(exit.status) };
+        results.push((root.pid(), settled));
     }
-    let lines = tree(&kernel).await?;
-    let exits: Vec<_> = roots.iter().filter_map(|root| Some((root.pid().0, root.exit()?))).collect();
+    let pids: Vec<Pid> = roots.iter().map(Process::pid).collect();
+    let lines = tree(&kernel, &pids).await?;
     // The stream of events ends with the last handle on the kernel.
     drop(roots);
     kernel.shutdown().await;
-    let _ = shown.await;
-    if json {
-        result_as_json(&exits, &lines)
-    } else {
-        result_for_people(&exits, &lines)?
+    watch.end().await;
+    match output {
+        Output::Json => show_json(&results, &lines)?,
+        Output::ForPeople => show(&results, &lines)?,
     }
-    Ok(code)
+    Ok(code(&results))
 }
 
-/// Ctrl-C: what is durable stays as it is, to be resumed.
-async fn stopped(kernel: Kernel, durable: bool) -> Result<ExitCode, Failure> {
-    kernel.shutdown().await;
-    let hint = if durable { "Go on with: dormouse resume --store DIR" } else { "Without --store nothing was kept." };
-    writeln!(std::io::stderr(), "stopped. {hint}")?;
+async fn settled(root: &Process) -> Result<Settled, Failure> {
+    let waits = root.wait_for(|view| view.phase == Phase::Idle);
+    tokio::select! {
+        biased;
+        exit = root.wait() => Ok(Settled::Ended(exit?)),
+        waits = waits => waits.map(|_| Settled::Waits).map_err(Failure::from),
+    }
+}
+
+fn code(results: &[(Pid, Settled)]) -> ExitCode {
+    let failed = results.iter().find_map(|(_, settled)| match settled {
+        Settled::Ended(exit) if exit.status != ExitStatus::Done => Some(exit.status),
+        Settled::Ended(_) | Settled::Waits => None,
+    });
+    failed.map_or(ExitCode::SUCCESS, code_of)
+}
+
+/// Ctrl-C: what is durable stays as it is, to be resumed. A second Ctrl-C does not wait for that.
+async fn stopped(kernel: Kernel, watch: Watch, store: Option<&Path>) -> Result<ExitCode, Failure> {
+    tokio::select! {
+        () = kernel.shutdown() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    watch.cut();
+    let hint = match store {
+        Some(path) => format!("Go on with: dormouse resume --store {} and the same --allow flags.", path.display()),
+        None => "Without --store nothing was kept.".to_owned(),
+    };
+    complain(&format!("stopped. {hint}"));
     Ok(ExitCode::from(130))
 }
 
-fn result_as_json(exits: &[(u64, Exit)], lines: &[Line]) {
+fn show_json(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> {
     let (produced, entered) = totals(lines);
-    for (pid, exit) in exits {
-        let (status, message) = (exit.status.word(), &*exit.message);
-        print(&json!({ "event": "result", "pid": pid, "status": status, "message": message }).to_string());
+    let mut out = std::io::stdout().lock();
+    for (pid, settled) in results {
+        let (status, message) = match settled {
+            Settled::Ended(exit) => (exit.status.word(), &*exit.message),
+            Settled::Waits => ("idle", "it waits for input"),
+        };
+        writeln!(out, "{}", json!({ "event": "result", "pid": pid.0, "status": status, "message": message }))?;
     }
-    print(
-        &json!({ "event": "tree", "processes": lines, "tool_chars": produced, "context_chars": entered }).to_string(),
-    );
+    let tree = json!({ "event": "tree", "processes": lines, "tool_chars": produced, "context_chars": entered });
+    Ok(writeln!(out, "{tree}")?)
 }
 
-fn result_for_people(exits: &[(u64, Exit)], lines: &[Line]) -> Result<(), Failure> {
-    let mut err = std::io::stderr();
-    writeln!(err, "\n{}", Line::header())?;
-    lines.iter().try_for_each(|line| writeln!(err, "{line}"))?;
+fn show(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> {
+    complain(&format!("\n{}", Line::header()));
+    lines.iter().for_each(|line| complain(&line.to_string()));
     let (produced, entered) = totals(lines);
-    writeln!(err, "\ntools returned {produced} characters, {entered} entered a context\n")?;
-    for (pid, exit) in exits {
-        match exit.status {
-            ExitStatus::Done => print(&exit.message),
-            status => writeln!(err, "process {pid} ended as {}: {}", status.word(), exit.message)?,
+    complain(&format!("\ntools returned {produced} characters, {entered} entered a context\n"));
+    for (pid, settled) in results {
+        match settled {
+            Settled::Ended(Exit { status: ExitStatus::Done, message }) => writeln!(std::io::stdout(), "{message}")?,
+            Settled::Ended(Exit { status, message }) => {
+                complain(&format!("process {pid} ended as {}: {message}", status.word()));
+            }
+            Settled::Waits => complain(&format!("process {pid} waits for input")),
         }
     }
     Ok(())
+}
+
+/// Where standard error is gone there is nobody to tell, and the work goes on.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

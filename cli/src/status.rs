@@ -15,12 +15,15 @@ pub(crate) enum Failure {
     Store(String),
     /// Something else went wrong while running.
     Run(String),
+    /// Whoever read the output has read enough.
+    Closed,
 }
 
 impl Failure {
     /// The exit code for it.
     pub(crate) fn code(&self) -> ExitCode {
         match self {
+            Self::Closed => ExitCode::SUCCESS,
             Self::Run(_) => ExitCode::from(1),
             Self::Usage(_) => ExitCode::from(2),
             Self::Store(_) => ExitCode::from(3),
@@ -31,7 +34,8 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Store(text) | Self::Run(text) => f.write_str(text),
+            Self::Usage(text) | Self::Store(text) | Self::Run(text) => writeln!(f, "{text}"),
+            Self::Closed => Ok(()),
         }
     }
 }
@@ -47,7 +51,10 @@ impl From<KernelError> for Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::Run(error.to_string())
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Run(format!("the output cannot be written: {error}")),
+        }
     }
 }
 

@@ -103,6 +103,17 @@ impl Process {
         ended.clone().ok_or(KernelError::Closed)
     }
 
+    /// Waits until it stands as `stands` says, and returns its view then: `wait_for(|view| view.phase == Phase::Idle)` is
+    /// the end of a session's turn.
+    ///
+    /// # Errors
+    /// [`KernelError::Closed`] where the kernel shuts down before.
+    pub async fn wait_for(&self, stands: impl Fn(&View) -> bool) -> Result<View, KernelError> {
+        let mut view = self.view.clone();
+        let seen = view.wait_for(|view| view.as_ref().is_some_and(&stands)).await.map_err(|_| KernelError::Closed)?;
+        seen.clone().ok_or(KernelError::Closed)
+    }
+
     /// How it ended, if it has.
     #[must_use]
     pub fn exit(&self) -> Option<Exit> {
