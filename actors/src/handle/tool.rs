@@ -38,6 +38,8 @@ pub struct FnTool<F, A> {
     spec: ToolSpec,
     policy: ToolPolicy,
     function: F,
+    /// The argument type is `()`: a model is told of an empty object, and sends one.
+    takes_nothing: bool,
     arguments: PhantomData<fn(A)>,
 }
 
@@ -49,9 +51,13 @@ impl<F, A: JsonSchema> FnTool<F, A> {
         R: Future<Output = Result<T, E>>,
     {
         let schema = schemars::schema_for!(A);
-        let schema = serde_json::to_string(&schema).expect("a JSON schema is JSON");
+        let takes_nothing = schema.get("type").is_some_and(|kind| kind == "null");
+        let schema = match takes_nothing {
+            true => r#"{"type":"object","properties":{}}"#.to_owned(),
+            false => serde_json::to_string(&schema).expect("a JSON schema is JSON"),
+        };
         let spec = ToolSpec { name: name.into(), description: description.into(), schema: schema.into() };
-        Self { spec, policy: ToolPolicy::default(), function, arguments: PhantomData }
+        Self { spec, policy: ToolPolicy::default(), function, takes_nothing, arguments: PhantomData }
     }
 
     /// What a process must be allowed to do to call it.
@@ -100,7 +106,8 @@ where
     }
 
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
-        let running = match serde_json::from_str(&args) {
+        let args = if self.takes_nothing && matches!(args.trim(), "" | "{}") { "null" } else { &args };
+        let running = match serde_json::from_str(args) {
             Ok(arguments) => (self.function)(arguments),
             Err(error) => {
                 let text = format!("{} does not take these arguments: {error}", self.spec.name);

@@ -30,7 +30,11 @@ impl Draft {
         if let Err(answer) = self.within_depth() {
             return self.answer_whole(call, answer);
         }
-        let children = (0..).zip(&prompts).map(|(index, prompt)| Child {
+        if self.answer_if_all_ended(call) {
+            return;
+        }
+        let asked = (0..).zip(&prompts).filter(|(index, _)| !has_ended(self.slot(call), *index));
+        let children = asked.map(|(index, prompt)| Child {
             origin: Origin::Forked { call, index },
             program: self.state.program.clone(),
             image: forked(&self.state, call, index, prompts.len(), prompt),
@@ -47,6 +51,9 @@ impl Draft {
             Ok(arguments) => arguments,
             Err(answer) => return self.answer_whole(call, answer),
         };
+        if self.answer_if_all_ended(call) {
+            return;
+        }
         let birth = Birth {
             access: self.state.access,
             depth: self.state.depth + 1,
@@ -74,22 +81,30 @@ impl Draft {
 
     pub(super) fn take_child(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
         let Some(slot) = self.state.open_slot(call) else { return };
-        if slot.ended.iter().any(|(known, ..)| *known == index) {
+        if has_ended(slot, index) {
             return;
         }
         let caller = self.caller();
         self.emit(Fact::ChildEnded { call, index, child, exit });
+        if self.answer_if_all_ended(call) {
+            self.settle(caller);
+        }
+    }
+
+    /// Answers a call whose children have all ended. A process that was restored from between the end of a child and the
+    /// answer goes on from here.
+    fn answer_if_all_ended(&mut self, call: CallId) -> bool {
         let slot = self.slot(call);
         let mut ended = slot.ended.clone();
         if ended.len() < self.expected_children(slot) {
-            return;
+            return false;
         }
         ended.sort_by_key(|(index, ..)| *index);
         match self.kind(call) {
             Some(Kind::Fork) => self.answer_fork(call, &ended),
             _ => self.answer_spawn(call, &ended),
         }
-        self.settle(caller);
+        true
     }
 
     /// How many children a call made. Its arguments were checked before it made any.
@@ -131,6 +146,11 @@ impl Draft {
         let produced = admission.produced_chars();
         (self.admitted(admission), produced)
     }
+}
+
+/// Whether child `index` of a call is known to have ended: it is not asked for again.
+fn has_ended(slot: &Slot, index: u32) -> bool {
+    slot.ended.iter().any(|(known, ..)| *known == index)
 }
 
 /// An answer that is an element already stands as it is; anything else is text.

@@ -85,11 +85,6 @@ impl Toolbox {
         for choice in program.tools() {
             toolbox.add_choice(choice, program, around);
         }
-        for command in program.commands() {
-            let spec = command.spec();
-            let kind = Kind::External { name: spec.name.clone(), policy: command.policy };
-            toolbox.add(spec, Binding { kind, access: command.policy.access });
-        }
         toolbox
     }
 
@@ -135,6 +130,10 @@ fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, A
         "fork" => (Kind::Fork, fork::ACCESS, fork::spec(program.limits().max_fork_children)),
         "spawn" => (Kind::Spawn, spawn::ACCESS, spawn::spec(program)),
         _ => {
+            if let Some(command) = program.commands().iter().find(|command| command.name == name) {
+                let (spec, policy) = (command.spec(), command.policy);
+                return Some((Kind::External { name: spec.name.clone(), policy }, policy.access, spec));
+            }
             let tool = around.tools.get(name)?;
             let kind = Kind::External { name: tool.spec.name.clone(), policy: tool.policy };
             (kind, tool.policy.access, tool.spec.clone())
