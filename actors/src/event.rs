@@ -6,7 +6,10 @@ use dormouse_kernel::process::State;
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Exit;
-use dormouse_proto::record::{ContentRef, Fact, Phase, Tally};
+use dormouse_proto::record::{self, ContentRef, Phase, Tally};
+
+/// A fact as it is watched: contents by name, so that an event holds no content in memory.
+pub type Fact = record::Fact<ContentRef>;
 
 /// Something that happened in a kernel.
 #[derive(Clone, Debug)]
@@ -50,7 +53,7 @@ pub enum Event {
         /// Its number in the process's journal.
         number: FactNumber,
         /// The fact, contents by name.
-        fact: Arc<Fact<ContentRef>>,
+        fact: Arc<Fact>,
     },
     /// A model call failed and is tried again.
     Retrying {

@@ -18,5 +18,5 @@ mod supervisor;
 mod world;
 
 pub use error::KernelError;
-pub use event::{Event, View};
+pub use event::{Event, Fact, View};
 pub use recovery::LoadError;

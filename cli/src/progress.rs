@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use dormouse::Event;
+use dormouse::{Event, Fact};
 use dormouse::id::Pid;
 use dormouse::process::Exit;
-use dormouse::record::{ContentRef, Fact};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 /// Shows events as they come.
@@ -69,7 +68,7 @@ fn step(event: &Event) -> Option<String> {
     })
 }
 
-fn fact_step(fact: &Fact<ContentRef>) -> Option<String> {
+fn fact_step(fact: &Fact) -> Option<String> {
     match fact {
         Fact::DescriptorOpened { id, entry } => {
             Some(format!("{id} holds {} bytes of {}", entry.content.len, entry.source))
