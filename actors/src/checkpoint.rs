@@ -13,6 +13,7 @@ use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::task::JoinHandle;
 
 use crate::ports::{Entry, OwnerToken, Store, StoreError};
 
@@ -49,6 +50,8 @@ pub(crate) struct CheckpointState {
     store: Option<(Arc<dyn Store>, OwnerToken)>,
     queue: Vec<(Vec<Durable>, Acknowledge)>,
     committing: bool,
+    /// The latest commit, which may still be on its way.
+    commit: Option<JoinHandle<()>>,
     failed: Option<CommitError>,
 }
 
@@ -62,7 +65,7 @@ impl Actor for CheckpointActor {
         _myself: ActorRef<Self::Msg>,
         store: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(CheckpointState { store, queue: Vec::new(), committing: false, failed: None })
+        Ok(CheckpointState { store, queue: Vec::new(), committing: false, commit: None, failed: None })
     }
 
     async fn handle(
@@ -76,6 +79,15 @@ impl Actor for CheckpointActor {
             CheckpointMessage::Committed { waiting, result } => state.committed(waiting, result),
         }
         state.commit_next(&myself);
+        Ok(())
+    }
+
+    /// What was appended before the end is made durable; then the store is let go of.
+    async fn post_stop(&self, myself: ActorRef<Self::Msg>, state: &mut Self::State) -> Result<(), ActorProcessingErr> {
+        state.finish_commit().await;
+        state.committing = false;
+        state.commit_next(&myself);
+        state.finish_commit().await;
         Ok(())
     }
 }
@@ -100,6 +112,13 @@ impl CheckpointState {
         waiting.into_iter().for_each(|acknowledge| acknowledge(result.clone()));
     }
 
+    async fn finish_commit(&mut self) {
+        if let Some(commit) = self.commit.take() {
+            // One that panicked has acknowledged nothing.
+            let _ = commit.await;
+        }
+    }
+
     fn commit_next(&mut self, myself: &ActorRef<CheckpointMessage>) {
         let Some((store, owner)) = self.store.clone().filter(|_| !self.committing && !self.queue.is_empty()) else {
             return;
@@ -107,11 +126,11 @@ impl CheckpointState {
         let (batch, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue).into_iter().unzip();
         let myself = myself.clone();
         self.committing = true;
-        tokio::task::spawn_blocking(move || {
+        self.commit = Some(tokio::task::spawn_blocking(move || {
             let result = commit(&*store, owner, batch.into_iter().flatten());
             // Where the actor is gone, so is everyone who waits.
             let _ = myself.cast(CheckpointMessage::Committed { waiting, result });
-        });
+        }));
     }
 }
 
