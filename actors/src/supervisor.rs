@@ -14,6 +14,7 @@ use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::checkpoint::{CommitError, Durable};
 use crate::error::KernelError;
@@ -64,6 +65,8 @@ pub(crate) struct Supervisor {
     world: Arc<World>,
     myself: ActorRef<SupervisorMessage>,
     table: Table,
+    /// The tasks of process actors; those that have ended are let go of when the next begins.
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Actor for SupervisorActor {
@@ -77,7 +80,7 @@ impl Actor for SupervisorActor {
         (world, rows): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         let table = Table::new(rows, world.limits.inbox);
-        Ok(Supervisor { world, myself, table })
+        Ok(Supervisor { world, myself, table, tasks: Vec::new() })
     }
 
     async fn handle(
@@ -87,6 +90,19 @@ impl Actor for SupervisorActor {
         supervisor: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         supervisor.take(message).await;
+        Ok(())
+    }
+
+    /// A process actor that has stopped may still hold the store for a moment: its task is awaited.
+    async fn post_stop(
+        &self,
+        _myself: ActorRef<Self::Msg>,
+        supervisor: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        for task in std::mem::take(&mut supervisor.tasks) {
+            task.abort();
+            let _ = task.await;
+        }
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Building a kernel.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse_kernel::process::{HostTool, Surroundings};
@@ -122,7 +122,7 @@ impl KernelBuilder {
         let (claimed, rows) = self.claim().await?;
         let store = claimed.as_ref().map(|(store, _)| store.clone());
         let spawned = CheckpointActor::spawn(None, CheckpointActor, claimed).await;
-        let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
+        let (checkpoint, checkpoint_task) = spawned.map_err(|_| KernelError::Closed)?;
         let world = Arc::new(World {
             store,
             around: Arc::new(Surroundings { tools: host_tools(&self.tools), environment: environment::gather() }),
@@ -136,8 +136,9 @@ impl KernelBuilder {
             limits: self.limits,
         });
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), rows)).await;
-        let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;
-        Ok(Kernel { world, supervisor })
+        let (supervisor, supervisor_task) = spawned.map_err(|_| KernelError::Closed)?;
+        let tasks = Arc::new(Mutex::new(vec![supervisor_task, checkpoint_task]));
+        Ok(Kernel { world, supervisor, tasks })
     }
 
     async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Vec<ProcessRow>), KernelError> {

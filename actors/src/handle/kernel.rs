@@ -1,7 +1,7 @@
 //! A handle on a running kernel.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use dormouse_kernel::process::{Image, State};
@@ -11,6 +11,7 @@ use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_proto::record::Phase;
 use ractor::ActorRef;
 use tokio::sync::{broadcast, oneshot};
+use tokio::task::JoinHandle;
 
 use super::builder::KernelBuilder;
 use super::events::Events;
@@ -28,6 +29,8 @@ use crate::world::World;
 pub struct Kernel {
     pub(super) world: Arc<World>,
     pub(super) supervisor: ActorRef<SupervisorMessage>,
+    /// The tasks of the supervisor and the checkpoint actor.
+    pub(super) tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
 /// A line of the process table.
@@ -155,6 +158,11 @@ impl Kernel {
         // An append that is on its way is still made durable.
         if checkpoint.drain().is_ok() {
             let _ = checkpoint.wait(None).await;
+        }
+        // An actor that has stopped holds the store until its task is over.
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in tasks {
+            let _ = task.await;
         }
     }
 

@@ -28,7 +28,9 @@ impl Supervisor {
         let (parent, program) = (entry.row.parent, entry.row.program.clone());
         let begin = Begin { world: self.world.clone(), supervisor: self.myself.clone(), state, last, view };
         let spawned = ProcessActor::spawn_linked(None, ProcessActor, begin, self.myself.get_cell()).await;
-        let Ok((actor, _task)) = spawned else { return self.give_up(pid, "its actor could not be started") };
+        let Ok((actor, task)) = spawned else { return self.give_up(pid, "its actor could not be started") };
+        self.tasks.retain(|task| !task.is_finished());
+        self.tasks.push(task);
         self.world.report(Event::Started { pid, parent, program });
         for delivery in std::iter::once(Delivery::internal(Input::Resumed)).chain(waiting) {
             // An actor that faults at once is heard of as a fault.
