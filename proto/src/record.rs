@@ -217,6 +217,9 @@ pub struct Image<C> {
     pub iterations: u32,
     /// Where it stands.
     pub phase: Phase,
+    /// How its last reply was left unfinished, until what follows from that has happened: it stands between two facts of
+    /// one decision, where only a restore looks.
+    pub unfinished: Option<StopReason>,
     /// Tokens used so far.
     pub usage: Usage,
     /// Characters that tools produced so far, and of these, how many entered the context.
@@ -310,6 +313,7 @@ impl<C> Image<C> {
             next_seq: self.next_seq,
             iterations: self.iterations,
             phase: self.phase,
+            unfinished: self.unfinished,
             usage: self.usage,
             tally: self.tally,
         })

@@ -60,6 +60,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         next_seq: 0,
         iterations: 0,
         phase: Phase::Idle,
+        unfinished: None,
         usage: Usage::default(),
         tally: Tally::default(),
     }

@@ -177,6 +177,7 @@ fn forked(state: &State, call: CallId, index: u32, count: usize, prompt: &str) -
         epoch: state.epoch + 1,
         iterations: 0,
         phase: Phase::Ready,
+        unfinished: None,
         usage: Usage::default(),
         tally: Tally::default(),
         ..image

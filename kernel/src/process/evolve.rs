@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{Caller, Phase, Slot};
 use dormouse_proto::tool::Answer;
 
@@ -11,6 +12,25 @@ use super::{Fact, State};
 
 /// Applies `fact`. Costs O(log n) in the size of the conversation or table.
 pub fn evolve(state: &mut State, fact: &Fact) {
+    apply(state, fact);
+    state.unfinished = match fact {
+        Fact::ModelReplied { stop, .. } => unfinished(state, *stop),
+        Fact::ToolReturned { .. } => state.unfinished,
+        _ => None,
+    };
+}
+
+/// A reply that was cut or declined, and one that the provider paused without asking for a tool.
+fn unfinished(state: &State, stop: StopReason) -> Option<StopReason> {
+    let is_unfinished = match stop {
+        StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow => true,
+        StopReason::Pause => state.slots().is_empty(),
+        StopReason::EndTurn | StopReason::ToolUse | StopReason::StopSequence => false,
+    };
+    is_unfinished.then_some(stop)
+}
+
+fn apply(state: &mut State, fact: &Fact) {
     match fact {
         Fact::MessageQueued { message } => state.mailbox.push_back(message.clone()),
         Fact::TurnBegan => begin_turn(state),

@@ -1,5 +1,7 @@
 //! Beginning to run: a process that was just born, or one that comes back from its journal.
 
+use dormouse_proto::message::Role;
+use dormouse_proto::model::StopReason;
 use dormouse_proto::process::ExitStatus;
 use dormouse_proto::record::Phase;
 use dormouse_proto::tool::Answer;
@@ -20,19 +22,31 @@ impl Draft {
             Phase::Idle => self.begin_turn(),
             Phase::Ready => self.ask_or_end(),
             Phase::Thinking { call } => self.call_model(call),
-            Phase::Acting { .. } => self.act(),
+            Phase::Acting { .. } => match self.state.unfinished {
+                Some(stop) => self.decline_cut_calls(stop, self.last_words()),
+                None => self.act(),
+            },
             Phase::Ended { exit } => self.perform(Effect::ReportExit { exit }),
         }
     }
 
     /// A process that stopped between two facts of one decision goes on from where it was.
     fn ask_or_end(&mut self) {
-        use dormouse_proto::message::Role;
-        let last = self.state.messages.last().map(|message| (message.role, message.text()));
-        match last {
-            Some((Role::User, _)) | None => self.ask_model(),
-            Some((Role::Assistant, text)) => self.end_turn(ExitStatus::Done, text),
+        let last = self.state.messages.last().map_or(Role::User, |message| message.role);
+        match (last, self.state.unfinished) {
+            (Role::User, None | Some(StopReason::MaxTokens)) => self.ask_model(),
+            (Role::Assistant, None) => self.end_turn(ExitStatus::Done, self.last_words()),
+            (_, Some(stop)) => self.stop_or_pause(stop, self.last_words()),
         }
+    }
+
+    fn last_words(&self) -> String {
+        let replies = self.state.messages.iter().rev();
+        replies
+            .filter(|message| message.role == Role::Assistant)
+            .map(|message| message.text())
+            .next()
+            .unwrap_or_default()
     }
 
     /// A call that had been made when the kernel stopped: made again where that is harmless, else answered.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::Message;
-use dormouse_proto::model::{Request, Usage};
+use dormouse_proto::model::{Request, StopReason, Usage};
 use dormouse_proto::process::Exit;
 use dormouse_proto::record::{Lifetime, Phase, Slot, Tally};
 use dormouse_proto::tool::{Access, ToolSpec};
@@ -39,6 +39,8 @@ pub struct State {
     pub(super) next_seq: u32,
     pub(super) iterations: u32,
     pub(super) phase: Phase,
+    /// How the last reply was left unfinished, until what follows from that has happened.
+    pub(super) unfinished: Option<StopReason>,
     pub(super) usage: Usage,
     pub(super) tally: Tally,
 }
@@ -99,6 +101,7 @@ impl State {
             next_seq: image.next_seq,
             iterations: image.iterations,
             phase: image.phase,
+            unfinished: image.unfinished,
             usage: image.usage,
             tally: image.tally,
         })
@@ -123,6 +126,7 @@ impl State {
             next_seq: self.next_seq,
             iterations: self.iterations,
             phase: self.phase.clone(),
+            unfinished: self.unfinished,
             usage: self.usage,
             tally: self.tally,
         }

@@ -53,7 +53,7 @@ impl Draft {
         }
     }
 
-    fn stop_or_pause(&mut self, stop: StopReason, text: String) {
+    pub(super) fn stop_or_pause(&mut self, stop: StopReason, text: String) {
         match stop {
             StopReason::Pause => self.ask_model(),
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
@@ -68,9 +68,10 @@ impl Draft {
     }
 
     /// Tool uses of a reply that was cut may be cut themselves: they are answered, never run.
-    fn decline_cut_calls(&mut self, stop: StopReason, text: String) {
+    pub(super) fn decline_cut_calls(&mut self, stop: StopReason, text: String) {
         let text_for_model = "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
-        let calls: Vec<_> = self.state.slots().iter().map(|slot| slot.call).collect();
+        let open = self.state.slots().iter().filter(|slot| slot.answer.is_none());
+        let calls: Vec<_> = open.map(|slot| slot.call).collect();
         for call in calls {
             self.emit(Fact::ToolReturned { call, answer: Answer::error(text_for_model), produced_chars: 0 });
         }
