@@ -130,9 +130,10 @@ impl Checkpoint {
         if self.committing {
             return;
         }
-        match self.store.clone() {
-            Some((store, owner)) if !self.queue.is_empty() => self.commit(store, owner, myself.clone()),
-            _ => self.close(),
+        if self.queue.is_empty() {
+            self.close();
+        } else if let Some((store, owner)) = self.store.clone() {
+            self.commit(store, owner, myself.clone());
         }
     }
 

@@ -139,7 +139,7 @@ impl View {
     pub fn status(&self) -> &'static str {
         match &self.phase {
             Phase::Idle => "idle",
-            Phase::Ready | Phase::Thinking { .. } => "thinking",
+            Phase::Ready { .. } | Phase::Thinking { .. } => "thinking",
             Phase::Acting { .. } => "acting",
             Phase::Ended { exit } => exit.status.word(),
         }

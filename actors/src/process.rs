@@ -151,6 +151,10 @@ impl Actor for ProcessActor {
         running: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         running.in_flight.values().for_each(JoinHandle::abort);
+        // Awaited, so that nothing of it holds the store when the kernel has shut down.
+        for (_, task) in std::mem::take(&mut running.in_flight) {
+            let _ = task.await;
+        }
         Ok(())
     }
 }

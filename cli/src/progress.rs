@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use dormouse::{Event, Fact};
 use dormouse::id::Pid;
 use dormouse::process::Exit;
+use dormouse::{Event, Fact};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 /// Shows events as they come.

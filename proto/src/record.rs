@@ -147,8 +147,11 @@ pub enum Phase {
         /// The tool uses of the turn, in order.
         slots: Vec<Slot>,
     },
-    /// The last answers are in the conversation, the model has not been asked yet.
-    Ready,
+    /// Nothing is waited for: the model is to be asked, or the turn to be ended.
+    Ready {
+        /// How the model's last reply stopped, where that is what comes last; none after an input or answers.
+        stopped: Option<StopReason>,
+    },
     /// It has ended.
     Ended {
         /// How.

@@ -15,7 +15,16 @@ use crate::error::io;
 /// The lock, for as long as the value lives.
 #[derive(Debug)]
 pub(crate) struct StoreLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for StoreLock {
+    /// Closing the file is not enough: a program that is just being started elsewhere in this process holds a copy of the
+    /// handle until it runs, and with it the lock.
+    fn drop(&mut self) {
+        // Where this fails, closing the file gives the lock back a moment later.
+        let _ = self.file.unlock();
+    }
 }
 
 impl StoreLock {
@@ -36,7 +45,7 @@ impl StoreLock {
             Err(TryLockError::Error(source)) => return Err(io(format!("lock {}", path.display()))(source)),
         }
         name_holder(&mut file).map_err(io(format!("write {}", path.display())))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }
 

@@ -176,7 +176,7 @@ fn forked(state: &State, call: CallId, index: u32, count: usize, prompt: &str) -
         lifetime: Lifetime::Task,
         epoch: state.epoch + 1,
         iterations: 0,
-        phase: Phase::Ready,
+        phase: Phase::Ready { stopped: None },
         usage: Usage::default(),
         tally: Tally::default(),
         ..image

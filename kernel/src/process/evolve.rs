@@ -52,7 +52,7 @@ fn begin_turn(state: &mut State) {
     let blocks: Vec<Block> = std::mem::take(&mut state.mailbox).iter().flat_map(|m| m.blocks.clone()).collect();
     push(state, Role::User, blocks);
     state.iterations = 0;
-    state.phase = Phase::Ready;
+    state.phase = Phase::Ready { stopped: None };
 }
 
 fn take_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
@@ -65,11 +65,10 @@ fn take_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
             slots.push(Slot { answer, ..open(state, id.clone(), name.clone(), args.clone()) });
         }
     }
-    if slots.is_empty() {
-        state.phase = Phase::Ready;
-    } else {
-        state.phase = Phase::Acting { caller: Caller::Model, slots };
+    state.phase = Phase::Acting { caller: Caller::Model, slots };
+    if cut || state.slots().is_empty() {
         close_slots(state);
+        state.phase = Phase::Ready { stopped: Some(stop) };
     }
 }
 
@@ -108,7 +107,7 @@ fn close_slots(state: &mut State) {
     let results = slots.iter().zip(&answers).map(|(slot, answer)| result(slot, answer)).collect();
     state.tally.entered_chars += answers.iter().map(|answer| answer.text.chars().count() as u64).sum::<u64>();
     push(state, Role::User, results);
-    state.phase = Phase::Ready;
+    state.phase = Phase::Ready { stopped: None };
 }
 
 pub(super) fn result(slot: &Slot, answer: &Answer) -> Block {
@@ -126,6 +125,6 @@ fn interrupt(state: &mut State, answer: &Answer) {
         // A call of the host is no turn: after it the process is as idle as before.
         close_slots(state);
     } else {
-        state.phase = Phase::Ready;
+        state.phase = Phase::Ready { stopped: None };
     }
 }

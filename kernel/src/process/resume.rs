@@ -1,6 +1,6 @@
 //! Beginning to run: a process that was just born, or one that comes back from its journal.
 
-use dormouse_proto::process::ExitStatus;
+use dormouse_proto::id::CallId;
 use dormouse_proto::record::Phase;
 use dormouse_proto::tool::Answer;
 
@@ -20,25 +20,16 @@ impl Draft {
         match self.state.phase.clone() {
             Phase::Idle if self.state.mailbox.is_empty() => {}
             Phase::Idle => self.begin_turn(),
-            Phase::Ready => self.ask_or_end(),
+            Phase::Ready { stopped: None } => self.ask_model(),
+            Phase::Ready { stopped: Some(stop) } => self.follow(stop),
             Phase::Thinking { call } => self.call_model(call),
             Phase::Acting { .. } => self.act(),
             Phase::Ended { exit } => self.perform(Effect::ReportExit { exit }),
         }
     }
 
-    /// A process that stopped between two facts of one decision goes on from where it was.
-    fn ask_or_end(&mut self) {
-        use dormouse_proto::message::Role;
-        let last = self.state.messages.last().map(|message| (message.role, message.text()));
-        match last {
-            Some((Role::User, _)) | None => self.ask_model(),
-            Some((Role::Assistant, text)) => self.end_turn(ExitStatus::Done, text),
-        }
-    }
-
     /// A call that had been made when the kernel stopped: made again where that is harmless, else answered.
-    pub(super) fn repeat_or_answer(&mut self, call: dormouse_proto::id::CallId, kind: &Kind) {
+    pub(super) fn repeat_or_answer(&mut self, call: CallId, kind: &Kind) {
         if kind.may_repeat() || self.is_repeatable_write(call) {
             self.perform_call(call, kind);
         } else {

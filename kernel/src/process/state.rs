@@ -225,7 +225,7 @@ fn check_calls(image: &Image) -> Result<(), StateError> {
     let calls = match &image.phase {
         Phase::Thinking { call } => vec![*call],
         Phase::Acting { slots, .. } => slots.iter().map(|slot| slot.call).collect(),
-        Phase::Idle | Phase::Ready | Phase::Ended { .. } => Vec::new(),
+        Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
     };
     match calls.into_iter().find(|call| !minted(*call)) {
         Some(call) => Err(StateError::Call { call, epoch: image.epoch, next_seq: image.next_seq }),

@@ -148,7 +148,7 @@ impl Draft {
     /// Goes on once all tool uses are answered: with the model, or with what the mailbox holds after a call of the host.
     pub(super) fn settle(&mut self, caller: Caller) {
         match (&self.state.phase, caller) {
-            (Phase::Ready, Caller::Model) => self.ask_model(),
+            (Phase::Ready { .. }, Caller::Model) => self.ask_model(),
             (Phase::Idle, Caller::Host) if !self.state.mailbox.is_empty() => self.begin_turn(),
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! A turn: from the first message to the last word, one model call after the other.
 
 use dormouse_proto::id::CallId;
-use dormouse_proto::message::{Role, text_of};
+use dormouse_proto::message::Role;
 use dormouse_proto::model::{ModelError, Reply, StopReason};
 use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::{Caller, Lifetime, Phase};
@@ -43,21 +43,22 @@ impl Draft {
     }
 
     fn go_on(&mut self, call: CallId, Reply { blocks, stop, usage }: Reply) {
-        let text = text_of(&blocks);
         self.emit(Fact::ModelReplied { call, blocks, stop, usage });
-        let asked = self.state.messages.last().is_some_and(|message| message.role == Role::User);
-        match (self.state.slots().is_empty(), stop) {
-            (false, _) => self.act(),
-            (true, StopReason::MaxTokens) if asked => self.ask_model(),
-            (true, _) => self.stop_or_pause(stop, text),
+        match self.state.phase {
+            Phase::Ready { stopped: Some(stop) } => self.follow(stop),
+            _ => self.act(),
         }
     }
 
-    fn stop_or_pause(&mut self, stop: StopReason, text: String) {
+    /// What follows a reply without tools to run: none were asked for, or the reply was cut and they were declined.
+    pub(super) fn follow(&mut self, stop: StopReason) {
+        let last = self.state.messages.last().map(|message| message.role);
+        let text = self.last_words();
         match stop {
             StopReason::Pause => self.ask_model(),
+            StopReason::MaxTokens if last == Some(Role::User) => self.ask_model(),
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
-                self.end_turn(ExitStatus::Done, text)
+                self.end_turn(ExitStatus::Done, text);
             }
             StopReason::MaxTokens => self.end_turn(ExitStatus::Truncated, text),
             StopReason::Refusal => self.end_turn(ExitStatus::Refused, text),
@@ -65,6 +66,12 @@ impl Draft {
                 self.end_turn(ExitStatus::ModelFailed, "the conversation is too long for the model".to_owned());
             }
         }
+    }
+
+    /// What the model said last.
+    fn last_words(&self) -> String {
+        let mut replies = self.state.messages.iter().rev().filter(|message| message.role == Role::Assistant);
+        replies.next().map(|message| message.text()).unwrap_or_default()
     }
 
     /// The turn is over. A task ends with it, unless more was said to it in the meantime; a session waits.
@@ -113,7 +120,7 @@ impl Draft {
                 let ticket = slots.first().filter(|_| *caller == Caller::Host).map(|slot| slot.id.clone());
                 (slots.iter().map(|slot| slot.call).collect(), ticket)
             }
-            Phase::Ready => (Vec::new(), None),
+            Phase::Ready { .. } => (Vec::new(), None),
             Phase::Idle | Phase::Ended { .. } => return false,
         };
         let answer = Answer::error(text);
