@@ -128,6 +128,8 @@ impl CheckpointState {
         self.committing = true;
         self.commit = Some(tokio::task::spawn_blocking(move || {
             let result = commit(&*store, owner, batch.into_iter().flatten());
+            // Before anyone hears of it: who closes the kernel then finds the store free.
+            drop(store);
             // Where the actor is gone, so is everyone who waits.
             let _ = myself.cast(CheckpointMessage::Committed { waiting, result });
         }));
