@@ -1,6 +1,6 @@
 //! Dormouse: a process kernel for LLM agents.
 //!
-//! An agent is a process. It runs a [program](program), owns a table of file descriptors that hold what is too large for
+//! An agent is a process. It runs a [program], owns a table of file descriptors that hold what is too large for
 //! a model's context, forks, spawns, and is durable: kill the program at any moment, open its store again, and every
 //! process goes on where it was.
 //!

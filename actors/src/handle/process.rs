@@ -52,6 +52,14 @@ impl Process {
         self.deliver(Input::Spoke { from: Speaker::Host, text: text.into() }, None).await
     }
 
+    /// Tells it something in the name of another process, as [`input`](Self::input) does in the user's.
+    ///
+    /// # Errors
+    /// As [`input`](Self::input).
+    pub async fn message(&self, from: Pid, text: impl Into<String>) -> Result<(), KernelError> {
+        self.deliver(Input::Spoke { from: Speaker::Process(from), text: text.into() }, None).await
+    }
+
     /// Runs one of its tools as its model would, outside of its conversation, and returns what the model would read.
     ///
     /// # Errors

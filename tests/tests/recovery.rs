@@ -1,0 +1,224 @@
+//! What must not be lost to what passes: a kernel without a tool, a parent that ended first, an earlier host's calls.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dormouse::id::Pid;
+use dormouse::model::Request;
+use dormouse::ports::{Entry, Journal, OwnerToken, Store, StoreError};
+use dormouse::process::{ExitStatus, ProcessRow};
+use dormouse::store::{LogStore, MemoryStore};
+use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
+use dormouse_tests::{FnModel, Gate, Requests, asks, program, results, says, turn, within};
+
+const TOOL: &str = "[tools]\nenabled = [\"tool\"]\n";
+
+fn open(folder: &Path) -> KernelBuilder {
+    Kernel::open(LogStore::open(folder).unwrap())
+}
+
+/// Calls `tool` once, then says what came of it.
+fn once() -> impl dormouse::ports::Model {
+    FnModel(|request: Request| async move {
+        Ok(match request.messages.len() {
+            1 => asks(&[("tool", "{}")]),
+            _ => says(&format!("{:?}", results(&request, 0))),
+        })
+    })
+}
+
+fn gated(gate: &Gate) -> impl dormouse::ports::Tool {
+    let gate = gate.clone();
+    let tool = FnTool::new("tool", "Waits.", move |()| {
+        let gate = gate.clone();
+        async move {
+            gate.pass().await;
+            Ok::<_, String>("done")
+        }
+    });
+    tool.idempotent()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kernel_that_lacks_a_tool_leaves_the_process_to_one_that_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::default();
+    let kernel = open(folder.path()).model("m", once()).tool(gated(&gate)).build().await.unwrap();
+    let started = kernel.start(program(&kernel, TOOL)).input("go").await.unwrap();
+    within(gate.entered()).await;
+    let pid = started.pid();
+    within(kernel.shutdown()).await;
+
+    let kernel = open(folder.path()).model("m", once()).build().await.unwrap();
+    let error = within(kernel.resume(pid)).await.unwrap_err();
+    assert!(matches!(&error, KernelError::Load(_)) && error.to_string().contains("tool"), "{error}");
+    let row = kernel.processes().await.unwrap().remove(0);
+    assert_eq!((row.status, row.row.exit), ("held", None), "it is not ended by what this kernel lacks");
+    within(kernel.shutdown()).await;
+
+    let opened = Gate::default();
+    opened.open();
+    let kernel = open(folder.path()).model("m", once()).tool(gated(&opened)).build().await.unwrap();
+    let exit = within(kernel.resume(pid).await.unwrap().wait()).await.unwrap();
+    assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, r#"[("done", false)]"#));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_do_not_outlive_a_parent_that_was_killed_in_an_earlier_life() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::default();
+    let hold = gate.clone();
+    let model = move || {
+        let hold = hold.clone();
+        FnModel(move |request: Request| {
+            let hold = hold.clone();
+            async move {
+                if request.messages.len() == 1 {
+                    return Ok(asks(&[("fork", r#"{"prompts": ["a", "b"]}"#)]));
+                }
+                hold.pass().await;
+                Ok(says("a child speaks"))
+            }
+        })
+    };
+    // The journals as a crash leaves them between the end of a parent and those of its children.
+    let kernel = open(folder.path()).model("m", model()).build().await.unwrap();
+    let fork = "[tools]\nenabled = [\"fork\"]\n";
+    let parent = kernel.start(program(&kernel, fork)).input("go").await.unwrap();
+    within(gate.entered()).await;
+    within(gate.entered()).await;
+    let pid = parent.pid();
+    within(kernel.shutdown()).await;
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    let exit = dormouse::process::Exit { status: ExitStatus::Killed, message: "killed".into() };
+    store.commit(owner, &[Entry::Ended { pid, exit }]).unwrap();
+    drop(store);
+
+    let requests = Requests::default();
+    let kernel = open(folder.path()).model("m", requests.record(model())).build().await.unwrap();
+    for child in within(kernel.resume_all()).await.unwrap() {
+        assert_eq!(within(child.wait()).await.unwrap().status, ExitStatus::Killed);
+    }
+    assert!(requests.all().is_empty(), "nobody asked a model");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_of_an_earlier_host_is_not_taken_for_one_of_this() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::default();
+    let slow = gated(&gate);
+    let kernel = open(folder.path()).model("m", once()).tool(slow).build().await.unwrap();
+    let session = kernel.start(program(&kernel, TOOL)).session().without_input().await.unwrap();
+    let pid = session.pid();
+    let unanswered = tokio::spawn(async move { session.call("tool", "{}").await });
+    within(gate.entered()).await;
+    within(kernel.shutdown()).await;
+    assert!(within(unanswered).await.unwrap().is_err());
+
+    let later = Gate::default();
+    let kernel = open(folder.path()).model("m", once()).tool(gated(&later)).build().await.unwrap();
+    let session = kernel.resume(pid).await.unwrap();
+    within(later.entered()).await;
+    let busy = within(session.call("tool", "{}")).await.unwrap();
+    assert!(busy.is_error && busy.text.contains("in the middle"), "{busy:?}");
+    later.open();
+    within(session.wait_for(|view| view.status() == "idle")).await.unwrap();
+    assert_eq!(&*within(session.call("tool", "{}")).await.unwrap().text, "done");
+}
+
+#[tokio::test]
+async fn a_content_opened_with_pages_of_nothing_does_not_poison_its_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = open(folder.path()).model("m", once()).snapshot_after(1).build().await.unwrap();
+    let rest = "[tools]\nenabled = [\"read_fd\"]\n";
+    let session = kernel.start(program(&kernel, rest)).session().without_input().await.unwrap();
+    session.open("a", "abc", Some(0)).await.unwrap();
+    let pid = session.pid();
+    within(kernel.shutdown()).await;
+    let kernel = open(folder.path()).model("m", once()).build().await.unwrap();
+    let session = kernel.resume(pid).await.unwrap();
+    let answer = session.call("read_fd", r#"{"fd": "fd:1", "read_all": true}"#).await.unwrap();
+    assert!(answer.text.ends_with(">abc</fd_content>"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_process_may_be_told_something_by_another() {
+    let model = FnModel(|request: Request| async move { Ok(says(&request.messages.last().unwrap().text())) });
+    let kernel = Kernel::builder().model("m", model).build().await.unwrap();
+    let session = kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
+    assert_eq!(turn(&session, "hello").await, "hello");
+    let mut events = session.events();
+    session.message(Pid(7), "from afar").await.unwrap();
+    let outcome = within(async {
+        loop {
+            use futures_util::StreamExt;
+            if let Some(dormouse::Event::TurnEnded { outcome, .. }) = events.next().await
+                && outcome.message.contains("afar")
+            {
+                return outcome;
+            }
+        }
+    });
+    assert_eq!(&*outcome.await.message, "Message from process 7:\nfrom afar");
+}
+
+/// A store whose disk is full from some commit on, until there is room again.
+struct FullDisk {
+    inner: MemoryStore,
+    room: Arc<AtomicUsize>,
+}
+
+impl Store for FullDisk {
+    fn claim(&self) -> Result<OwnerToken, StoreError> {
+        self.inner.claim()
+    }
+
+    fn commit(&self, owner: OwnerToken, entries: &[Entry]) -> Result<(), StoreError> {
+        let taken = self.room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |room| room.checked_sub(1));
+        match taken {
+            Ok(_) => self.inner.commit(owner, entries),
+            Err(_) => {
+                let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
+                Err(StoreError::Io { doing: "append".to_owned(), source })
+            }
+        }
+    }
+
+    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
+        self.inner.processes()
+    }
+
+    fn journal(&self, pid: Pid, upto: Option<dormouse::id::FactNumber>) -> Result<Journal, StoreError> {
+        self.inner.journal(pid, upto)
+    }
+
+    fn content(&self, hash: dormouse::id::ContentHash) -> Result<bytes::Bytes, StoreError> {
+        self.inner.content(hash)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_stops_a_process_by_name_and_it_goes_on_when_there_is_room() {
+    for commits in 1..8 {
+        let room = Arc::new(AtomicUsize::new(commits));
+        let store = FullDisk { inner: MemoryStore::new(), room: room.clone() };
+        let gate = Gate::default();
+        gate.open();
+        let kernel = Kernel::open(store).model("m", once()).tool(gated(&gate)).build().await.unwrap();
+        let process = kernel.start(program(&kernel, TOOL)).input("go").await.unwrap();
+        let exit = within(process.wait()).await.unwrap();
+        if exit.status != ExitStatus::Done {
+            assert!(exit.message.contains("append"), "{commits}: {exit:?}");
+            room.store(1000, Ordering::SeqCst);
+            let process = within(kernel.resume(process.pid())).await.unwrap();
+            let exit = within(process.wait()).await.unwrap();
+            assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, r#"[("done", false)]"#), "{commits}");
+        }
+        let other = kernel.start(program(&kernel, TOOL)).input("go").await;
+        assert!(other.is_ok() || room.load(Ordering::SeqCst) == 0, "{commits}: the kernel lives");
+    }
+}
