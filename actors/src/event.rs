@@ -112,6 +112,8 @@ pub struct View {
     pub phase: Phase,
     /// Messages of its conversation.
     pub messages: usize,
+    /// Messages that wait for its next turn.
+    pub waiting: usize,
     /// Descriptors in its table.
     pub descriptors: usize,
     /// Tokens used so far.
@@ -128,16 +130,24 @@ impl View {
             fact,
             phase: state.phase().clone(),
             messages: state.messages().len(),
+            waiting: state.waiting_messages(),
             descriptors: state.table().len(),
             usage: state.usage(),
             tally: state.tally(),
         }
     }
 
+    /// Whether nothing will happen by itself: it waits for input.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle && self.waiting == 0
+    }
+
     /// The word for where it stands.
     #[must_use]
     pub fn status(&self) -> &'static str {
         match &self.phase {
+            Phase::Idle if self.waiting > 0 => "starting",
             Phase::Idle => "idle",
             Phase::Ready { .. } | Phase::Thinking { .. } => "thinking",
             Phase::Acting { .. } => "acting",

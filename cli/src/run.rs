@@ -6,8 +6,7 @@ use std::process::ExitCode;
 
 use dormouse::id::Pid;
 use dormouse::process::{Exit, ExitStatus};
-use dormouse::record::Phase;
-use dormouse::{Kernel, Process};
+use dormouse::{Kernel, Process, View};
 use serde_json::json;
 
 use crate::args::{Input, Resume, Run};
@@ -100,7 +99,7 @@ async fn finish(kernel: Kernel, roots: Vec<Process>, watch: Watch, store: Option
 }
 
 async fn settled(root: &Process) -> Result<Settled, Failure> {
-    let waits = root.wait_for(|view| view.phase == Phase::Idle);
+    let waits = root.wait_for(View::is_idle);
     tokio::select! {
         biased;
         exit = root.wait() => Ok(Settled::Ended(exit?)),

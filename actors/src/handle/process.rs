@@ -111,8 +111,8 @@ impl Process {
         ended.clone().ok_or(KernelError::Closed)
     }
 
-    /// Waits until it stands as `stands` says, and returns its view then: `wait_for(|view| view.phase == Phase::Idle)` is
-    /// the end of a session's turn.
+    /// Waits until it stands as `stands` says, and returns its view then: `wait_for(View::is_idle)` is the
+    /// end of a session's turns.
     ///
     /// # Errors
     /// [`KernelError::Closed`] where the kernel shuts down before.
