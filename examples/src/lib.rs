@@ -4,6 +4,8 @@
 //!   one line; the auditor searches and pages it, forks workers, has an editor compose their findings and exports the
 //!   report. Offline, and every fact of the report is computed from what the tools returned.
 //!
+//! * `examples/embed.rs`: the kernel as a library, with a tool of the host, a durable session and its events.
+//!
 //! ```sh
 //! dormouse run examples/audit/auditor.toml --store target/audit --allow-run=cargo --allow-write=target
 //! ```

@@ -23,7 +23,8 @@ use crate::recovery::{self, Loaded};
 use crate::supervisor::{Listed, SeatReply, SupervisorMessage};
 use crate::world::World;
 
-/// A running kernel. Cloning the handle makes a second one.
+/// A running kernel. Cloning the handle makes a second one; dropping the last does not stop it, [`shutdown`](Self::shutdown)
+/// does.
 #[derive(Clone)]
 pub struct Kernel {
     pub(super) world: Arc<World>,
