@@ -26,5 +26,6 @@
 pub mod content;
 pub mod process;
 pub mod program;
+pub mod references;
 pub mod syscall;
 pub mod table;

@@ -21,7 +21,7 @@ use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
 
 pub use fd_to_file::fd_to_file;
-pub use instructions::instructions;
+pub use instructions::{REFERENCES, instructions};
 pub use read_fd::read_fd;
 pub use search_fd::search_fd;
 

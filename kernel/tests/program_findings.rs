@@ -14,7 +14,7 @@ use program_support::{File, compile_files};
 const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n\n";
 
 /// Cases of one program file, without its `[model]`.
-const CASES: [(&str, &str); 42] = [
+const CASES: [(&str, &str); 41] = [
     ("unknown_section", "[tool]\nenabled = []\n"),
     ("unknown_key_near", "[file_descriptor]\nmax_direct_output = 5\n\n[tools]\nenabled = [\"read_fd\"]\n"),
     ("unknown_key_far", "[prompt]\ncolour = \"red\"\n"),
@@ -52,7 +52,6 @@ const CASES: [(&str, &str); 42] = [
         "descriptors_sizes",
         "[file_descriptor]\ndefault_page_size = 9000\nmax_read_chars = 100\n\n[tools]\nenabled = [\"read_fd\"]\n",
     ),
-    ("references", "[file_descriptor]\nenable_references = true\n\n[tools]\nenabled = [\"read_fd\"]\n"),
     ("spawn_without_programs", "[tools]\nenabled = [\"spawn\"]\n"),
     ("programs_without_spawn", "[linked_programs]\nme = \"main.toml\"\n"),
     (

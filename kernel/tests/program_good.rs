@@ -279,6 +279,12 @@ fn an_environment_that_cannot_be_told_is_warned_of() {
 }
 
 #[test]
+fn references_are_switched_on() {
+    let program = with_model("[file_descriptor]\nenable_references = true\n[tools]\nenabled = [\"read_fd\"]\n");
+    assert!(program.references());
+}
+
+#[test]
 fn limits_and_demo_are_kept() {
     let program = with_model(
         "[limits]\nmax_fork_children = 2\nmax_depth = 1\n[demo]\nprompts = [\"a\", \"b\"]\npause_between_prompts = false\n",

@@ -41,6 +41,7 @@ async fn every_case_of_this_version_holds_end_to_end() {
             "isolation" => within(isolation(&case)).await,
             "spawn" => within(spawn(&case)).await,
             "access" => within(access(&case)).await,
+            "refs" => within(refs(&case)).await,
             _ => {
                 left.entry(case.op).or_default().push(case.name);
                 continue;
@@ -48,9 +49,26 @@ async fn every_case_of_this_version_holds_end_to_end() {
         }
         held += 1;
     }
-    assert_eq!(left.keys().collect::<Vec<_>>(), ["refs"], "only references are not in this version");
-    assert_eq!((held, left["refs"].len()), (75, 5));
-    eprintln!("{held} cases hold end to end; left, since references are not in this version: {left:?}");
+    assert_eq!((held, left), (80, BTreeMap::new()), "every case holds");
+}
+
+/// A reply with references: each is a descriptor of the process, and of a child that it forks.
+async fn refs(case: &Case) {
+    let script = format!(
+        "[[turn]]\nwhen.round = 0\ntext = {:?}\ncalls = [{{ tool = \"fork\", args = {{ prompts = [\"look\"] }} }}]\n[[turn]]\n\
+         text = \"{{{{ last }}}}\"\n",
+        case.content
+    );
+    let rest = "[file_descriptor]\nenable_references = true\n[tools]\nenabled = [\"read_fd\", \"fork\"]\n";
+    let process = session(Kernel::builder(), Some(&script), rest).await;
+    turn(&process, "go").await;
+    let expected = case.expected["refs"].as_object().unwrap();
+    for (id, text) in expected {
+        assert_eq!(read_whole(&process, &format!("ref:{id}")).await, text.as_str().unwrap(), "{}", case.name);
+    }
+    assert_eq!(process.view().unwrap().descriptors, expected.len(), "{}", case.name);
+    let unknown = call(&process, "read_fd", &json!({"fd": "ref:unknown"})).await;
+    assert_eq!((unknown.is_error, &*attribute(&unknown, "type")), (true, "not_found"));
 }
 
 /// A session of a program that holds no descriptor yet, and is never asked anything unless a script is given.

@@ -100,7 +100,9 @@ fn system_prompt(
         parts.push(Element::new("env_info").text(lines.join("\n")).to_xml());
     }
     if program.descriptors().is_some() {
-        parts.push(syscall::instructions(&toolbox.kernel_tools()));
+        let mut named = toolbox.kernel_tools();
+        named.extend(program.references().then_some(syscall::REFERENCES));
+        parts.push(syscall::instructions(&named));
     }
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")

@@ -1,14 +1,17 @@
 //! A turn: from the first message to the last word, one model call after the other.
 
-use dormouse_proto::id::CallId;
-use dormouse_proto::message::Role;
+use bytes::Bytes;
+use dormouse_proto::id::{CallId, FdId};
+use dormouse_proto::message::{Role, text_of};
 use dormouse_proto::model::{ModelError, Reply, StopReason};
 use dormouse_proto::process::{Exit, ExitStatus};
-use dormouse_proto::record::{Caller, Lifetime, Phase};
+use dormouse_proto::record::{Caller, Entry, Lifetime, Phase};
 use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
 use super::{Effect, Fact};
+use crate::content::Content;
+use crate::references::references;
 
 impl Draft {
     pub(super) fn begin_turn(&mut self) {
@@ -43,10 +46,25 @@ impl Draft {
     }
 
     fn go_on(&mut self, call: CallId, Reply { blocks, stop, usage }: Reply) {
+        let text = text_of(&blocks);
         self.emit(Fact::ModelReplied { call, blocks, stop, usage });
+        self.open_references(text);
         match self.state.phase {
             Phase::Ready { stopped: Some(stop) } => self.follow(stop),
             _ => self.act(),
+        }
+    }
+
+    /// The parts that the model marked in its reply become descriptors that share the reply's bytes.
+    fn open_references(&mut self, reply: String) {
+        let Some(settings) = self.state.settings().filter(|_| self.state.program.references()).copied() else { return };
+        let reply = Bytes::from(reply);
+        let text = std::str::from_utf8(&reply).expect("a reply is text");
+        for (id, range) in references(text) {
+            let content = Content::new(reply.slice(range));
+            let (page_chars, source) = (settings.page_chars, "reply".into());
+            let entry = Entry { content, page_chars, source, opened_ms: self.now_ms };
+            self.open(FdId::Ref(id.to_owned()), entry);
         }
     }
 

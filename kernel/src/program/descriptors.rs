@@ -36,10 +36,6 @@ fn remarks_on_switch(section: &DescriptorSection, has_tools: bool, remarks: &mut
         }
         (Some(At { value: true, .. }) | None, true) => {}
     }
-    if let Some(At { value: true, span }) = &section.references {
-        let message = "`file_descriptor.enable_references` is not supported by this version";
-        remarks.push(Remark::warning(span.clone(), message, "has no effect"));
-    }
 }
 
 fn remarks_on_sizes(section: &DescriptorSection, remarks: &mut Remarks) {

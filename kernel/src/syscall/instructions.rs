@@ -3,6 +3,9 @@
 /// A part of the instructions, and the tool without which it is left out.
 type Line = (&'static str, &'static str);
 
+/// The name of what is no tool and is told of like one: parts of replies that a model marks itself.
+pub const REFERENCES: &str = "references";
+
 const COMMANDS: [Line; 9] = [
     ("read_fd", "read_fd(fd=\"fd:1\", page=2) - read page 2"),
     ("read_fd", "read_fd(fd=\"fd:1\", start_line=45, end_line=90) - read lines 45 to 90"),
@@ -24,7 +27,7 @@ const COMMANDS: [Line; 9] = [
     ),
 ];
 
-const TIPS: [Line; 5] = [
+const TIPS: [Line; 6] = [
     (
         "read_fd",
         "continued=\"true\" means that a part begins inside a line, truncated=\"true\" that it ends inside one.",
@@ -35,6 +38,10 @@ const TIPS: [Line; 5] = [
     ),
     ("search_fd", "Search before you read: each match names its line, its page and its character position."),
     ("fd_to_file", "A file gets the exact content. You never have to repeat it yourself."),
+    (
+        REFERENCES,
+        "Mark a part of what you say as <ref id=\"plan\">…</ref>: it is kept as ref:plan, usable wherever a descriptor is.",
+    ),
     ("fork", "Children of a fork have the same descriptors under the same names: give each of them a part to work on."),
 ];
 
@@ -66,9 +73,9 @@ mod tests {
 
     #[test]
     fn only_enabled_tools_are_mentioned() {
-        let tools = ["read_fd", "search_fd", "fd_to_file", "fork"];
+        let tools = ["read_fd", "search_fd", "fd_to_file", "fork", REFERENCES];
         for enabled in [&tools[..1], &tools[..2], &tools[1..3], &tools[..], &["read_fd", "fork"]] {
-            let text = instructions(enabled);
+            let text = instructions(enabled).replace("<ref id", REFERENCES);
             for tool in tools {
                 assert_eq!(text.contains(tool), enabled.contains(&tool), "{tool} with {enabled:?}: {text}");
             }
