@@ -61,7 +61,9 @@ impl From<Result<Self, FdError>> for Outcome {
 pub struct PendingWrite {
     /// What the host is asked for.
     pub write: FileWrite,
-    /// The descriptor that it comes from.
+    /// The descriptor that it comes from, as the model wrote it.
+    asked_fd: String,
+    /// The same by its name.
     fd: FdId,
     /// Lines that are written.
     lines: u64,
@@ -74,7 +76,7 @@ impl PendingWrite {
         match result {
             Ok(()) => view::write(&self.fd, self.written()),
             Err(FileError { kind, message }) => {
-                FdError { kind: kind.into(), fd: Some(self.fd.to_string()), message }.answer()
+                FdError { kind: kind.into(), fd: Some(self.asked_fd.clone()), message }.answer()
             }
         }
     }

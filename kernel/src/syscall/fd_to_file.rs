@@ -79,7 +79,7 @@ fn run(table: &Table, args: &str) -> Result<Outcome, FdError> {
     };
     let lines = lines_of(&bytes);
     let write = FileWrite { path, bytes, mode, presence: presence(&args) };
-    Ok(Outcome::Write(PendingWrite { write, fd, lines }))
+    Ok(Outcome::Write(PendingWrite { write, asked_fd: args.fd().to_owned(), fd, lines }))
 }
 
 fn file_path(args: &Args) -> Result<String, FdError> {

@@ -75,7 +75,7 @@ fn select(args: &Args) -> Result<Selection, FdError> {
     let selection = Selection::parse(args, "mode")?;
     let semantic = ["unit", "index", "name"].into_iter().find(|key| args.has(key));
     match (selection, semantic) {
-        (Some(Selection::All), _) | (_, None) => Ok(selection.unwrap_or(Selection::Pages { start: 1, count: 1 })),
+        (Some(Selection::All), _) | (_, None) => Ok(selection.unwrap_or(Selection::Page(1))),
         (_, Some(key)) => Err(args.invalid(format!(
             "Parameter '{key}' selects by units such as paragraphs or functions, which are not available in this version. Use page, or start_line and end_line, or mode, start and count."
         ))),

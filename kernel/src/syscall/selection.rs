@@ -25,6 +25,7 @@ pub(super) const KEYS: [Key; 6] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Selection {
     All,
+    Page(i64),
     Pages { start: i64, count: i64 },
     Lines { start: i64, count: i64 },
     LineRange { first: i64, last: Option<i64> },
@@ -53,7 +54,7 @@ impl Selection {
             (Some(one), Some(other)) => Err(args.invalid(format!(
                 "Parameters '{one}' and '{other}' cannot be combined: give either page, or start_line and end_line, or {unit_key}, start and count."
             ))),
-            (Some("page"), None) => Ok(Some(Self::Pages { start: args.integer("page").unwrap_or(1), count: 1 })),
+            (Some("page"), None) => Ok(Some(Self::Page(args.integer("page").unwrap_or(1)))),
             (Some("start_line" | "end_line"), None) => {
                 let first = args.integer("start_line").unwrap_or(1);
                 Ok(Some(Self::LineRange { first, last: args.integer("end_line") }))
@@ -63,8 +64,10 @@ impl Selection {
     }
 
     fn counted(args: &Args, unit_key: &str, unit: &str) -> Result<Self, FdError> {
-        let (start, count) = (args.integer("start"), args.integer("count").unwrap_or(1));
+        let (start, asked) = (args.integer("start"), args.integer("count"));
+        let count = asked.unwrap_or(1);
         match unit {
+            "page" if asked.is_none() => Ok(Self::Page(start.unwrap_or(1))),
             "page" => Ok(Self::Pages { start: start.unwrap_or(1), count }),
             "line" => Ok(Self::Lines { start: start.unwrap_or(1), count }),
             "char" => Ok(Self::Chars { start: start.unwrap_or(0), count }),
@@ -80,9 +83,10 @@ impl Selection {
         let content = &entry.content;
         let served = match self {
             Self::All => return Ok(Chosen { slice: content.all(), served: Served::All }),
+            Self::Page(page) => Served::Page(page_of(args, page, entry)?),
             Self::Pages { start, count } => {
                 let total = content.total_pages(entry.page_chars);
-                let start = within(args, FdErrorKind::InvalidPage, "page number", start, (1, total))?;
+                let start = page_of(args, start, entry)?;
                 Served::Pages { start, count: at_least_one(args, count)?.min(total - start + 1) }
             }
             Self::Lines { start, count } => {
@@ -104,6 +108,11 @@ impl Selection {
 
 fn given(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
     keys.iter().copied().find(|key| args.has(key))
+}
+
+fn page_of(args: &Args, page: i64, entry: &Entry<Content>) -> Result<u64, FdError> {
+    let total = entry.content.total_pages(entry.page_chars);
+    within(args, FdErrorKind::InvalidPage, "page number", page, (1, total))
 }
 
 fn line_range(args: &Args, first: i64, last: Option<i64>, total: u64) -> Result<Served, FdError> {
@@ -132,6 +141,7 @@ fn slice_of(entry: &Entry<Content>, served: Served) -> Slice<'_> {
     let content = &entry.content;
     let slice = match served {
         Served::All => Some(content.all()),
+        Served::Page(page) => content.page(entry.page_chars, page),
         Served::Pages { start, count } => content.pages(entry.page_chars, start, count),
         Served::Lines { start, count } => content.lines(start, count),
         // Of empty content nothing is served, from the position where its first character would be.

@@ -62,6 +62,8 @@ impl Part<'_> {
 pub enum Served {
     /// Everything.
     All,
+    /// One page, from 1, that was asked for without a count.
+    Page(u64),
     /// Pages, from 1.
     Pages {
         /// The first.
@@ -91,22 +93,23 @@ impl Served {
     pub fn units(self) -> Option<(&'static str, u64, u64)> {
         match self {
             Self::All => None,
+            Self::Page(page) => Some(("page", page, 1)),
             Self::Pages { start, count } => Some(("page", start, count)),
             Self::Lines { start, count } => Some(("line", start, count)),
             Self::Chars { start, count } => Some(("char", start, count)),
         }
     }
 
-    /// One page is `page="2"`, several are `page="2-4"` with `start` and `count`, everything is `page="all"`; lines and
-    /// characters have `mode`, `start` and `count`.
+    /// One page is `page="2"`, several are `page="2-4"`, everything is `page="all"`; lines and characters have `mode`,
+    /// `start` and `count`. Pages that were asked for with a count have `start` and `count` beside `page`.
     fn describe(self, element: Element) -> Element {
         match self {
             Self::All => element.attribute("page", "all"),
-            Self::Pages { start, count: 1 } => element.attribute("page", start),
-            Self::Pages { start, count } => element
-                .attribute("page", format!("{start}-{}", start + count - 1))
-                .attribute("start", start)
-                .attribute("count", count),
+            Self::Page(page) => element.attribute("page", page),
+            Self::Pages { start, count } => {
+                let pages = if count == 1 { start.to_string() } else { format!("{start}-{}", start + count - 1) };
+                element.attribute("page", pages).attribute("start", start).attribute("count", count)
+            }
             Self::Lines { start, count } | Self::Chars { start, count } => {
                 let mode = self.units().map(|(mode, ..)| mode);
                 element.attribute_if("mode", mode).attribute("start", start).attribute("count", count)

@@ -1,6 +1,7 @@
 //! What the host is asked to write, and what the model reads of it.
 
 use dormouse_proto::file::{FileError, FileErrorKind};
+use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 
 use super::*;
@@ -38,7 +39,7 @@ fn the_host_is_asked_for_exactly_what_was_selected() {
     for (args, bytes, lines, mode, presence) in cases {
         let Outcome::Write(pending) = call(text.as_bytes(), args) else { panic!("{args} must write") };
         let write = FileWrite { path: "out.txt".into(), bytes: Bytes::from(bytes), mode, presence };
-        assert_eq!(pending, PendingWrite { write, fd: "fd:1".parse().unwrap(), lines }, "{args}");
+        assert_eq!(pending, PendingWrite { write, asked_fd: "fd-1".into(), fd: FdId::Fd(1), lines }, "{args}");
     }
 }
 
@@ -76,7 +77,7 @@ fn a_failed_write_is_an_error_of_its_kind() {
         let Outcome::Write(pending) = call(b"x", "") else { panic!("it must write") };
         let answer = pending.answer(Err(FileError { kind, message: "out.txt: why".into() }));
         assert!(answer.is_error);
-        assert!(answer.text.starts_with(&format!("<fd_error type=\"{word}\" fd=\"fd:1\">")), "{}", answer.text);
+        assert!(answer.text.starts_with(&format!("<fd_error type=\"{word}\" fd=\"fd-1\">")), "{}", answer.text);
     }
 }
 

@@ -38,6 +38,8 @@ fn each_form_serves_its_part_and_echoes_it() {
         ("{'fd':'fd:1','start':2}", "page=\"2\"", "4-6"),
         ("{'fd':'fd:1','mode':'page','start':2,'count':3}", "page=\"2-4\" start=\"2\" count=\"3\"", "4-12"),
         ("{'fd':'fd:1','start':3,'count':50}", "page=\"3-4\" start=\"3\" count=\"2\"", "7-12"),
+        ("{'fd':'fd:1','start':4,'count':50}", "page=\"4\" start=\"4\" count=\"1\"", "10-12"),
+        ("{'fd':'fd:1','count':1}", "page=\"1\" start=\"1\" count=\"1\"", "1-3"),
         ("{'fd':'fd:1','mode':'line'}", "mode=\"line\" start=\"1\" count=\"1\"", "1-1"),
         ("{'fd':'fd:1','mode':'line','start':11,'count':50}", "mode=\"line\" start=\"11\" count=\"2\"", "11-12"),
         ("{'fd':'fd:1','start_line':2,'end_line':'4'}", "mode=\"line\" start=\"2\" count=\"3\"", "2-4"),
