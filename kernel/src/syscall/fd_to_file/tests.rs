@@ -47,7 +47,7 @@ fn the_host_is_asked_for_exactly_what_was_selected() {
 fn bytes_and_lines_are_those_that_were_written() {
     let cases: [(&[u8], u64, u64); 6] = [
         ("é😀".as_bytes(), 6, 1),
-        (b"", 0, 0),
+        (b"", 0, 1),
         (b"\n", 1, 1),
         (b"a\nb", 3, 2),
         (b"a\r\nb\r\n", 6, 2),
