@@ -101,7 +101,8 @@ impl Process {
         self.signal(Input::Killed).await
     }
 
-    /// Waits for its end, which is durable then.
+    /// Waits for its end, which is durable then. One that had to stop because its journal could not be read or written ends
+    /// as faulted here only: it stays in the table as held and can be resumed.
     ///
     /// # Errors
     /// [`KernelError::Closed`] where the kernel shuts down before.
