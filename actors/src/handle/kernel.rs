@@ -63,7 +63,7 @@ impl Kernel {
         compile(entry, &mut |path| self.world.host.read_program(entry, path), &self.tools())
     }
 
-    /// Compiles a program from text; it names no further files.
+    /// Compiles a program from text. Files that it names are read from the working directory, as far as the host permits.
     ///
     /// # Errors
     /// All that is wrong with it, each with its place in the text.
