@@ -278,7 +278,7 @@ impl Running {
     fn report(&self, pending: &Pending) {
         let pid = self.pid();
         self.view.send_replace(Some(pending.view.clone()));
-        if self.world.events.receiver_count() == 0 {
+        if !self.world.is_watched() {
             return;
         }
         let first = pending.upto.0 + 1 - pending.facts.len() as u64;

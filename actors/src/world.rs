@@ -1,7 +1,7 @@
 //! What all processes of one kernel share.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use dormouse_kernel::process::Surroundings;
@@ -26,7 +26,8 @@ pub(crate) struct World {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) around: Arc<Surroundings>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,
-    pub(crate) events: broadcast::Sender<Event>,
+    /// None after the kernel was shut down, so that whoever watches is told: handles that are still held keep no stream open.
+    pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
     pub(crate) model_permits: Semaphore,
     pub(crate) limits: Limits,
 }
@@ -63,11 +64,26 @@ impl World {
         }
         self.checkpoint.stop(None);
         drop(self.store.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.events.write().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// Tells whoever watches. Nobody watching is no error.
     pub(crate) fn report(&self, event: Event) {
-        let _ = self.events.send(event);
+        if let Some(events) = &*self.events.read().unwrap_or_else(PoisonError::into_inner) {
+            let _ = events.send(event);
+        }
+    }
+
+    /// Events from now on; none come from a kernel that was shut down.
+    pub(crate) fn watch(&self) -> broadcast::Receiver<Event> {
+        let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
+        events.as_ref().map_or_else(|| broadcast::Sender::new(1).subscribe(), broadcast::Sender::subscribe)
+    }
+
+    /// Whether somebody watches.
+    pub(crate) fn is_watched(&self) -> bool {
+        let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
+        events.as_ref().is_some_and(|events| events.receiver_count() > 0)
     }
 
     /// The model that a program asks for: registered under its name, or made by its provider.

@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand};
     name = "dormouse",
     version,
     after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, limit, refusal); \
-                  2 the command line or a program is wrong; 3 the store cannot be used; 130 stopped by Ctrl-C, with a \
-                  store it can be resumed. DORMOUSE_LOG=debug shows what happens inside."
+                  2 the command line or a program is wrong; 3 the store cannot be used; 129, 130, 143 stopped by \
+                  SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. DORMOUSE_LOG=debug shows what happens inside."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use dormouse::tool::Answer;
-use dormouse::{KernelError, Process};
+use dormouse::{Kernel, KernelError, Process};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::args::Call;
 use crate::compose::{Composition, load};
 use crate::status::Failure;
+use crate::stop::StopSignals;
 
 /// One line of the file of calls.
 #[derive(Deserialize)]
@@ -40,12 +41,25 @@ pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
     let kernel = Composition { store: args.store.as_deref(), permissions: &args.permissions }.kernel().await?;
     let program = load(&kernel, &args.program)?;
     let process = kernel.start(program).session().without_input().await?;
+    let asked_to_stop = StopSignals::listen()?;
+    tokio::spawn(stop(asked_to_stop, kernel.clone(), process.clone()));
     let end = answer_all(&process, lines).await;
     // However it went, the process does not stay behind in the store as one that waits.
     process.kill().await?;
     process.wait().await?;
     kernel.shutdown().await;
     end.map(|()| ExitCode::SUCCESS)
+}
+
+/// Ends the process, and with it what its tools run. In a task of its own: reading the next line blocks.
+async fn stop(mut asked: StopSignals, kernel: Kernel, process: Process) {
+    let code = asked.next().await;
+    if process.kill().await.is_ok() {
+        // Where it fails the kernel is closing already.
+        let _ = process.wait().await;
+    }
+    kernel.shutdown().await;
+    std::process::exit(code.into());
 }
 
 async fn answer_all(process: &Process, mut lines: impl BufRead) -> Result<(), Failure> {

@@ -50,7 +50,9 @@ impl Composition<'_> {
         let args::Permissions { allow_run, allow_read, allow_write } = self.permissions;
         let permissions = allow_run.iter().fold(Permissions::none(), |given, name| given.allow_run(name));
         let permissions = allow_read.iter().fold(permissions, |given, root| given.allow_read(root));
-        allow_write.iter().fold(permissions, |given, root| given.allow_write(root))
+        let permissions = allow_write.iter().fold(permissions, |given, root| given.allow_write(root));
+        // A folder that is permitted may hold the store, as in README's first command.
+        self.store.into_iter().fold(permissions, |given, store| given.seal(store))
     }
 }
 

@@ -11,6 +11,7 @@ mod ps;
 mod report;
 mod run;
 mod status;
+mod stop;
 mod watch;
 
 use std::io::Write;

@@ -13,6 +13,7 @@ use crate::args::{Input, Resume, Run};
 use crate::compose::{Composition, load};
 use crate::report::{Line, totals, tree};
 use crate::status::{Failure, code_of};
+use crate::stop::StopSignals;
 use crate::watch::{Output, Watch};
 
 /// Runs a program to its end.
@@ -77,11 +78,12 @@ enum Settled {
 
 async fn finish(kernel: Kernel, roots: Vec<Process>, watch: Watch, store: Option<&Path>) -> Result<ExitCode, Failure> {
     let output = watch.output();
+    let mut stop = StopSignals::listen()?;
     let mut results = Vec::new();
     for root in &roots {
         let settled = tokio::select! {
             settled = settled(root) => settled?,
-            _ = tokio::signal::ctrl_c() => return stopped(kernel, watch, store).await,
+            code = stop.next() => return stopped(kernel, watch, store, stop, code).await,
         };
         results.push((root.pid(), settled));
     }
@@ -115,11 +117,17 @@ fn code(results: &[(Pid, Settled)]) -> ExitCode {
     failed.map_or(ExitCode::SUCCESS, code_of)
 }
 
-/// Ctrl-C: what is durable stays as it is, to be resumed. A second Ctrl-C does not wait for that.
-async fn stopped(kernel: Kernel, watch: Watch, store: Option<&Path>) -> Result<ExitCode, Failure> {
+/// What is durable stays as it is, to be resumed; running commands are ended. A second signal does not wait for that.
+async fn stopped(
+    kernel: Kernel,
+    watch: Watch,
+    store: Option<&Path>,
+    mut stop: StopSignals,
+    code: u8,
+) -> Result<ExitCode, Failure> {
     tokio::select! {
         () = kernel.shutdown() => {}
-        _ = tokio::signal::ctrl_c() => {}
+        _ = stop.next() => {}
     }
     watch.cut();
     let hint = match store {
@@ -127,7 +135,7 @@ async fn stopped(kernel: Kernel, watch: Watch, store: Option<&Path>) -> Result<E
         None => "Without --store nothing was kept.".to_owned(),
     };
     complain(&format!("stopped. {hint}"));
-    Ok(ExitCode::from(130))
+    Ok(ExitCode::from(code))
 }
 
 fn show_json(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> {

@@ -54,6 +54,19 @@ fn errors_of(bytes: Vec<u8>) -> Vec<String> {
 }
 
 #[test]
+fn a_mistake_far_to_the_right_is_named_and_not_drawn() {
+    let far = format!("model = {{name = \"{}\", provider = \"scripted\", foo = 1}}\n", "a".repeat(70_000));
+    let hidden = format!("a = \"\\\nb = {}\n", "[".repeat(70_000));
+    for (text, part) in [(far, "main.toml:1: unknown key `foo`"), (hidden, "main.toml:")] {
+        let bytes = Bytes::from(text);
+        let errors = compile(Path::new("main.toml"), &mut |_| Ok(bytes.clone()), &[]).unwrap_err();
+        assert!(errors.to_string().contains(part), "{errors}");
+        let drawn = format!("{:?}", miette::Report::new(errors));
+        assert!(drawn.contains("main.toml:"), "{drawn}");
+    }
+}
+
+#[test]
 fn the_good_program_is_good() {
     assert_eq!(errors_of(GOOD.as_bytes().to_vec()), [""; 0]);
 }

@@ -15,6 +15,7 @@ use dormouse::{Event, FnTool, Kernel, KernelBuilder, Process};
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, events_until, program, results, says, turn, within,
 };
+use futures_util::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -435,6 +436,20 @@ async fn an_input_during_a_turn_is_heard_at_its_end() {
         };
         assert_eq!(&*end.message, "heard 2: second,third");
         check_histories(&requests);
+    }
+}
+
+#[tokio::test]
+async fn events_end_with_the_kernel_whatever_handles_are_held() {
+    let script = "[[turn]]\ntext = 'done'\n";
+    let kernel = scripted(script, &Requests::default()).build().await.unwrap();
+    let (all, held) = (kernel.events(), kernel.clone());
+    let process = kernel.start(program(&kernel, "")).input("go").await.unwrap();
+    process.wait().await.unwrap();
+    let own = process.events();
+    kernel.shutdown().await;
+    for mut events in [all, own, held.events(), process.events()] {
+        within(async { while events.next().await.is_some() {} }).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Building a kernel.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use dormouse_kernel::process::{HostTool, Surroundings};
@@ -133,7 +133,7 @@ impl KernelBuilder {
             tools: self.tools,
             host: self.host,
             checkpoint,
-            events: broadcast::Sender::new(EVENTS),
+            events: RwLock::new(Some(broadcast::Sender::new(EVENTS))),
             model_permits: Semaphore::new(self.model_calls),
             limits: self.limits,
         });

@@ -10,14 +10,14 @@ use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_proto::record::Phase;
 use ractor::ActorRef;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::oneshot;
 
 use super::builder::KernelBuilder;
 use super::events::Events;
 use super::process::Process;
 use super::start::Start;
 use crate::error::KernelError;
-use crate::event::{Event, View};
+use crate::event::View;
 use crate::ports::Store;
 use crate::recovery::{self, Loaded};
 use crate::supervisor::{Listed, SeatReply, SupervisorMessage};
@@ -63,7 +63,7 @@ impl Kernel {
         compile(entry, &mut |path| self.world.host.read_program(entry, path), &self.tools())
     }
 
-    /// Compiles a program from text; it names no further files.
+    /// Compiles a program from text. Files that it names are read from the working directory, as far as the host permits.
     ///
     /// # Errors
     /// All that is wrong with it, each with its place in the text.
@@ -145,7 +145,7 @@ impl Kernel {
     /// Events of all processes from now on.
     #[must_use]
     pub fn events(&self) -> Events {
-        Events::new(self.world.events.subscribe(), None)
+        Events::new(self.world.watch(), None)
     }
 
     /// Stops all actors, makes durable what is on its way, and lets go of the store. What was going on goes on when the
@@ -178,7 +178,7 @@ impl Kernel {
     }
 
     async fn ask(&self, message: impl FnOnce(SeatReply) -> SupervisorMessage) -> Result<Process, KernelError> {
-        let events: broadcast::Receiver<Event> = self.world.events.subscribe();
+        let events = self.world.watch();
         let (reply, seat) = oneshot::channel();
         self.supervisor.cast(message(reply)).map_err(|_| KernelError::Closed)?;
         let seat = seat.await.map_err(|_| KernelError::Closed)??;

@@ -139,7 +139,7 @@ impl Process {
     #[must_use]
     pub fn events(&self) -> Events {
         let kept = self.events.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Events::new(kept.unwrap_or_else(|| self.kernel.world.events.subscribe()), Some(self.pid))
+        Events::new(kept.unwrap_or_else(|| self.kernel.world.watch()), Some(self.pid))
     }
 
     async fn ask(&self, input: impl FnOnce(Arc<str>) -> Input) -> Result<Answer, KernelError> {

@@ -60,13 +60,35 @@ fn event(pid: Pid, delta: Delta) -> Option<Event> {
 }
 
 async fn pause(world: &World, pid: Pid, attempt: u32, error: &ModelError) {
-    let delay = error.retry_after.unwrap_or_else(|| backoff(pid, attempt).min(LONGEST_DELAY));
+    let delay = delay(pid, attempt, error);
     world.report(Event::Retrying { pid, reason: error.to_string(), delay_ms: delay.as_millis() as u64 });
     tokio::time::sleep(delay).await;
+}
+
+/// What the provider asks for. No wait at all (a date that has passed) is no hint: attempts would be spent in an instant.
+fn delay(pid: Pid, attempt: u32, error: &ModelError) -> Duration {
+    let hint = error.retry_after.filter(|hint| !hint.is_zero());
+    hint.unwrap_or_else(|| backoff(pid, attempt).min(LONGEST_DELAY))
 }
 
 /// Doubles with each attempt, and is spread by pid over half of itself, so that processes do not come back in step.
 fn backoff(pid: Pid, attempt: u32) -> Duration {
     let delay = FIRST_DELAY * 2_u32.saturating_pow(attempt - 1);
     delay + delay.mul_f64((pid.0.wrapping_mul(0x9E37_79B9) % 1024) as f64 / 2048.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_is_obeyed_unless_it_is_to_wait_for_nothing() {
+        let delay = |retry_after| {
+            delay(Pid(1), 1, &ModelError { retry_after, ..ModelError::new(ModelErrorKind::Overloaded, "") })
+        };
+        assert_eq!(delay(Some(Duration::from_millis(1))), Duration::from_millis(1));
+        for none in [None, Some(Duration::ZERO)] {
+            assert!(delay(none) >= FIRST_DELAY && delay(none) <= FIRST_DELAY * 2, "{:?}", delay(none));
+        }
+    }
 }

@@ -55,8 +55,8 @@ impl Files {
     /// Opens the permitted roots. `working_dir` is absolute and free of symbolic links.
     pub(crate) fn open(permissions: &Permissions, working_dir: &Path) -> io::Result<Self> {
         Ok(Self {
-            read: Roots::open(Purpose::Read, permissions.read(), working_dir)?,
-            write: Roots::open(Purpose::Write, permissions.write(), working_dir)?,
+            read: Roots::open(Purpose::Read, permissions.read(), permissions.sealed(), working_dir)?,
+            write: Roots::open(Purpose::Write, permissions.write(), permissions.sealed(), working_dir)?,
             turns: std::iter::repeat_with(Mutex::default).take(TURNS).collect(),
             hasher: RandomState::new(),
         })

@@ -12,7 +12,8 @@
 //! This crate never asks a shell, never follows a symbolic link, and decides nothing about processes of the kernel.
 //!
 //! Invariants: CONFINE-1 no byte is read or written outside the permitted roots. WHOLE-1 a file is as it was before, or
-//! as asked, and never in between. GROUP-1 no member of a command's process group outlives its call.
+//! as asked, and never in between. GROUP-1 no member of a command's process group outlives its call, unless
+//! this program is killed by force (`kill -9`): then a command runs on, without anybody to read it.
 //!
 //! ```
 //! use dormouse_actors::ports::Host;

@@ -153,6 +153,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_sealed_folder_is_neither_read_nor_written_before_it_is_there_or_after() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("out")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("out"), dir.path().join("link")).unwrap();
+        for sealed in ["out/store", "link/store", "out/./store", "out"] {
+            let permissions = Permissions::none().allow_read(".").allow_write("out").seal(sealed);
+            let host = LocalHost::new(permissions, dir.path()).unwrap();
+            for path in ["out/store/HEAD", "out/x/../store/log/1", "out/store/new/deep"] {
+                let error = host.write(write(path)).await.unwrap_err();
+                assert_eq!(error.kind, FileErrorKind::AccessDenied, "{sealed} {path}");
+                assert!(!dir.path().join("out/store").exists(), "{sealed} {path}");
+            }
+            assert_eq!(host.read("out/store/HEAD".as_ref()).unwrap_err().kind, FileErrorKind::AccessDenied);
+            let beside = host.write(write("out/store.txt")).await;
+            assert_eq!(beside.is_ok(), sealed != "out", "{sealed}");
+            let _ = std::fs::remove_file(dir.path().join("out/store.txt"));
+            std::fs::create_dir(dir.path().join("out/store")).unwrap();
+            assert_eq!(host.write(write("out/store/f")).await.unwrap_err().kind, FileErrorKind::AccessDenied);
+            std::fs::remove_dir(dir.path().join("out/store")).unwrap();
+        }
+    }
+
+    #[tokio::test]
     async fn a_write_that_was_begun_is_finished_without_its_caller() {
         let dir = tempfile::tempdir().unwrap();
         let host = LocalHost::new(Permissions::none().allow_read(".").allow_write("."), dir.path()).unwrap();

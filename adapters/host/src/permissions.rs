@@ -19,6 +19,7 @@ pub struct Permissions {
     run: Vec<String>,
     read: Vec<PathBuf>,
     write: Vec<PathBuf>,
+    sealed: Vec<PathBuf>,
 }
 
 impl Permissions {
@@ -47,6 +48,15 @@ impl Permissions {
     #[must_use]
     pub fn allow_write(mut self, folder: impl Into<PathBuf>) -> Self {
         self.write.push(folder.into());
+        self
+    }
+
+    /// Takes a folder and all below it out of what may be read and written, wherever it lies, whether it is there yet or
+    /// not. Seal the folder of a kernel's store, where a permitted folder holds it: a process that overwrites its own
+    /// journal ends the store.
+    #[must_use]
+    pub fn seal(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.sealed.push(folder.into());
         self
     }
 
@@ -90,6 +100,11 @@ impl Permissions {
     /// The folders that may be written, as they were given.
     pub fn write(&self) -> impl Iterator<Item = &Path> {
         self.write.iter().map(PathBuf::as_path)
+    }
+
+    /// The folders that are sealed, as they were given.
+    pub fn sealed(&self) -> impl Iterator<Item = &Path> {
+        self.sealed.iter().map(PathBuf::as_path)
     }
 }
 

@@ -134,7 +134,8 @@ impl Anthropic {
         let mut events = SseByteStream::new(Box::pin(capped(response, self.reply_cap_bytes)));
         let mut decoder = StreamDecoder::default();
         while let Some(event) = events.next().await {
-            if let Some(data) = event.map_err(in_events)?.data {
+            // An event with empty data is none, says the standard; some servers keep a connection alive by it.
+            if let Some(data) = event.map_err(in_events)?.data.filter(|data| !data.is_empty()) {
                 decoder.feed(&data, deltas)?;
             }
             if decoder.is_complete() {
@@ -144,10 +145,10 @@ impl Anthropic {
         decoder.finish()
     }
 
-    /// A provider may quote the key back; it goes no further.
+    /// A provider may quote the key back; it goes no further, nor does the beginning of it that an excerpt ends in.
     fn without_key(&self, mut error: ModelError) -> ModelError {
-        if let Some(key) = &self.key {
-            error.message = error.message.replace(key.as_str(), "[key]");
+        if let Some(key) = self.key.as_deref().filter(|key| !key.is_empty()) {
+            error.message = error::without(&error.message, key);
         }
         error
     }

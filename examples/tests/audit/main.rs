@@ -5,4 +5,5 @@
 
 mod crash;
 mod report;
+mod stop;
 mod support;

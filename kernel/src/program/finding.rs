@@ -27,8 +27,15 @@ pub struct Finding {
 impl Finding {
     pub(super) fn new(source: &Source, remark: Remark) -> Self {
         let Remark { severity, message, labels, help } = remark;
-        let line = labels.first().map(|label| line_of(source.inner(), label.span.start));
-        let message = if labels.is_empty() { format!("{}: {message}", source.name()) } else { message };
+        let text = source.inner();
+        let line = labels.first().map(|label| line_of(text, label.span.start));
+        let is_shown = labels.iter().all(|label| column_of(text, label.span.end) <= MOST_COLUMNS);
+        let labels = if is_shown { labels } else { Vec::new() };
+        let message = match line {
+            Some(line) if !is_shown => format!("{}:{line}: {message}", source.name()),
+            Some(_) => message,
+            None => format!("{}: {message}", source.name()),
+        };
         let labels = labels.into_iter().map(|Label { span, text }| LabeledSpan::new_with_span(Some(text), span));
         Self { severity, message, source_text: Arc::clone(source), line, labels: labels.collect(), help }
     }
@@ -58,7 +65,7 @@ impl Finding {
     }
 
     fn as_line(&self) -> String {
-        match self.line {
+        match self.line.filter(|_| !self.labels.is_empty()) {
             Some(line) => format!("{}:{line}: {}", self.file(), self.message),
             None => self.message.clone(),
         }
@@ -117,6 +124,15 @@ impl ProgramErrors {
             count => format!("{count} errors, the first: {first}"),
         }
     }
+}
+
+/// How far to the right a place is pointed at, in bytes: a report handler draws a line below it, and panics where that is
+/// wider than 65,535 characters.
+const MOST_COLUMNS: usize = 4_000;
+
+fn column_of(text: &str, at: usize) -> usize {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    before.len() - memchr::memrchr(b'\n', before).map_or(0, |line_feed| line_feed + 1)
 }
 
 fn line_of(text: &str, at: usize) -> usize {

@@ -14,6 +14,8 @@ use super::place::{self, Place};
 #[derive(Debug)]
 pub(super) struct Roots {
     roots: Vec<Root>,
+    /// Without symbolic links, as far as they are there.
+    sealed: Vec<PathBuf>,
     working_dir: PathBuf,
 }
 
@@ -32,13 +34,16 @@ impl Roots {
     pub(super) fn open<'p>(
         purpose: Purpose,
         folders: impl Iterator<Item = &'p Path>,
+        sealed: impl Iterator<Item = &'p Path>,
         working_dir: &Path,
     ) -> io::Result<Self> {
         let named = |folder: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}={}: {error}", purpose.flag(), folder.display()))
         };
         let roots = folders.map(|folder| Root::open(&working_dir.join(folder)).map_err(|error| named(folder, error)));
-        Ok(Self { roots: roots.collect::<io::Result<_>>()?, working_dir: working_dir.to_owned() })
+        let roots = roots.collect::<io::Result<_>>()?;
+        let sealed = sealed.map(|folder| canonical_as_far(&working_dir.join(folder))).collect();
+        Ok(Self { roots, sealed, working_dir: working_dir.to_owned() })
     }
 
     /// Where a path leads: below the root that is nearest to it.
@@ -51,9 +56,24 @@ impl Roots {
         let Some((root, below)) = nearest.min_by_key(|(_, below)| below.as_os_str().len()) else {
             return Err(asked.outside(&absolute, self.roots.iter().map(|root| root.canonical.as_path())));
         };
+        // Exact, since no part of the way below a root may be a link.
+        let whole = root.canonical.join(below);
+        if let Some(sealed) = self.sealed.iter().find(|sealed| whole.starts_with(sealed)) {
+            let why = format!("it lies in {}, where the kernel keeps what is its own.", sealed.display());
+            return Err(asked.denied(why));
+        }
         let (way, name) = place::split(below).ok_or_else(|| asked.not_a_file("a directory"))?;
         Ok(Place { root: &root.handle, way: way.to_owned(), name: name.to_owned() })
     }
+}
+
+/// A path without symbolic links where it leads to something, and with its last parts as they are where they are absent.
+fn canonical_as_far(path: &Path) -> PathBuf {
+    let absent = |_| match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => canonical_as_far(parent).join(name),
+        _ => path.to_owned(),
+    };
+    fs::canonicalize(path).unwrap_or_else(absent)
 }
 
 impl Root {

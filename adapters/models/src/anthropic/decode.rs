@@ -121,8 +121,12 @@ pub(super) fn malformed_in(what: &str, json: &str, error: &serde_json::Error) ->
 
 /// The beginning of a text that may be long.
 pub(super) fn beginning(text: &str) -> String {
-    const SHOWN_CHARS: usize = 200;
-    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
+    excerpt(text, 200)
+}
+
+/// The first characters of a text, and `…` where there are more.
+pub(super) fn excerpt(text: &str, longest_chars: usize) -> String {
+    let mut shown: String = text.chars().take(longest_chars).collect();
     if shown.len() < text.len() {
         shown.push('…');
     }

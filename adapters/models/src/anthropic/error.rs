@@ -7,7 +7,7 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde::Deserialize;
 
-use super::decode::beginning;
+use super::decode::{beginning, excerpt};
 
 /// `error` of an error body.
 #[derive(Debug, Default, Deserialize)]
@@ -79,12 +79,23 @@ fn advised(headers: &HeaderMap, kind: ModelErrorKind) -> ModelErrorKind {
     }
 }
 
+/// What a provider explains, as long as an explanation: it goes into the journal, and a body may have many megabytes.
 fn worded(error: &ErrorBody) -> String {
-    match (error.r#type.as_str(), error.message.as_str()) {
+    const LONGEST_CHARS: usize = 2_000;
+    let worded = match (error.r#type.as_str(), error.message.as_str()) {
         ("", "") => "no explanation was given".to_owned(),
         ("", message) => message.to_owned(),
         (kind, message) => format!("{kind}: {message}"),
-    }
+    };
+    excerpt(&worded, LONGEST_CHARS)
+}
+
+/// `text` without `secret`, and without its beginning where an excerpt was cut in the middle of it.
+pub(super) fn without(text: &str, secret: &str) -> String {
+    /// What is shorter tells nothing: every key begins with `sk-`.
+    const SHORTEST: usize = 4;
+    let beginnings = (SHORTEST..secret.len()).rev().filter_map(|end| secret.get(..end));
+    beginnings.fold(text.replace(secret, "[key]"), |text, beginning| text.replace(&format!("{beginning}…"), "[key]…"))
 }
 
 /// How long the provider asks to wait: in milliseconds, in seconds, or until a date.
@@ -164,6 +175,23 @@ mod tests {
     fn a_body_that_is_no_error_body_is_shown() {
         let error = in_answer(StatusCode::BAD_GATEWAY, &HeaderMap::new(), "<html>nginx</html>");
         assert_eq!((error.kind, error.message.contains("nginx")), (ModelErrorKind::Transport, true));
+    }
+
+    #[test]
+    fn an_explanation_without_end_is_cut_and_a_key_that_was_cut_is_taken_out() {
+        let key = "sk-ant-canary-0123456789";
+        for (at, kind) in [(190, "text/html"), (1_990, "json")] {
+            let said = format!("{}{key}{}", "x".repeat(at), "y".repeat(1 << 20));
+            let body = match kind {
+                "json" => serde_json::json!({"error": {"type": "", "message": said}}).to_string(),
+                _ => said,
+            };
+            let error = in_answer(StatusCode::BAD_GATEWAY, &HeaderMap::new(), &body);
+            assert!(error.message.len() < 3_000 && error.message.contains("sk-ant"), "{error}");
+            let shown = without(&error.message, key);
+            assert!(!shown.contains("sk-a") && shown.ends_with("[key]…"), "{shown}");
+        }
+        assert_eq!(without(&format!("a {key} b sk-… c"), key), "a [key] b sk-… c");
     }
 
     #[test]

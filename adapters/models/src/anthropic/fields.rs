@@ -7,6 +7,10 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+/// The most fields of an object: far more than a block has. They are looked up one after the other, so that without a bound
+/// a hostile server could hold a thread for hours with one event.
+pub(super) const MOST_FIELDS: usize = 256;
+
 /// The fields of an object, in the order in which they came. Numbers, escapes and inner spaces are as they came, too.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(Vec<(String, Box<RawValue>)>);
@@ -28,6 +32,11 @@ impl Fields {
             Some((_, old)) => *old = value,
             None => self.0.push((name.to_owned(), value)),
         }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// The fields in order.
@@ -74,6 +83,9 @@ impl<'de> Deserialize<'de> for Fields {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
                 let mut fields = Fields::default();
                 while let Some(entry) = map.next_entry()? {
+                    if fields.0.len() == MOST_FIELDS {
+                        return Err(serde::de::Error::custom(format_args!("more than {MOST_FIELDS} fields")));
+                    }
                     fields.0.push(entry);
                 }
                 Ok(fields)

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::decode::{self, UsageFields, malformed};
 use super::error::{self, ErrorBody};
-use super::fields::{Fields, raw, string};
+use super::fields::{Fields, MOST_FIELDS, raw, string};
 
 /// Puts a streamed reply together, event by event.
 #[derive(Debug, Default)]
@@ -113,7 +113,10 @@ impl StreamDecoder {
         let block = self.blocks.get_mut(&index).ok_or_else(|| malformed(format!("block {index} grows unstarted")))?;
         let delta = event.delta.as_ref().ok_or_else(|| malformed(format!("a delta of block {index} is empty")))?;
         block.grow(delta, deltas);
-        Ok(())
+        match block.fields.len() + block.texts.len() {
+            0..=MOST_FIELDS => Ok(()),
+            _ => Err(malformed(format!("block {index} grows beyond {MOST_FIELDS} fields"))),
+        }
     }
 }
 
@@ -264,6 +267,19 @@ mod tests {
         assert_eq!(&**args, "{\"n\": ");
         assert_eq!(&*raw.json, r#"{"type":"tool_use","id":"t","name":"ls","input":{}}"#);
         assert_eq!(deltas, [Delta::ToolUse("ls".into())]);
+    }
+
+    #[test]
+    fn a_block_of_endless_fields_is_refused() {
+        let text = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}"#;
+        let fields = |from: usize, to: usize| (from..to).map(|n| format!(r#","k{n}":"v""#)).collect::<String>();
+        let delta = |fields| format!(r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"x"{fields}}}}}"#);
+        let at_once = [delta(fields(0, 100_000))];
+        let in_turn: Vec<_> = (0..1_000).map(|n| delta(fields(n, n + 1))).collect();
+        for deltas in [&at_once[..], &in_turn] {
+            let events: Vec<_> = [START, text].into_iter().chain(deltas.iter().map(String::as_str)).collect();
+            assert_eq!(decode(&events).0.unwrap_err().kind, ModelErrorKind::Malformed);
+        }
     }
 
     #[test]
