@@ -56,15 +56,32 @@ pub(crate) struct Loaded {
     pub(crate) snapshot_at: FactNumber,
 }
 
+/// What a process is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To run: every tool of its program must be there.
+    Run,
+    /// To be looked at: tools of another host may be missing.
+    Look,
+}
+
 /// The process `pid` after fact `upto` (none: its last). Reads the disk; costs the journal since its latest snapshot.
-pub(crate) fn load(store: &dyn Store, world: &World, pid: Pid, upto: Option<FactNumber>) -> Result<Loaded, LoadError> {
+pub(crate) fn load(
+    store: &dyn Store,
+    world: &World,
+    pid: Pid,
+    upto: Option<FactNumber>,
+    purpose: Purpose,
+) -> Result<Loaded, LoadError> {
     let Journal { base, image, facts, .. } = store.journal(pid, upto)?;
     let record = |source| LoadError::Record { pid, source };
     let mut contents = HashMap::new();
     let mut content = |reference: ContentRef| fetch(store, &mut contents, reference);
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
     let image = image.try_map(&mut content)?;
-    let program = program(world, pid, image.bundle.bytes(), &image.program)?;
+    let frozen = image.tools.iter().map(|tool| &*tool.name).filter(|_| purpose == Purpose::Look);
+    let tools: Vec<&str> = world.tools.keys().map(String::as_str).chain(frozen).collect();
+    let program = program(pid, image.bundle.bytes(), &image.program, &tools)?;
     let mut state = State::from_image(pid, program, world.around.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
@@ -87,10 +104,9 @@ fn fetch(
     Ok(content)
 }
 
-fn program(world: &World, pid: Pid, bundle: &[u8], key: &str) -> Result<Program, LoadError> {
+fn program(pid: Pid, bundle: &[u8], key: &str, tools: &[&str]) -> Result<Program, LoadError> {
     let failed = |reason: String| LoadError::Program { pid, reason };
     let bundle = Bundle::from_bytes(bundle).map_err(|error| failed(error.to_string()))?;
-    let tools: Vec<&str> = world.tools.keys().map(String::as_str).collect();
-    let compiled = bundle.compile(&tools).map_err(|error| failed(error.to_string()))?;
+    let compiled = bundle.compile(tools).map_err(|error| failed(error.to_string()))?;
     compiled.program.by_key(key).ok_or_else(|| failed(format!("its bundle holds no program {key}")))
 }

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::checkpoint::{CommitError, Durable};
 use crate::error::KernelError;
 use crate::process::Delivery;
-use crate::recovery::{self, LoadError, Loaded};
+use crate::recovery::{self, LoadError, Loaded, Purpose};
 use crate::world::World;
 
 pub(crate) use table::{Listed, Seat, Table};
@@ -195,7 +195,7 @@ impl Supervisor {
         let read = move |_durable| {
             tokio::task::spawn_blocking(move || {
                 let loaded = match world.store() {
-                    Some(store) => recovery::load(&*store, &world, pid, None),
+                    Some(store) => recovery::load(&*store, &world, pid, None, Purpose::Run),
                     None => Err(LoadError::NoStore),
                 };
                 let _ = myself.cast(SupervisorMessage::Loaded { pid, result: loaded.map(Box::new) });

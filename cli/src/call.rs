@@ -40,8 +40,8 @@ pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
     let lines = open(&args.calls)?;
     let kernel = Composition { store: args.store.as_deref(), permissions: &args.permissions }.kernel().await?;
     let program = load(&kernel, &args.program)?;
-    let process = kernel.start(program).session().without_input().await?;
     let asked_to_stop = StopSignals::listen()?;
+    let process = kernel.start(program).session().without_input().await?;
     tokio::spawn(stop(asked_to_stop, kernel.clone(), process.clone()));
     let end = answer_all(&process, lines).await;
     // However it went, the process does not stay behind in the store as one that waits.

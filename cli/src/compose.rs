@@ -34,8 +34,9 @@ impl Composition<'_> {
     pub(crate) async fn kernel(&self) -> Result<Kernel, Failure> {
         let directory = std::env::current_dir();
         let directory = directory.map_err(|error| Failure::Usage(format!("no working directory: {error}")))?;
-        let host = LocalHost::new(self.permissions(), &directory)
-            .map_err(|error| Failure::Usage(format!("the permissions cannot be given: {error}")))?;
+        let host = LocalHost::new(self.permissions(), &directory).map_err(|error| {
+            Failure::Usage(format!("the permissions cannot be given: {error}. A permitted folder must be there"))
+        })?;
         let mut builder = Kernel::builder()
             .host(host)
             .provider("scripted", ScriptedProvider)

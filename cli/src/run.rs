@@ -27,8 +27,9 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
         None => {}
     }
     let watch = Watch::begin(&kernel, Output::of(args.json));
+    let stop = StopSignals::listen()?;
     let process = start.await?;
-    finish(kernel, vec![process], watch, args.store.as_deref()).await
+    finish(kernel, vec![process], watch, stop, args.store.as_deref()).await
 }
 
 /// Goes on with everything that has not ended. Where all has, the newest result is shown once more.
@@ -36,10 +37,12 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     let permissions = &args.permissions;
     let kernel = Composition { store: Some(&args.store), permissions }.existing().await?;
     let watch = Watch::begin(&kernel, Output::of(args.json));
+    let stop = StopSignals::listen()?;
     let roots: Vec<_> = kernel.processes().await?.into_iter().filter(|info| info.row.parent.is_none()).collect();
+    kernel.resume_all().await?;
     let mut going_on = Vec::new();
     for root in roots.iter().filter(|root| root.row.exit.is_none()) {
-        going_on.push(kernel.resume(root.row.pid).await?);
+        going_on.push(kernel.process(root.row.pid).await?);
     }
     match roots.last() {
         None => {
@@ -48,7 +51,7 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
         Some(newest) if going_on.is_empty() => going_on.push(kernel.process(newest.row.pid).await?),
         Some(_) => {}
     }
-    finish(kernel, going_on, watch, Some(&args.store)).await
+    finish(kernel, going_on, watch, stop, Some(&args.store)).await
 }
 
 fn no_input(program: &str) -> String {
@@ -76,9 +79,14 @@ enum Settled {
     Waits,
 }
 
-async fn finish(kernel: Kernel, roots: Vec<Process>, watch: Watch, store: Option<&Path>) -> Result<ExitCode, Failure> {
+async fn finish(
+    kernel: Kernel,
+    roots: Vec<Process>,
+    watch: Watch,
+    mut stop: StopSignals,
+    store: Option<&Path>,
+) -> Result<ExitCode, Failure> {
     let output = watch.output();
-    let mut stop = StopSignals::listen()?;
     let mut results = Vec::new();
     for root in &roots {
         let settled = tokio::select! {

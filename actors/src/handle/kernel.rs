@@ -19,7 +19,7 @@ use super::start::Start;
 use crate::error::KernelError;
 use crate::event::View;
 use crate::ports::Store;
-use crate::recovery::{self, Loaded};
+use crate::recovery::{self, Loaded, Purpose};
 use crate::supervisor::{Listed, SeatReply, SupervisorMessage};
 use crate::world::World;
 
@@ -128,7 +128,7 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::Load`] for an unknown process or fact, or a damaged journal.
     pub async fn restore(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
-        let Loaded { state, last: at, .. } = self.read(from, at).await?;
+        let Loaded { state, last: at, .. } = self.read(from, at, Purpose::Run).await?;
         let program = state.program().clone();
         self.seat(program, Box::new(alive(state.image())), Origin::Restored { from, at }).await
     }
@@ -138,7 +138,7 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::Load`].
     pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
-        let loaded = self.read(pid, None).await?;
+        let loaded = self.read(pid, None, Purpose::Look).await?;
         Ok(View::of(&loaded.state, loaded.last))
     }
 
@@ -161,10 +161,10 @@ impl Kernel {
         self.world.tools.keys().map(String::as_str).collect()
     }
 
-    async fn read(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Loaded, KernelError> {
+    async fn read(&self, pid: Pid, upto: Option<FactNumber>, purpose: Purpose) -> Result<Loaded, KernelError> {
         let store = self.world.store().ok_or(KernelError::NoStore)?;
         let world = self.world.clone();
-        let load = move || recovery::load(&*store, &world, pid, upto);
+        let load = move || recovery::load(&*store, &world, pid, upto, purpose);
         Ok(tokio::task::spawn_blocking(load).await.map_err(|_| KernelError::Closed)??)
     }
 

@@ -10,6 +10,7 @@ use dormouse_proto::tool::{Access, ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::ports::{OutputSink, Tool};
 
@@ -89,6 +90,24 @@ impl<F, A: JsonSchema> FnTool<F, A> {
     }
 }
 
+/// The arguments as their type. Real clients send a number as a string now and then: where the type does not take the text
+/// as it is, decimal strings are tried as the integers that the schema asks for.
+fn decode<A: DeserializeOwned>(args: &str, schema: &str) -> Result<A, serde_json::Error> {
+    serde_json::from_str(args).or_else(|error| {
+        let parsed =
+            serde_json::from_str::<Value>(args).and_then(|value| Ok((value, serde_json::from_str::<Value>(schema)?)));
+        let Ok((mut value, schema)) = parsed else { return Err(error) };
+        let fields = value.as_object_mut().into_iter().flatten();
+        for (name, field) in fields {
+            let is_integer = schema["properties"][name]["type"] == "integer";
+            if let Some(number) = field.as_str().filter(|_| is_integer).and_then(|text| text.parse::<i64>().ok()) {
+                *field = number.into();
+            }
+        }
+        serde_json::from_value(value).map_err(|_| error)
+    })
+}
+
 impl<F, A, R, T, E> Tool for FnTool<F, A>
 where
     A: DeserializeOwned + 'static,
@@ -107,7 +126,7 @@ where
 
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
         let args = if self.takes_nothing && matches!(args.trim(), "" | "{}") { "null" } else { &args };
-        let running = match serde_json::from_str(args) {
+        let running = match decode(args, &self.spec.schema) {
             Ok(arguments) => (self.function)(arguments),
             Err(error) => {
                 let text = format!("{} does not take these arguments: {error}", self.spec.name);
@@ -121,5 +140,34 @@ where
             Ok(())
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
+    struct Count {
+        number: u32,
+        text: String,
+    }
+
+    #[test]
+    fn an_integer_as_a_string_is_taken_and_nothing_else_is() {
+        let schema = serde_json::to_string(&schemars::schema_for!(Count)).unwrap();
+        let decode = |args: &str| decode::<Count>(args, &schema);
+        let count = Count { number: 13, text: "13".into() };
+        assert_eq!(decode(r#"{"number": 13, "text": "13"}"#).unwrap(), count);
+        assert_eq!(decode(r#"{"number": "13", "text": "13"}"#).unwrap(), count);
+        for args in [
+            r#"{"number": "x", "text": "13"}"#,
+            r#"{"number": "-1", "text": "13"}"#,
+            r#"{"number": 13, "text": 13}"#,
+            "[",
+            "13",
+        ] {
+            assert!(decode(args).is_err(), "{args}");
+        }
     }
 }

@@ -218,7 +218,7 @@ fn capped(response: Response, cap_bytes: u64) -> impl Stream<Item = Result<Bytes
 /// How long a reply that comes whole may be in the making.
 const WHOLE_IDLE: Duration = Duration::from_secs(600);
 /// How long a stream may be silent: the provider sends a ping more often.
-const STREAM_IDLE: Duration = Duration::from_secs(120);
+const STREAM_IDLE: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use super::Effect;
 use super::decide::Draft;
 use super::toolbox::Kind;
 
-const UNKNOWN: &str = "Interrupted: the kernel stopped while this call ran. Its effect is unknown. \
+const UNKNOWN: &str = "Interrupted: this call was begun and its result never came. Its effect is unknown. \
                        Look before you call it again.";
 
 impl Draft {

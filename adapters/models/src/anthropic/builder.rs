@@ -80,7 +80,7 @@ impl Builder {
         Self { connect_timeout: timeout, ..self }
     }
 
-    /// How long nothing may come; 120 seconds by default for a stream, 600 for a reply that comes whole, since a server
+    /// How long nothing may come; 300 seconds by default for a stream, 600 for a reply that comes whole, since a server
     /// is silent while it makes one.
     #[must_use]
     pub fn idle_timeout(self, timeout: Duration) -> Self {
@@ -107,6 +107,9 @@ impl Builder {
                 "no API key: set ANTHROPIC_API_KEY, or name a server on this machine in ANTHROPIC_BASE_URL",
             ));
         }
+        if self.key.is_some() && url.scheme() == "http" && !local {
+            return Err(invalid("the key would travel in clear text: name an https:// address".into()));
+        }
         let idle = self.idle_timeout.unwrap_or(match self.delivery {
             Delivery::Stream => STREAM_IDLE,
             Delivery::Whole => WHOLE_IDLE,
@@ -127,7 +130,7 @@ impl Builder {
     }
 
     fn url(&self) -> Result<Url, ModelError> {
-        let base = self.base_url.trim().trim_end_matches('/');
+        let base = self.base_url.trim().trim_end_matches('/').trim_end_matches("/v1");
         let url = Url::parse(&format!("{base}/v1/messages")).ok();
         let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         url.ok_or_else(|| {
@@ -184,6 +187,8 @@ mod tests {
             ("https://api.anthropic.com", None, Err(Kind::Authentication)),
             ("https://api.anthropic.com", Some("k"), Ok("https://api.anthropic.com/v1/messages")),
             ("https://api.anthropic.com", Some("k\n k"), Err(Kind::Authentication)),
+            ("https://proxy.example/v1/", Some("k"), Ok("https://proxy.example/v1/messages")),
+            ("http://proxy.example", Some("k"), Err(Kind::InvalidRequest)),
             ("http://127.0.0.1:80/", None, Ok("http://127.0.0.1/v1/messages")),
             ("http://[::1]:9/proxy/", None, Ok("http://[::1]:9/proxy/v1/messages")),
             ("http://localhost:9", None, Ok("http://localhost:9/v1/messages")),

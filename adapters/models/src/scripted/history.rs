@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 /// How the kernel opens a forked child's own answer to the fork.
 static CHILD: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"(?i)\byou are child (\d+) of \d+").expect("the pattern is a constant"));
+    LazyLock::new(|| Regex::new(r"^You are child (\d+) of \d+").expect("the pattern is a constant"));
 
 /// Which texts of a conversation a pattern looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
