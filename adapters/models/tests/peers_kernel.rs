@@ -20,6 +20,8 @@ max_iterations = 3
 system = "You look around."
 [parameters]
 max_tokens = 2000
+# The tiny model would open one call after the other until it is cut.
+stop_sequences = ["</tool_call>"]
 [tools]
 enabled = ["ls", "read_fd"]
 [file_descriptor]

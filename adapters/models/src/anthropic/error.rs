@@ -37,6 +37,12 @@ pub(super) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
     failure
 }
 
+/// The failure that a compatible server reports in mid-stream without an envelope: a bare error object.
+pub(super) fn bare(data: &str) -> Option<ModelError> {
+    let error: ErrorBody = serde_json::from_str(data).ok()?;
+    error.r#type.ends_with("_error").then(|| in_body(&error))
+}
+
 /// The failure that a provider reports where a reply was expected.
 pub(super) fn in_body(error: &ErrorBody) -> ModelError {
     let kind = match error.r#type.as_str() {

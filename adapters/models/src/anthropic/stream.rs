@@ -54,7 +54,8 @@ impl StreamDecoder {
     /// [`ModelErrorKind::Malformed`] where the event makes no sense at its place, or the error that the provider sent in
     /// mid-stream. The decoder is of no further use then.
     pub fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
-        let event: Event = serde_json::from_str(data).map_err(|error| decode::malformed_in("event", data, &error))?;
+        let event: Event = serde_json::from_str(data)
+            .map_err(|error| error::bare(data).unwrap_or_else(|| decode::malformed_in("event", data, &error)))?;
         match event.r#type.as_str() {
             "message_start" => self.count(event.message.and_then(|message| message.usage)),
             "content_block_start" => self.begin(event, deltas)?,
@@ -209,6 +210,21 @@ mod tests {
         assert_eq!(reply.blocks, [decode::decode_block(whole).unwrap()]);
         let usage = Usage { input_tokens: 9, output_tokens: 12, cache_read_tokens: 7, cache_write_tokens: 0 };
         assert_eq!(reply.usage, usage);
+    }
+
+    #[test]
+    fn a_failure_without_an_envelope_is_told_by_its_kind() {
+        let cases = [
+            (r#"{"code":500,"message":"the output does not parse","type":"server_error"}"#, ModelErrorKind::Transport),
+            (
+                r#"{"code":400,"message":"the request exceeds","type":"exceed_context_size_error"}"#,
+                ModelErrorKind::ContextOverflow,
+            ),
+            (r#"{"code":500,"message":"of no kind","type":"thing"}"#, ModelErrorKind::Malformed),
+        ];
+        for (event, kind) in cases {
+            assert_eq!(decode(&[START, event]).0.unwrap_err().kind, kind, "{event}");
+        }
     }
 
     #[test]
