@@ -79,9 +79,7 @@ pub(crate) fn load(
     let mut content = |reference: ContentRef| fetch(store, &mut contents, reference);
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
     let image = image.try_map(&mut content)?;
-    let frozen = image.tools.iter().map(|tool| &*tool.name).filter(|_| purpose == Purpose::Look);
-    let tools: Vec<&str> = world.tools.keys().map(String::as_str).chain(frozen).collect();
-    let program = program(pid, image.bundle.bytes(), &image.program, &tools)?;
+    let program = program(world, pid, image.bundle.bytes(), &image.program, purpose)?;
     let mut state = State::from_image(pid, program, world.around.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
@@ -104,9 +102,11 @@ fn fetch(
     Ok(content)
 }
 
-fn program(pid: Pid, bundle: &[u8], key: &str, tools: &[&str]) -> Result<Program, LoadError> {
+fn program(world: &World, pid: Pid, bundle: &[u8], key: &str, purpose: Purpose) -> Result<Program, LoadError> {
     let failed = |reason: String| LoadError::Program { pid, reason };
     let bundle = Bundle::from_bytes(bundle).map_err(|error| failed(error.to_string()))?;
-    let compiled = bundle.compile(tools).map_err(|error| failed(error.to_string()))?;
+    let foreign = if purpose == Purpose::Look { bundle.host_tools() } else { Vec::new() };
+    let tools: Vec<&str> = world.tools.keys().chain(&foreign).map(String::as_str).collect();
+    let compiled = bundle.compile(&tools).map_err(|error| failed(error.to_string()))?;
     compiled.program.by_key(key).ok_or_else(|| failed(format!("its bundle holds no program {key}")))
 }

@@ -14,7 +14,8 @@ use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
 use dormouse_tests::{FnModel, Gate, Requests, asks, program, results, says, turn, within};
 
-const TOOL: &str = "[tools]\nenabled = [\"tool\"]\n";
+const TOOL: &str = "[tools]\nenabled = [\"tool\", \"read_fd\", \"list\"]\n[[tools.command]]\nname = \"list\"\n\
+                    description = \"Lists.\"\nargv = [\"ls\"]\n";
 
 fn open(folder: &Path) -> KernelBuilder {
     Kernel::open(LogStore::open(folder).unwrap())
@@ -53,6 +54,7 @@ async fn a_kernel_that_lacks_a_tool_leaves_the_process_to_one_that_has_it() {
     within(kernel.shutdown()).await;
 
     let kernel = open(folder.path()).model("m", once()).build().await.unwrap();
+    assert_eq!(within(kernel.inspect(pid)).await.unwrap().status(), "acting", "it can be looked at all the same");
     let error = within(kernel.resume(pid)).await.unwrap_err();
     assert!(matches!(&error, KernelError::Load(_)) && error.to_string().contains("tool"), "{error}");
     let row = kernel.processes().await.unwrap().remove(0);

@@ -83,6 +83,17 @@ fn check(manifest: &Path) {
     let scripts = section(&report, "Build scripts").into_iter().filter(|line| line.starts_with("* ")).count();
     assert_eq!(scripts, expected.scripts);
     assert_eq!(bench.runs(), 1, "cargo was asked once");
+    let listed = bench.ps();
+    assert!(listed.status.success(), "{}", shown(&listed));
+    let tree: Vec<Value> =
+        String::from_utf8(listed.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let programs: Vec<_> =
+        tree.iter().map(|line| (line["program"].as_str().unwrap(), line["status"].as_str().unwrap())).collect();
+    assert_eq!(
+        programs,
+        [("auditor", "done"), ("auditor", "done"), ("auditor", "done"), ("auditor", "done"), ("editor", "done")]
+    );
+    assert!(tree[0]["produced_chars"].as_u64().unwrap() > 100_000, "{:?}", tree[0]);
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(printed.contains("entered a context") && printed.contains("editor"), "{printed}");
 }

@@ -82,6 +82,11 @@ impl Bench {
         self.granted(self.command("resume")).output().unwrap()
     }
 
+    /// Lists the processes, a JSON object a line.
+    pub(crate) fn ps(&self) -> Output {
+        self.command("ps").arg("--store").arg(self.path("store")).arg("--json").output().unwrap()
+    }
+
     /// The report.
     pub(crate) fn report(&self) -> String {
         std::fs::read_to_string(self.path("report.md")).unwrap()

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use dormouse_proto::file::{FileError, FileErrorKind};
+use dormouse_proto::program::{self, BUILTIN_TOOLS};
 use dormouse_proto::record::codec::{self, CodecError};
 
 use super::compile::{Compiled, compile_named};
@@ -106,6 +107,19 @@ impl Bundle {
             self.files.get(name).cloned().ok_or_else(missing)
         };
         compile_named(&self.entry, &mut read, host_tools)
+    }
+
+    /// The tools that these programs enable and that are neither the kernel's nor commands of theirs: they were registered
+    /// by the host that compiled them. Given to [`compile`](Self::compile) they let another host look at the programs.
+    #[must_use]
+    pub fn host_tools(&self) -> Vec<String> {
+        let texts = self.files.values().filter_map(|bytes| std::str::from_utf8(bytes).ok());
+        let files: Vec<_> = texts.map(|text| program::parse(text).file).collect();
+        let commands: Vec<&str> =
+            files.iter().flat_map(|file| &file.commands).map(|command| &*command.name.value).collect();
+        let enabled = files.iter().flat_map(|file| &file.tools).map(|tool| &tool.name.value);
+        let known = |name: &str| BUILTIN_TOOLS.contains(&name) || commands.contains(&name);
+        enabled.filter(|name| !known(name)).cloned().collect()
     }
 
     fn checked(self) -> Result<Self, BundleError> {
