@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use dormouse::tool::Answer;
-use dormouse::{Kernel, KernelError, Process};
+use dormouse::{KernelError, Process};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -40,29 +40,27 @@ pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
     let lines = open(&args.calls)?;
     let kernel = Composition { store: args.store.as_deref(), permissions: &args.permissions }.kernel().await?;
     let program = load(&kernel, &args.program)?;
-    let asked_to_stop = StopSignals::listen()?;
+    let mut stop = StopSignals::listen()?;
     let process = kernel.start(program).session().without_input().await?;
-    tokio::spawn(stop(asked_to_stop, kernel.clone(), process.clone()));
-    let end = answer_all(&process, lines).await;
-    // However it went, the process does not stay behind in the store as one that waits.
-    process.kill().await?;
-    process.wait().await?;
-    kernel.shutdown().await;
-    end.map(|()| ExitCode::SUCCESS)
-}
-
-/// Ends the process, and with it what its tools run. In a task of its own: reading the next line blocks.
-async fn stop(mut asked: StopSignals, kernel: Kernel, process: Process) {
-    let code = asked.next().await;
+    // In a task of its own: reading the next line blocks.
+    let mut answering = tokio::spawn(answer_all(process.clone(), lines));
+    let end = tokio::select! {
+        end = &mut answering => Ok(end),
+        code = stop.next() => Err(code),
+    };
+    // However it went, the process does not stay behind in the store as one that waits, nor what its tools run.
     if process.kill().await.is_ok() {
-        // Where it fails the kernel is closing already.
-        let _ = process.wait().await;
+        process.wait().await?;
     }
     kernel.shutdown().await;
-    std::process::exit(code.into());
+    match end {
+        Ok(answered) => answered.map_err(|error| Failure::Run(error.to_string()))?.map(|()| ExitCode::SUCCESS),
+        // A read of the next line cannot be given up: the task that waits for it goes down with the program.
+        Err(code) => std::process::exit(code.into()),
+    }
 }
 
-async fn answer_all(process: &Process, mut lines: impl BufRead) -> Result<(), Failure> {
+async fn answer_all(process: Process, mut lines: impl BufRead) -> Result<(), Failure> {
     let mut out = BufWriter::new(std::io::stdout());
     let mut line = Vec::new();
     loop {
@@ -73,14 +71,14 @@ async fn answer_all(process: &Process, mut lines: impl BufRead) -> Result<(), Fa
         }
         let line = String::from_utf8_lossy(&line);
         if !line.trim().is_empty() {
-            let answer = answer(process, line.trim()).await?;
+            let answer = answer(&process, line.trim()).await?;
             writeln!(out, "{}", json!({ "is_error": answer.is_error, "text": &*answer.text }))?;
             out.flush()?;
         }
     }
 }
 
-fn open(path: &Path) -> Result<BufReader<Box<dyn Read>>, Failure> {
+fn open(path: &Path) -> Result<BufReader<Box<dyn Read + Send>>, Failure> {
     if path == Path::new("-") {
         return Ok(BufReader::new(Box::new(std::io::stdin())));
     }
