@@ -190,7 +190,8 @@ impl Table {
     }
 
     pub(super) fn loading(&mut self, pid: Pid) {
-        if let Some(entry) = self.entries.get_mut(&pid) {
+        // One that has ended in the meantime stays ended.
+        if let Some(entry) = self.entries.get_mut(&pid).filter(|entry| !matches!(entry.run, Run::Ended)) {
             entry.run = Run::Loading;
             entry.exit.send_replace(None);
         }

@@ -2,6 +2,7 @@
 //! text holds, and what was filled in is not read again.
 
 use dormouse_proto::command::Parameter;
+use dormouse_proto::program::{Placeholder, placeholders};
 
 use super::arguments::Arguments;
 
@@ -15,19 +16,18 @@ pub(super) fn fill(argv: &[String], parameters: &[Parameter], arguments: &Argume
 }
 
 fn fill_one(element: &str, parameters: &[Parameter], arguments: &Arguments) -> Result<Option<String>, String> {
-    let mut filled = String::new();
-    for piece in (Pieces { rest: element, parameters }) {
-        match piece {
-            Piece::Text(text) => filled.push_str(text),
-            Piece::Parameter(name) => {
-                let Some(argument) = arguments.get(name) else { return Ok(None) };
-                if filled.is_empty() && argument.is_free && argument.text.starts_with('-') {
-                    return Err(option_refused(name, &argument.text));
-                }
-                filled.push_str(&argument.text);
-            }
+    let (mut filled, mut done) = (String::new(), 0);
+    let declared = |name: &str| parameters.iter().any(|parameter| parameter.name == name);
+    for Placeholder { name, span } in placeholders(element).filter(|placeholder| declared(placeholder.name)) {
+        filled.push_str(&element[done..span.start]);
+        let Some(argument) = arguments.get(name) else { return Ok(None) };
+        if filled.is_empty() && argument.is_free && argument.text.starts_with('-') {
+            return Err(option_refused(name, &argument.text));
         }
+        filled.push_str(&argument.text);
+        done = span.end;
     }
+    filled.push_str(&element[done..]);
     Ok(Some(filled))
 }
 
@@ -36,50 +36,6 @@ fn option_refused(name: &str, text: &str) -> String {
     format!(
         "`{name}` may not begin with `-`, since the program would take {start:?} as an option. For a file, write ./-name."
     )
-}
-
-enum Piece<'a> {
-    Text(&'a str),
-    Parameter(&'a str),
-}
-
-/// An element as text and parameters, in order.
-struct Pieces<'a> {
-    rest: &'a str,
-    parameters: &'a [Parameter],
-}
-
-impl<'a> Pieces<'a> {
-    /// The nearest `{name}` of a parameter: where it begins, the name, where it ends.
-    fn nearest(&self) -> Option<(usize, &'a str, usize)> {
-        self.rest.match_indices('{').find_map(|(start, _)| {
-            let end = start + self.rest[start..].find('}')?;
-            let name = &self.rest[start + 1..end];
-            self.parameters.iter().any(|parameter| parameter.name == name).then_some((start, name, end + 1))
-        })
-    }
-}
-
-impl<'a> Iterator for Pieces<'a> {
-    type Item = Piece<'a>;
-
-    fn next(&mut self) -> Option<Piece<'a>> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        match self.nearest() {
-            Some((0, name, end)) => {
-                self.rest = &self.rest[end..];
-                Some(Piece::Parameter(name))
-            }
-            Some((start, ..)) => {
-                let (text, rest) = self.rest.split_at(start);
-                self.rest = rest;
-                Some(Piece::Text(text))
-            }
-            None => Some(Piece::Text(std::mem::take(&mut self.rest))),
-        }
-    }
 }
 
 #[cfg(test)]
