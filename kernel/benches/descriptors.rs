@@ -30,7 +30,7 @@ fn text(kind: &str, len: usize) -> Bytes {
 }
 
 fn entry(bytes: Bytes) -> Entry<Content> {
-    Entry { content: Content::new(bytes), page_chars: PAGE_CHARS, source: "tool:bench".into(), opened_ms: 0 }
+    Entry::new(Content::new(bytes), PAGE_CHARS, "tool:bench", 0)
 }
 
 #[divan::bench(args = TEXTS, sample_count = 20)]

@@ -39,7 +39,7 @@ fn holding(count: u32, len: usize) -> State {
     let birth =
         Birth { access: Access::Admin, depth: 0, lifetime: Lifetime::Task, descriptors: &[], input: Some("go") };
     let mut image = born(&program, &around, birth, 0);
-    let entry = |content| Entry { content, page_chars: 4000, source: "tool:bench".into(), opened_ms: 0 };
+    let entry = |content| Entry::new(content, 4000, "tool:bench", 0);
     image.table = (1..=count).map(|number| (FdId::Fd(number), entry(Content::new(text(len))))).collect();
     image.next_fd = count + 1;
     let mut state = State::from_image(Pid(1), program, around, image).expect("the image is valid");

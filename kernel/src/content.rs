@@ -61,6 +61,15 @@ impl Text {
     }
 }
 
+/// A text as the owner of bytes.
+struct Shared(Arc<str>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
 impl Content {
     /// A content of these bytes. Never fails: what is not UTF-8 is binary. O(n), at memory bandwidth.
     #[must_use]
@@ -70,6 +79,12 @@ impl Content {
             Ok(text) => Self::from_text(text),
             Err(_) => Self::from_data(Data::Binary(bytes, OnceLock::new())),
         }
+    }
+
+    /// A content of a text that others hold as well: nothing is copied. O(n), at memory bandwidth.
+    #[must_use]
+    pub fn shared(text: Arc<str>) -> Self {
+        Self::new(Bytes::from_owner(Shared(text)))
     }
 
     fn from_text(text: ByteString) -> Self {

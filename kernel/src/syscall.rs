@@ -17,8 +17,8 @@ use dormouse_proto::descriptor::view::{self, Written};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::file::{FileError, FileWrite};
 use dormouse_proto::id::FdId;
-use dormouse_proto::record::Entry;
-use dormouse_proto::tool::Answer;
+use dormouse_proto::record::{Entry, Note};
+use dormouse_proto::tool::{Access, Answer, ToolSpec};
 
 pub use fd_to_file::fd_to_file;
 pub use instructions::{REFERENCES, instructions};
@@ -31,6 +31,41 @@ use crate::table::Table;
 /// The shape of every descriptor tool: the caller's table, its arguments as JSON text, the settings of its program, and the
 /// time in milliseconds since the epoch.
 pub type Syscall = fn(&Table, &str, &DescriptorSettings, u64) -> Outcome;
+
+/// A descriptor tool of the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Tool {
+    /// Its name.
+    pub name: &'static str,
+    /// What a process must be allowed to do to call it.
+    pub access: Access,
+    /// What a model is told of it.
+    pub description: &'static str,
+    /// JSON schema of the arguments, as JSON text.
+    pub schema: &'static str,
+    /// What it does.
+    pub call: Syscall,
+}
+
+impl Tool {
+    /// The tool as a model is told of it.
+    #[must_use]
+    pub fn spec(&self) -> ToolSpec {
+        ToolSpec { name: self.name.into(), description: self.description.into(), schema: self.schema.into() }
+    }
+}
+
+/// There is one tool of a name.
+impl PartialEq for Tool {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Tool {}
+
+/// The descriptor tools. Their names are those of [`DESCRIPTOR_TOOLS`](dormouse_proto::program::DESCRIPTOR_TOOLS).
+pub const TOOLS: [Tool; 3] = [read_fd::TOOL, search_fd::TOOL, fd_to_file::TOOL];
 
 /// What comes of a descriptor tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +81,28 @@ pub enum Outcome {
         /// What the caller reads.
         answer: Answer,
     },
+    /// Something is noted of a descriptor, then the caller reads this.
+    Noted {
+        /// The descriptor.
+        id: FdId,
+        /// What is noted.
+        note: Note,
+        /// What the caller reads.
+        answer: Answer,
+    },
     /// The host is asked to write a file; what the caller reads depends on what comes of it.
     Write(PendingWrite),
+}
+
+impl Outcome {
+    /// What the caller reads, where that is known at once.
+    #[must_use]
+    pub fn answer(&self) -> Option<&Answer> {
+        match self {
+            Self::Answer(answer) | Self::Opened { answer, .. } | Self::Noted { answer, .. } => Some(answer),
+            Self::Write(_) => None,
+        }
+    }
 }
 
 impl From<Result<Self, FdError>> for Outcome {
@@ -84,5 +139,38 @@ impl PendingWrite {
     fn written(&self) -> Written<'_> {
         let FileWrite { path, bytes, mode, .. } = &self.write;
         Written { file_path: path, mode: mode.word(), bytes: bytes.len() as u64, lines: self.lines }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::program::DESCRIPTOR_TOOLS;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_tools_are_those_that_a_program_may_enable() {
+        assert_eq!(TOOLS.map(|tool| tool.name), DESCRIPTOR_TOOLS);
+    }
+
+    #[test]
+    fn each_schema_is_json_and_names_what_the_parser_accepts() {
+        for tool in TOOLS {
+            let schema: Value = serde_json::from_str(tool.schema).unwrap();
+            assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
+            for (name, property) in schema["properties"].as_object().unwrap() {
+                let value = match property["type"].as_str().unwrap() {
+                    "integer" => json!(1),
+                    "boolean" => json!(true),
+                    _ => json!("x"),
+                };
+                let mut args = json!({ "fd": "fd:9" });
+                args[name] = value;
+                let outcome = (tool.call)(&Table::new(), &args.to_string(), &DescriptorSettings::default(), 0);
+                let text = outcome.answer().map(|answer| answer.text.to_string()).unwrap_or_default();
+                assert!(!text.contains("Unknown parameter") && !text.contains("must be a"), "{args}: {text}");
+            }
+        }
     }
 }

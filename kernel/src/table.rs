@@ -7,15 +7,22 @@
 //! This module never changes a content and never reads a clock.
 
 pub mod admission;
+mod conversation;
 
+pub(crate) use self::conversation::marker;
+
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use dormouse_proto::descriptor::view::{Encoding, Extent};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
-use dormouse_proto::record::Entry;
-use imbl::OrdMap;
+use dormouse_proto::message::Message;
+use dormouse_proto::record::{Entry, Note};
+use imbl::{OrdMap, Vector};
 
+use self::conversation::Conversation;
 use crate::content::Content;
 
 /// Descriptors by name. Cloning costs O(1).
@@ -23,6 +30,8 @@ use crate::content::Content;
 pub struct Table {
     entries: OrdMap<FdId, Entry<Content>>,
     next_fd: u32,
+    /// The messages that are descriptors as well, where the program wants them to be.
+    conversation: Option<Conversation>,
 }
 
 /// Parts that are not a table.
@@ -55,7 +64,7 @@ pub enum TableError {
 
 impl Default for Table {
     fn default() -> Self {
-        Self { entries: OrdMap::new(), next_fd: 1 }
+        Self { entries: OrdMap::new(), next_fd: 1, conversation: None }
     }
 }
 
@@ -88,7 +97,7 @@ impl Table {
                 _ => {}
             }
         }
-        Ok(Self { entries: entries.into_iter().collect(), next_fd })
+        Ok(Self { entries: entries.into_iter().collect(), next_fd, conversation: None })
     }
 
     /// The name that the next new descriptor gets.
@@ -109,17 +118,52 @@ impl Table {
         self.entries.get(id)
     }
 
-    /// The descriptor that a model means by `fd`: `fd:N`, `fd-N` or `ref:ID` (ruling 1 of the design).
+    /// The descriptor that a model means by `fd`: `fd:N`, `fd-N`, `ref:ID`, `msg:N`, or a name that it gave to one (ruling 1
+    /// of the design). O(log n); by a given name O(n).
     ///
     /// # Errors
     /// `not_found`, the same whether the name is malformed, of another process, or yet to be given out.
-    pub fn resolve(&self, fd: &str) -> Result<(FdId, &Entry<Content>), FdError> {
-        let found = fd.parse::<FdId>().ok().and_then(|id| self.get(&id).map(|entry| (id, entry)));
+    pub fn resolve(&self, fd: &str) -> Result<(FdId, Cow<'_, Entry<Content>>), FdError> {
+        let found = match fd.parse::<FdId>() {
+            Ok(id) => self.find(&id).map(|entry| (id, entry)),
+            Err(_) => self.named(fd).map(|(id, entry)| (id.clone(), Cow::Borrowed(entry))),
+        };
         found.ok_or_else(|| FdError {
             kind: FdErrorKind::NotFound,
             fd: Some(fd.to_owned()),
             message: format!("File descriptor {fd} not found. {}", self.known()),
         })
+    }
+
+    fn find(&self, id: &FdId) -> Option<Cow<'_, Entry<Content>>> {
+        let message = || self.conversation.as_ref()?.entry(id).map(Cow::Owned);
+        self.get(id).map(Cow::Borrowed).or_else(message)
+    }
+
+    /// The descriptor that was given this name. O(n).
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<(&FdId, &Entry<Content>)> {
+        self.entries.iter().find(|(_, entry)| entry.notes.name.as_deref() == Some(name))
+    }
+
+    /// Makes each of these messages a descriptor, `msg:1` and so on, in place of those before. No text is copied, and
+    /// nothing is indexed before it is read. O(1).
+    pub fn refer_to(&mut self, messages: Vector<Arc<Message>>, page_chars: u32) {
+        self.conversation = Some(Conversation::new(messages, page_chars));
+    }
+
+    /// The messages that are descriptors, in order; none where the program has not asked for that.
+    pub fn messages(&self) -> impl Iterator<Item = (FdId, Entry<Content>)> {
+        self.conversation.iter().flat_map(Conversation::iter)
+    }
+
+    /// Notes something of a descriptor. One that the table does not hold is none of its. O(log n).
+    pub fn note(&mut self, id: &FdId, note: &Note) {
+        if let Some(entry) = self.find(id) {
+            let mut entry = entry.into_owned();
+            entry.notes.apply(note);
+            self.entries.insert(id.clone(), entry);
+        }
     }
 
     /// A few of the names that would have been found: the newest numbers, since those are what a model asks for.
@@ -182,7 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn entry(text: &str) -> Entry<Content> {
-        Entry { content: Content::new(text.to_owned()), page_chars: 10, source: "tool:t".into(), opened_ms: 0 }
+        Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0)
     }
 
     #[test]

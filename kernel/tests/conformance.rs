@@ -66,7 +66,7 @@ fn table(content: &str, page_size: &Value) -> Table {
     let page_chars = page_size.as_u64().and_then(|size| u32::try_from(size).ok()).unwrap_or(4000);
     let content = Content::new(content.to_owned());
     let mut table = Table::new();
-    table.insert(table.next_id(), Entry { content, page_chars, source: "tool:t".into(), opened_ms: 0 });
+    table.insert(table.next_id(), Entry::new(content, page_chars, "tool:t", 0));
     table
 }
 
@@ -154,7 +154,7 @@ fn extract(case: &Case) {
             assert_eq!(case.expected["new_fd"], Value::Null, "{}", case.name);
             return check_answer(case, &answer);
         }
-        Outcome::Write(_) => panic!("{}: an extraction writes nothing", case.name),
+        other => panic!("{}: an extraction opens a descriptor: {other:?}", case.name),
     };
     let content = entry.content.text();
     assert_eq!(case.expected["new_fd"], id.to_string(), "{}", case.name);
@@ -224,7 +224,7 @@ fn create(case: &Case) {
     let ids = case.content.split('|').map(|text| {
         let id = table.next_id();
         let content = Content::new(text.to_owned());
-        table.insert(id.clone(), Entry { content, page_chars: 10, source: "tool:t".into(), opened_ms: 0 });
+        table.insert(id.clone(), Entry::new(content, 10, "tool:t", 0));
         id.to_string()
     });
     assert_eq!(case.expected["ids"], json!(ids.collect::<Vec<_>>()), "{}", case.name);

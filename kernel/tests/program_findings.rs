@@ -14,7 +14,7 @@ use program_support::{File, compile_files};
 const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n\n";
 
 /// Cases of one program file, without its `[model]`.
-const CASES: [(&str, &str); 41] = [
+const CASES: [(&str, &str); 42] = [
     ("unknown_section", "[tool]\nenabled = []\n"),
     ("unknown_key_near", "[file_descriptor]\nmax_direct_output = 5\n\n[tools]\nenabled = [\"read_fd\"]\n"),
     ("unknown_key_far", "[prompt]\ncolour = \"red\"\n"),
@@ -51,6 +51,10 @@ const CASES: [(&str, &str); 41] = [
     (
         "descriptors_sizes",
         "[file_descriptor]\ndefault_page_size = 9000\nmax_read_chars = 100\n\n[tools]\nenabled = [\"read_fd\"]\n",
+    ),
+    (
+        "descriptors_handles",
+        "[file_descriptor]\nexpand_fds = [\"grep\", \"read_fd\", \"nowhere\"]\npreview = \"tail\"\nmax_content_bytes = \"9 TB\"\n\n[tools]\nenabled = [\"read_fd\", \"grep\"]\n",
     ),
     ("spawn_without_programs", "[tools]\nenabled = [\"spawn\"]\n"),
     ("programs_without_spawn", "[linked_programs]\nme = \"main.toml\"\n"),

@@ -4,7 +4,7 @@ mod program_support;
 
 use dormouse_kernel::program::{Limits, Program, Provider, Variable};
 use dormouse_proto::command::{Command, Parameter, ParameterKind};
-use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::tool::{Access, ToolPolicy};
 use program_support::compile_files;
 use serde_json::json;
@@ -101,9 +101,13 @@ fn a_descriptor_tool_switches_descriptors_on() {
         max_input_chars: 3_000,
         page_user_input: false,
         max_read_chars: 50_000,
+        max_content_bytes: 64_000_000,
+        preview: Preview::HeadTail,
+        pretty_json: true,
     };
     let all = "max_direct_output_chars = 2_000\ndefault_page_size = 0x3e8\nmax_input_chars = 3000\n\
-               page_user_input = false\nmax_read_chars = 50000\n";
+               page_user_input = false\nmax_read_chars = 50000\nmax_content_bytes = \"64MB\"\n\
+               preview = \"head_tail\"\npretty_json = true\n";
     let cases = [
         ("[tools]\nenabled = [\"fork\"]\n".to_owned(), None),
         ("[tools]\nenabled = [\"read_fd\"]\n".to_owned(), Some(default)),
@@ -281,7 +285,28 @@ fn an_environment_that_cannot_be_told_is_warned_of() {
 #[test]
 fn references_are_switched_on() {
     let program = with_model("[file_descriptor]\nenable_references = true\n[tools]\nenabled = [\"read_fd\"]\n");
-    assert!(program.references());
+    assert!(program.references() && !program.message_references());
+    let program = with_model("[file_descriptor]\nreference_messages = true\n[tools]\nenabled = [\"read_fd\"]\n");
+    assert!(program.message_references() && !program.references());
+}
+
+#[test]
+fn handles_are_expanded_where_the_program_says() {
+    let rest = "[tools]\nenabled = [\"read_fd\"]\n[[tools.command]]\nname = \"mail\"\ndescription = \"d\"\nargv = [\"mail\"]\n";
+    for (expand, mail, other) in [("false", false, false), ("true", true, true), ("[\"mail\"]", true, false)] {
+        let program = with_model(&format!("[file_descriptor]\nexpand_fds = {expand}\n{rest}"));
+        assert_eq!((program.expands("mail"), program.expands("other")), (mail, other), "{expand}");
+        assert_eq!(program.expands_any(), mail, "{expand}");
+    }
+}
+
+#[test]
+fn summaries_come_from_the_programs_model_or_another() {
+    let program =
+        |section: &str| with_model(&format!("[file_descriptor]\n{section}[tools]\nenabled = [\"read_fd\"]\n"));
+    let own = program("");
+    assert_eq!(own.summary_model(), own.model().name);
+    assert_eq!(program("summary_model = \"small\"\n").summary_model(), "small");
 }
 
 #[test]

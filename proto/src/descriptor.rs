@@ -22,6 +22,22 @@ pub struct DescriptorSettings {
     pub page_user_input: bool,
     /// The most characters that one answer of a descriptor tool shows.
     pub max_read_chars: u64,
+    /// The most bytes that one content holds; what a tool produces beyond is counted and cut off.
+    pub max_content_bytes: u64,
+    /// How a new descriptor is shown.
+    pub preview: Preview,
+    /// Whether JSON on one line is read reformatted unless a call says otherwise.
+    pub pretty_json: bool,
+}
+
+/// What of a new descriptor is shown at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Preview {
+    /// Its first page.
+    #[default]
+    Head,
+    /// Its first and its last lines, a page of both together.
+    HeadTail,
 }
 
 impl Default for DescriptorSettings {
@@ -32,6 +48,9 @@ impl Default for DescriptorSettings {
             max_input_chars: 8000,
             page_user_input: true,
             max_read_chars: 100_000,
+            max_content_bytes: 1_000_000_000,
+            preview: Preview::Head,
+            pretty_json: false,
         }
     }
 }

@@ -67,13 +67,20 @@ impl fmt::Debug for ContentHash {
 
 /// The name of a descriptor in one process's table.
 ///
-/// Shown as `fd:1` or `ref:plan`; `fd-1` is understood as well (ruling 1 of the design).
+/// Shown as `fd:1`, `ref:plan` or `msg:3`; `fd-1` is understood as well (ruling 1 of the design).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FdId {
     /// A numbered descriptor. Counts from 1, never reused within a process (FD-1).
     Fd(u32),
     /// A part of a model's reply that it marked itself.
     Ref(String),
+    /// A message of the conversation, or a part of one.
+    Message {
+        /// The message, counted from 1.
+        number: u32,
+        /// Its part, counted from 1; none: all of it.
+        part: Option<u32>,
+    },
 }
 
 impl fmt::Display for FdId {
@@ -81,13 +88,15 @@ impl fmt::Display for FdId {
         match self {
             Self::Fd(number) => write!(f, "fd:{number}"),
             Self::Ref(name) => write!(f, "ref:{name}"),
+            Self::Message { number, part: None } => write!(f, "msg:{number}"),
+            Self::Message { number, part: Some(part) } => write!(f, "msg:{number}.{part}"),
         }
     }
 }
 
 /// The text is not the name of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a descriptor: expected fd:N or ref:ID")]
+#[error("'{0}' is not a descriptor: expected fd:N, ref:ID or msg:N")]
 pub struct ParseFdError(pub String);
 
 impl FromStr for FdId {
@@ -98,13 +107,20 @@ impl FromStr for FdId {
         if let Some(name) = text.strip_prefix("ref:") {
             return if name.is_empty() { Err(error()) } else { Ok(Self::Ref(name.to_owned())) };
         }
-        let digits = text.strip_prefix("fd:").or_else(|| text.strip_prefix("fd-")).ok_or_else(error)?;
-        let canonical = !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
-        match digits.parse() {
-            Ok(number) if canonical => Ok(Self::Fd(number)),
-            _ => Err(error()),
+        if let Some(digits) = text.strip_prefix("msg:").or_else(|| text.strip_prefix("msg-")) {
+            let (number, part) = digits.split_once('.').map_or((digits, None), |(number, part)| (number, Some(part)));
+            let part = part.map(|part| counted(part).ok_or_else(error)).transpose()?;
+            return Ok(Self::Message { number: counted(number).ok_or_else(error)?, part });
         }
+        let digits = text.strip_prefix("fd:").or_else(|| text.strip_prefix("fd-"));
+        digits.and_then(counted).map(Self::Fd).ok_or_else(error)
     }
+}
+
+/// A number as it is written of things that count from 1: digits, and no zero in front.
+fn counted(digits: &str) -> Option<u32> {
+    let canonical = !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse().ok().filter(|_| canonical)
 }
 
 #[cfg(test)]
@@ -113,12 +129,35 @@ mod tests {
 
     #[test]
     fn descriptor_names_have_one_spelling_out_and_two_in() {
-        let accepted = [("fd:1", "fd:1"), ("fd-12", "fd:12"), ("ref:a b", "ref:a b")];
+        let accepted = [
+            ("fd:1", "fd:1"),
+            ("fd-12", "fd:12"),
+            ("ref:a b", "ref:a b"),
+            ("msg:3", "msg:3"),
+            ("msg-3.12", "msg:3.12"),
+        ];
         for (text, shown) in accepted {
             assert_eq!(text.parse::<FdId>().unwrap().to_string(), shown);
         }
-        for text in ["", "1", "fd", "fd:", "fd:0", "fd:01", "fd:+1", "fd:-1", "fd:99999999999", "FD:1", "ref:", " fd:1"]
-        {
+        for text in [
+            "",
+            "1",
+            "fd",
+            "fd:",
+            "fd:0",
+            "fd:01",
+            "fd:+1",
+            "fd:-1",
+            "fd:99999999999",
+            "FD:1",
+            "ref:",
+            " fd:1",
+            "msg:",
+            "msg:0",
+            "msg:1.",
+            "msg:1.0",
+            "msg:1.2.3",
+        ] {
             assert!(text.parse::<FdId>().is_err(), "{text:?} must not be a descriptor");
         }
     }

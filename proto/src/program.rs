@@ -36,7 +36,7 @@ use toml::de::DeTable;
 
 pub use self::amount::{ParseAmountError, parse_bytes, parse_duration_ms};
 pub use self::command::{CommandSection, ParameterSection};
-pub use self::descriptors::DescriptorSection;
+pub use self::descriptors::{DescriptorSection, Expansion};
 pub use self::environment::{EnvironmentChoice, Variable};
 pub use self::model::{ModelSection, Provider};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};

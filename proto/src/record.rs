@@ -4,6 +4,7 @@
 //! they hold the content itself, in a journal its [`ContentRef`].
 
 pub mod codec;
+mod notes;
 
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ use crate::message::{Block, Message};
 use crate::model::{StopReason, Usage};
 use crate::process::Exit;
 use crate::tool::{Access, Answer, ToolSpec};
+
+pub use self::notes::{Note, Notes, Section};
 
 /// A content by name: what a record holds in place of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +43,13 @@ pub enum Fact<C> {
         id: FdId,
         /// What it holds.
         entry: Entry<C>,
+    },
+    /// A name, a section or a summary of a descriptor was noted.
+    DescriptorNoted {
+        /// The descriptor.
+        id: FdId,
+        /// What was noted.
+        note: Note,
     },
     /// The model was asked.
     ModelCalled {
@@ -119,6 +129,10 @@ pub struct Entry<C> {
     pub source: Arc<str>,
     /// When it was opened: milliseconds since the epoch, UTC.
     pub opened_ms: u64,
+    /// Bytes that came after the content and were cut off at the cap.
+    pub cut_bytes: u64,
+    /// What the process noted of it.
+    pub notes: Notes,
 }
 
 /// How long a process lives.
@@ -243,6 +257,7 @@ impl<C> Fact<C> {
             Self::MessageQueued { .. } => "message_queued",
             Self::TurnBegan => "turn_began",
             Self::DescriptorOpened { .. } => "descriptor_opened",
+            Self::DescriptorNoted { .. } => "descriptor_noted",
             Self::ModelCalled { .. } => "model_called",
             Self::ModelReplied { .. } => "model_replied",
             Self::HostCalled { .. } => "host_called",
@@ -264,6 +279,7 @@ impl<C> Fact<C> {
             Self::DescriptorOpened { id, entry } => Fact::DescriptorOpened { id, entry: entry.try_map(convert)? },
             Self::MessageQueued { message } => Fact::MessageQueued { message },
             Self::TurnBegan => Fact::TurnBegan,
+            Self::DescriptorNoted { id, note } => Fact::DescriptorNoted { id, note },
             Self::ModelCalled { call } => Fact::ModelCalled { call },
             Self::ModelReplied { call, blocks, stop, usage } => Fact::ModelReplied { call, blocks, stop, usage },
             Self::HostCalled { ticket, tool, args } => Fact::HostCalled { ticket, tool, args },
@@ -278,13 +294,18 @@ impl<C> Fact<C> {
 }
 
 impl<C> Entry<C> {
+    /// A descriptor of a whole content, with nothing noted of it.
+    pub fn new(content: C, page_chars: u32, source: impl Into<Arc<str>>, opened_ms: u64) -> Self {
+        Self { content, page_chars, source: source.into(), opened_ms, cut_bytes: 0, notes: Notes::default() }
+    }
+
     /// The same entry with its content held in another way.
     ///
     /// # Errors
     /// What `convert` fails with.
     pub fn try_map<D, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Entry<D>, E> {
-        let Self { content, page_chars, source, opened_ms } = self;
-        Ok(Entry { content: convert(content)?, page_chars, source, opened_ms })
+        let Self { content, page_chars, source, opened_ms, cut_bytes, notes } = self;
+        Ok(Entry { content: convert(content)?, page_chars, source, opened_ms, cut_bytes, notes })
     }
 }
 

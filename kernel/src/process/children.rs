@@ -12,7 +12,7 @@ use dormouse_proto::xml::Element;
 
 use super::birth::{Birth, born};
 use super::decide::Draft;
-use super::evolve::result;
+use super::evolve::{referable, result};
 use super::toolbox::Kind;
 use super::{Child, Effect, Fact, Image, State};
 use crate::syscall::{fork, spawn};
@@ -168,7 +168,8 @@ fn forked(state: &State, call: CallId, index: u32, count: usize, prompt: &str) -
     let number = index + 1;
     let told = format!("You are child {number} of {count} of a fork of process {}.\n\n{prompt}", state.pid);
     let mut image = state.image();
-    image.messages.push(Arc::new(Message { role: Role::User, blocks: answers(state, call, told) }));
+    let message = Message { role: Role::User, blocks: answers(state, call, told) };
+    image.messages.push(Arc::new(referable(&state.program, state.messages.len(), message)));
     Image {
         mailbox: Vec::new(),
         access: state.access.min(Access::Write),

@@ -116,7 +116,7 @@ impl Draft {
         let default = self.state.settings().cloned().unwrap_or_default().page_chars;
         let page_chars = page_chars.unwrap_or(default).max(1);
         let id = self.state.table.next_id();
-        let entry = Entry { content, page_chars, source: source.into(), opened_ms: self.now_ms };
+        let entry = Entry::new(content, page_chars, source, self.now_ms);
         let answer = admission::opened(&id, &entry, &format!("Opened {source}. Use read_fd to read its pages."));
         self.open(id, entry);
         self.perform(Effect::AnswerHost { ticket, answer });

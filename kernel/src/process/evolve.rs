@@ -5,10 +5,12 @@ use std::sync::Arc;
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
-use dormouse_proto::record::{Caller, Phase, Slot};
+use dormouse_proto::record::{Caller, Note, Phase, Slot};
 use dormouse_proto::tool::Answer;
 
 use super::{Fact, State};
+use crate::program::Program;
+use crate::table::marker;
 
 /// Applies `fact`. Costs O(log n) in the size of the conversation or table.
 pub fn evolve(state: &mut State, fact: &Fact) {
@@ -16,6 +18,12 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::MessageQueued { message } => state.mailbox.push_back(message.clone()),
         Fact::TurnBegan => begin_turn(state),
         Fact::DescriptorOpened { id, entry } => state.table.insert(id.clone(), entry.clone()),
+        Fact::DescriptorNoted { id, note } => {
+            state.table.note(id, note);
+            if let Note::Summarized { usage, .. } = note {
+                state.usage += *usage;
+            }
+        }
         Fact::ModelCalled { call } => {
             state.iterations += 1;
             mint(state);
@@ -84,8 +92,19 @@ fn mint(state: &mut State) -> CallId {
 
 fn push(state: &mut State, role: Role, blocks: Vec<Block>) {
     if !blocks.is_empty() {
-        state.messages.push_back(Arc::new(Message { role, blocks }));
+        let message = referable(&state.program, state.messages.len(), Message { role, blocks });
+        state.messages.push_back(Arc::new(message));
+        state.refer_to_messages();
     }
+}
+
+/// The message as it follows `before` others: where messages are descriptors, one that the model did not write says which
+/// it is.
+pub(super) fn referable(program: &Program, before: usize, mut message: Message) -> Message {
+    if program.message_references() && message.role == Role::User {
+        message.blocks.push(Block::text(marker(before + 1)));
+    }
+    message
 }
 
 fn with_slot(state: &mut State, call: CallId, change: impl FnOnce(&mut Slot)) {

@@ -81,7 +81,7 @@ impl State {
         check_calls(&image)?;
         let table =
             Table::from_parts(image.table, image.next_fd).map_err(|error| StateError::Table(error.to_string()))?;
-        Ok(Self {
+        let mut state = Self {
             pid,
             toolbox: Arc::new(Toolbox::new(&program, &around)),
             around,
@@ -101,7 +101,16 @@ impl State {
             phase: image.phase,
             usage: image.usage,
             tally: image.tally,
-        })
+        };
+        state.refer_to_messages();
+        Ok(state)
+    }
+
+    /// Makes the messages descriptors, where the program wants them to be. O(1).
+    pub(super) fn refer_to_messages(&mut self) {
+        if let Some(settings) = self.program.descriptors().filter(|_| self.program.message_references()) {
+            self.table.refer_to(self.messages.clone(), settings.page_chars);
+        }
     }
 
     /// The process without its number. Costs O(messages + descriptors) pointers, whatever their content.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dormouse_proto::tool::{Access, ToolPolicy, ToolSpec};
 
 use crate::program::{Program, ToolChoice};
-use crate::syscall::{fd_to_file, fork, read_fd, search_fd, spawn};
+use crate::syscall::{self, fork, spawn};
 
 /// A tool that the host registered with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +29,8 @@ pub struct Surroundings {
 /// What stands behind a tool's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    ReadFd,
-    SearchFd,
-    FdToFile,
+    /// A tool that works on descriptors.
+    Descriptor(syscall::Tool),
     Fork,
     Spawn,
     /// A command or a tool of the host: it runs outside of the machine.
@@ -45,9 +44,7 @@ impl Kind {
     /// The own name of a tool of the kernel.
     fn word(&self) -> Option<&'static str> {
         match self {
-            Self::ReadFd => Some("read_fd"),
-            Self::SearchFd => Some("search_fd"),
-            Self::FdToFile => Some("fd_to_file"),
+            Self::Descriptor(tool) => Some(tool.name),
             Self::Fork => Some("fork"),
             Self::Spawn => Some("spawn"),
             Self::External { .. } => None,
@@ -55,11 +52,11 @@ impl Kind {
     }
 
     /// Whether a call that was in flight when the kernel stopped may simply be made again. Children are: they are kept
-    /// by their origin, so that a second call finds those of the first.
+    /// by their origin, so that a second call finds those of the first. Of a descriptor tool it depends on the call.
     pub(super) fn may_repeat(&self) -> bool {
         match self {
-            Self::ReadFd | Self::SearchFd | Self::Fork | Self::Spawn => true,
-            Self::FdToFile => false,
+            Self::Fork | Self::Spawn => true,
+            Self::Descriptor(_) => false,
             Self::External { policy, .. } => policy.idempotent,
         }
     }
@@ -123,10 +120,10 @@ impl Toolbox {
 }
 
 fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, Access, ToolSpec)> {
+    if let Some(tool) = syscall::TOOLS.iter().find(|tool| tool.name == name) {
+        return Some((Kind::Descriptor(*tool), tool.access, tool.spec()));
+    }
     Some(match name {
-        "read_fd" => (Kind::ReadFd, read_fd::ACCESS, read_fd::spec()),
-        "search_fd" => (Kind::SearchFd, search_fd::ACCESS, search_fd::spec()),
-        "fd_to_file" => (Kind::FdToFile, fd_to_file::ACCESS, fd_to_file::spec()),
         "fork" => (Kind::Fork, fork::ACCESS, fork::spec(program.limits().max_fork_children)),
         "spawn" => (Kind::Spawn, spawn::ACCESS, spawn::spec(program)),
         _ => {

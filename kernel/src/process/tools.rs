@@ -8,7 +8,7 @@ use dormouse_proto::tool::{Answer, ToolOutput};
 use super::decide::Draft;
 use super::toolbox::Kind;
 use super::{Effect, Fact};
-use crate::syscall::{Outcome, PendingWrite, fd_to_file, read_fd, search_fd};
+use crate::syscall::{self, Outcome, PendingWrite};
 use crate::table::admission;
 
 impl Draft {
@@ -47,7 +47,7 @@ impl Draft {
 
     pub(super) fn perform_call(&mut self, call: CallId, kind: &Kind) {
         match kind {
-            Kind::ReadFd | Kind::SearchFd | Kind::FdToFile => self.call_descriptor_tool(call, kind),
+            Kind::Descriptor(tool) => self.call_descriptor_tool(call, tool),
             Kind::Fork => self.fork(call),
             Kind::Spawn => self.spawn(call),
             Kind::External { name, .. } => {
@@ -65,11 +65,15 @@ impl Draft {
         }
     }
 
-    fn call_descriptor_tool(&mut self, call: CallId, kind: &Kind) {
-        match self.outcome(call, kind) {
+    fn call_descriptor_tool(&mut self, call: CallId, tool: &syscall::Tool) {
+        match self.outcome(call, tool) {
             Outcome::Answer(answer) => self.answer_whole(call, answer),
             Outcome::Opened { id, entry, answer } => {
                 self.open(id, entry);
+                self.answer_whole(call, answer);
+            }
+            Outcome::Noted { id, note, answer } => {
+                self.emit(Fact::DescriptorNoted { id, note });
                 self.answer_whole(call, answer);
             }
             Outcome::Write(pending) => {
@@ -79,28 +83,29 @@ impl Draft {
         }
     }
 
-    fn outcome(&self, call: CallId, kind: &Kind) -> Outcome {
-        let settings = self.state.settings().cloned().unwrap_or_default();
-        let args = &self.slot(call).args;
-        let tool = match kind {
-            Kind::SearchFd => search_fd::search_fd,
-            Kind::FdToFile => fd_to_file::fd_to_file,
-            _ => read_fd::read_fd,
-        };
-        tool(&self.state.table, args, &settings, self.now_ms)
+    fn outcome(&self, call: CallId, tool: &syscall::Tool) -> Outcome {
+        let settings = self.state.settings().copied().unwrap_or_default();
+        (tool.call)(&self.state.table, &self.slot(call).args, &settings, self.now_ms)
     }
 
-    /// The write that a slot asks for: a pure function of arguments and table, so that it is not kept.
+    /// What a call of a descriptor tool waits for: a pure function of arguments and table, so that it is not kept.
+    fn pending(&self, call: CallId) -> Option<Outcome> {
+        match self.permitted(call) {
+            Ok(Kind::Descriptor(tool)) => Some(self.outcome(call, &tool)),
+            _ => None,
+        }
+    }
+
+    /// The write that a slot asks for.
     fn pending_write(&self, call: CallId) -> Option<PendingWrite> {
-        match self.outcome(call, &Kind::FdToFile) {
+        match self.pending(call)? {
             Outcome::Write(pending) => Some(pending),
-            Outcome::Answer(_) | Outcome::Opened { .. } => None,
+            Outcome::Answer(_) | Outcome::Opened { .. } | Outcome::Noted { .. } => None,
         }
     }
 
     pub(super) fn is_repeatable_write(&self, call: CallId) -> bool {
-        self.permitted(call) == Ok(Kind::FdToFile)
-            && self.pending_write(call).is_some_and(|pending| pending.write.is_repeatable())
+        self.pending_write(call).is_some_and(|pending| pending.write.is_repeatable())
     }
 
     pub(super) fn take_written(&mut self, call: CallId, result: Result<(), FileError>) {

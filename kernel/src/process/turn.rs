@@ -62,8 +62,7 @@ impl Draft {
         let text = std::str::from_utf8(&reply).expect("a reply is text");
         for (id, range) in references(text) {
             let content = Content::new(reply.slice(range));
-            let (page_chars, source) = (settings.page_chars, "reply".into());
-            let entry = Entry { content, page_chars, source, opened_ms: self.now_ms };
+            let entry = Entry::new(content, settings.page_chars, "reply", self.now_ms);
             self.open(FdId::Ref(id.to_owned()), entry);
         }
     }

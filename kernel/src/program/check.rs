@@ -28,7 +28,7 @@ pub(super) fn check(
     let preloads = preloads(key, &file.preload, reading, remarks);
     warn_of_spawn_without_programs(&file.tools, &file.linked, remarks);
     let links = links(key, file.linked, reading, remarks);
-    let references = file.file_descriptor.as_ref().and_then(|section| section.references.as_ref());
+    let (descriptors, options) = descriptors::check(file.file_descriptor, &file.tools, &choices, remarks);
     Checked {
         key: key.to_owned(),
         name,
@@ -37,8 +37,8 @@ pub(super) fn check(
         system,
         user,
         parameters: Arc::new(file.parameters),
-        references: references.is_some_and(|flag| flag.value),
-        descriptors: descriptors::check(file.file_descriptor, &file.tools, remarks),
+        descriptors,
+        options,
         tools: choices,
         commands,
         preloads,

@@ -1,21 +1,55 @@
 //! Whether the descriptor system is on, and how (ruling 10 of the design).
 
 use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::program::{At, DESCRIPTOR_TOOLS, DescriptorSection, Remark, Remarks, ToolEntry};
+use dormouse_proto::program::{
+    At, BUILTIN_TOOLS, DESCRIPTOR_TOOLS, DescriptorSection, Expansion, Remark, Remarks, ToolEntry, shorten,
+};
 
-/// The settings; none: the system is off.
+use super::library::{DescriptorOptions, Expanding};
+use super::tools::ToolChoice;
+
+/// The settings (none: the system is off), and what else the program wants of it.
 pub(super) fn check(
     section: Option<DescriptorSection>,
     tools: &[ToolEntry],
+    choices: &[ToolChoice],
     remarks: &mut Remarks,
-) -> Option<DescriptorSettings> {
+) -> (Option<DescriptorSettings>, DescriptorOptions) {
     let has_tools = tools.iter().any(|tool| DESCRIPTOR_TOOLS.contains(&tool.name.value.as_str()));
-    let Some(section) = section else { return has_tools.then(DescriptorSettings::default) };
+    let Some(section) = section else {
+        return (has_tools.then(DescriptorSettings::default), DescriptorOptions::default());
+    };
     remarks_on_switch(&section, has_tools, remarks);
-    if has_tools {
-        remarks_on_sizes(&section, remarks);
+    if !has_tools {
+        return (None, DescriptorOptions::default());
     }
-    has_tools.then_some(section.settings)
+    remarks_on_sizes(&section, remarks);
+    (Some(section.settings), options(section, choices, remarks))
+}
+
+fn options(section: DescriptorSection, choices: &[ToolChoice], remarks: &mut Remarks) -> DescriptorOptions {
+    let DescriptorSection { references, message_references, expansion, summary_model, .. } = section;
+    let expansion = match expansion {
+        Expansion::Off => Expanding::Off,
+        Expansion::All => Expanding::All,
+        Expansion::Tools(names) => Expanding::Tools(expanding(names, choices, remarks)),
+    };
+    DescriptorOptions { references, message_references, expansion, summary_model: summary_model.map(|name| name.value) }
+}
+
+/// The tools in whose arguments handles are expanded: tools of the program that run outside of the kernel.
+fn expanding(names: Vec<At<String>>, choices: &[ToolChoice], remarks: &mut Remarks) -> Vec<String> {
+    let outside = choices.iter().map(|choice| choice.name.as_str()).filter(|name| !BUILTIN_TOOLS.contains(name));
+    let outside: Vec<_> = outside.collect();
+    for At { value, span } in names.iter().filter(|name| !outside.contains(&name.value.as_str())) {
+        let message = format!("`expand_fds` names `{}`, which takes no handles", shorten(value));
+        let help = match outside.len() {
+            0 => "the program has no command and no tool of the host".to_owned(),
+            _ => format!("tools that take handles: {}", outside.join(", ")),
+        };
+        remarks.push(Remark::error(span.clone(), message, "not a tool outside of the kernel").help(help));
+    }
+    names.into_iter().map(|name| name.value).collect()
 }
 
 fn remarks_on_switch(section: &DescriptorSection, has_tools: bool, remarks: &mut Remarks) {

@@ -30,12 +30,30 @@ pub(super) struct Checked {
     pub(super) tools: Vec<ToolChoice>,
     pub(super) commands: Vec<Command>,
     pub(super) descriptors: Option<DescriptorSettings>,
-    pub(super) references: bool,
+    pub(super) options: DescriptorOptions,
     pub(super) preloads: Vec<(String, Bytes)>,
     pub(super) environment: EnvironmentChoice,
     pub(super) links: Vec<LinkTo>,
     pub(super) limits: Limits,
     pub(super) demo: Demo,
+}
+
+/// What a program wants of descriptors beyond the settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct DescriptorOptions {
+    pub(super) references: bool,
+    pub(super) message_references: bool,
+    pub(super) expansion: Expanding,
+    pub(super) summary_model: Option<String>,
+}
+
+/// In the arguments of which tools handles stand for contents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Expanding {
+    #[default]
+    Off,
+    All,
+    Tools(Vec<String>),
 }
 
 /// A linked program, by its position in the library.
@@ -192,7 +210,35 @@ impl Program {
     /// Whether the program asks for references (`enable_references`).
     #[must_use]
     pub fn references(&self) -> bool {
-        self.checked().references
+        self.checked().options.references
+    }
+
+    /// Whether every message is a descriptor (`reference_messages`).
+    #[must_use]
+    pub fn message_references(&self) -> bool {
+        self.checked().options.message_references
+    }
+
+    /// Whether a handle such as `{{fd:3}}` in the arguments of this tool stands for its content (`expand_fds`).
+    #[must_use]
+    pub fn expands(&self, tool: &str) -> bool {
+        match &self.checked().options.expansion {
+            Expanding::Off => false,
+            Expanding::All => true,
+            Expanding::Tools(names) => names.iter().any(|name| name == tool),
+        }
+    }
+
+    /// Whether handles are expanded in the arguments of any tool.
+    #[must_use]
+    pub fn expands_any(&self) -> bool {
+        self.checked().options.expansion != Expanding::Off
+    }
+
+    /// The model that summarizes descriptors: the program's own, unless it names another of the same provider.
+    #[must_use]
+    pub fn summary_model(&self) -> &str {
+        self.checked().options.summary_model.as_deref().unwrap_or(&self.checked().model.name)
     }
 
     /// The preloaded files: the path as written, and the bytes.

@@ -42,17 +42,19 @@ enum Arg {
     Later,
 }
 
-/// The arguments of one call, all of them known and of the right type, `fd` among them.
+/// The arguments of one call, all of them known and of the right type.
 #[derive(Debug)]
 pub(super) struct Args {
-    fd: String,
+    tool: &'static str,
+    keys: &'static [&'static [Key]],
+    fd: Option<String>,
     given: BTreeMap<&'static str, Arg>,
 }
 
 impl Args {
     /// # Errors
-    /// `invalid_parameter`: not a JSON object, an unknown key, a wrong type, or no `fd`.
-    pub(super) fn parse(tool: &str, text: &str, keys: &[&[Key]]) -> Result<Self, FdError> {
+    /// `invalid_parameter`: not a JSON object, an unknown key, or a wrong type.
+    pub(super) fn parse(tool: &'static str, text: &str, keys: &'static [&'static [Key]]) -> Result<Self, FdError> {
         let object = match serde_json::from_str(text) {
             Ok(Value::Object(object)) => object,
             Ok(_) => {
@@ -63,27 +65,37 @@ impl Args {
             }
             Err(error) => return Err(invalid(None, format!("The arguments of {tool} are not JSON: {error}"))),
         };
-        let asked = object.get("fd").map(|fd| fd.as_str().map_or_else(|| fd.to_string(), str::to_owned));
+        let fd = object.get("fd").map(|fd| fd.as_str().map_or_else(|| fd.to_string(), str::to_owned));
         let mut given = BTreeMap::new();
         for (name, value) in &object {
-            let (name, kind) = find(tool, name, keys).map_err(|message| invalid(asked.clone(), message))?;
+            let (name, kind) = find(tool, name, keys).map_err(|message| invalid(fd.clone(), message))?;
             let arg = read(value, kind).ok_or_else(|| {
-                invalid(asked.clone(), format!("Parameter '{name}' must be {}, not {value}.", kind.accepted()))
+                invalid(fd.clone(), format!("Parameter '{name}' must be {}, not {value}.", kind.accepted()))
             })?;
             given.insert(name, arg);
         }
-        let missing = || {
-            invalid(
-                None,
-                format!("Parameter 'fd' is missing: the descriptor, such as \"fd:1\". {}", accepts(tool, keys)),
-            )
-        };
-        Ok(Self { fd: asked.ok_or_else(missing)?, given })
+        Ok(Self { tool, keys, fd, given })
     }
 
     /// The descriptor as it was asked for.
-    pub(super) fn fd(&self) -> &str {
-        &self.fd
+    ///
+    /// # Errors
+    /// `invalid_parameter` where none was named.
+    pub(super) fn fd(&self) -> Result<&str, FdError> {
+        self.fd.as_deref().ok_or_else(|| self.missing("fd", "the descriptor, such as \"fd:1\""))
+    }
+
+    /// A text that must be there and must not be empty. `what` says what it is.
+    ///
+    /// # Errors
+    /// `invalid_parameter`.
+    pub(super) fn required_text(&self, key: &'static str, what: &str) -> Result<&str, FdError> {
+        self.text(key).filter(|text| !text.is_empty()).ok_or_else(|| self.missing(key, what))
+    }
+
+    /// The error for a parameter that is not there. `what` says what it is.
+    pub(super) fn missing(&self, key: &str, what: &str) -> FdError {
+        self.invalid(format!("Parameter '{key}' is missing: {what}. {}", accepts(self.tool, self.keys)))
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -112,7 +124,7 @@ impl Args {
     }
 
     pub(super) fn error(&self, kind: FdErrorKind, message: impl Into<String>) -> FdError {
-        FdError { kind, fd: Some(self.fd.clone()), message: message.into() }
+        FdError { kind, fd: self.fd.clone(), message: message.into() }
     }
 
     pub(super) fn invalid(&self, message: impl Into<String>) -> FdError {
@@ -199,7 +211,6 @@ mod tests {
         let cases = [
             ("", None, "not JSON"),
             ("[]", None, "must be a JSON object"),
-            ("{}", None, "'fd' is missing"),
             (r#"{"fd": 1}"#, Some("1"), "'fd' must be a string, not 1"),
             (r#"{"fd": "fd:1", "page": "two"}"#, Some("fd:1"), "'page' must be an integer, not \"two\""),
             (r#"{"fd": "fd:1", "page": "+2"}"#, Some("fd:1"), "'page' must be an integer"),
@@ -218,6 +229,16 @@ mod tests {
             assert_eq!((error.kind, error.fd.as_deref()), (FdErrorKind::InvalidParameter, fd), "{json}");
             assert!(error.message.contains(message), "{json}: {}", error.message);
         }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_beside_what_is_accepted() {
+        let args = Args::parse("t", "{}", &[&KEYS]).unwrap();
+        let message = "Parameter 'fd' is missing: the descriptor, such as \"fd:1\". t accepts: fd, page, read_all.";
+        assert_eq!(args.fd().unwrap_err().message, message);
+        let args = Args::parse("t", r#"{"fd": "fd:1"}"#, &[&KEYS]).unwrap();
+        assert_eq!(args.fd().unwrap(), "fd:1");
+        assert!(args.required_text("page", "the page").unwrap_err().message.starts_with("Parameter 'page' is missing"));
     }
 
     #[test]

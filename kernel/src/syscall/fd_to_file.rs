@@ -7,18 +7,16 @@
 use bytes::Bytes;
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::file::{FileWrite, Presence, WriteMode};
-use dormouse_proto::tool::{Access, ToolSpec};
+use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::selection::{self, Selection};
-use super::{Outcome, PendingWrite};
+use super::{Outcome, PendingWrite, Tool};
 use crate::table::Table;
 
-/// What a process must be allowed to do to call it.
-pub const ACCESS: Access = Access::Write;
-
-/// Its name.
-pub const NAME: &str = "fd_to_file";
+/// `fd_to_file` as a tool.
+pub const TOOL: Tool =
+    Tool { name: "fd_to_file", access: Access::Write, description: DESCRIPTION, schema: SCHEMA, call: fd_to_file };
 
 const KEYS: [Key; 7] = [
     ("fd", Kind::Text),
@@ -29,12 +27,6 @@ const KEYS: [Key; 7] = [
     ("exist_ok", Kind::Flag),
     ("select", Kind::Text),
 ];
-
-/// What a model is told of it.
-#[must_use]
-pub fn spec() -> ToolSpec {
-    ToolSpec { name: NAME.into(), description: DESCRIPTION.into(), schema: SCHEMA.into() }
-}
 
 const DESCRIPTION: &str = "Writes content that is kept in a file descriptor to a file, exactly and without passing through \
 your context. Everything, unless you say which part: `page`; or `start_line` and `end_line`; or `select` with `start` and \
@@ -68,23 +60,19 @@ pub fn fd_to_file(table: &Table, args: &str, _settings: &DescriptorSettings, _no
 }
 
 fn run(table: &Table, args: &str) -> Result<Outcome, FdError> {
-    let args = Args::parse(NAME, args, &[&KEYS, &selection::KEYS])?;
-    let path = file_path(&args)?;
+    let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS])?;
+    let asked = args.fd()?;
+    let path = args.required_text("file_path", "the file to write to")?.to_owned();
     let mode = write_mode(&args)?;
     let selection = Selection::parse(&args, "select")?.unwrap_or(Selection::All);
-    let (fd, entry) = table.resolve(args.fd())?;
+    let (fd, entry) = table.resolve(asked)?;
     let bytes = match selection {
         Selection::All => entry.content.bytes().clone(),
-        part => entry.content.extract(&part.choose(&args, entry)?.slice).bytes().clone(),
+        part => entry.content.extract(&part.choose(&args, &entry)?.slice).bytes().clone(),
     };
     let lines = lines_of(&bytes);
     let write = FileWrite { path, bytes, mode, presence: presence(&args) };
-    Ok(Outcome::Write(PendingWrite { write, asked_fd: args.fd().to_owned(), fd, lines }))
-}
-
-fn file_path(args: &Args) -> Result<String, FdError> {
-    let path = args.text("file_path").filter(|path| !path.is_empty());
-    path.map(str::to_owned).ok_or_else(|| args.invalid("Parameter 'file_path' is missing: the file to write to."))
+    Ok(Outcome::Write(PendingWrite { write, asked_fd: asked.to_owned(), fd, lines }))
 }
 
 fn write_mode(args: &Args) -> Result<WriteMode, FdError> {

@@ -3,19 +3,17 @@
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
-use dormouse_proto::tool::{Access, ToolSpec};
+use dormouse_proto::tool::Access;
 
-use super::Outcome;
 use super::args::{Args, Key, Kind};
 use super::selection::{self, Chosen, Selection};
+use super::{Outcome, Tool};
 use crate::content::Content;
 use crate::table::{Table, extent};
 
-/// What a process must be allowed to do to call it.
-pub const ACCESS: Access = Access::Read;
-
-/// Its name.
-pub const NAME: &str = "read_fd";
+/// `read_fd` as a tool.
+pub const TOOL: Tool =
+    Tool { name: "read_fd", access: Access::Read, description: DESCRIPTION, schema: SCHEMA, call: read_fd };
 
 const KEYS: [Key; 6] = [
     ("fd", Kind::Text),
@@ -25,12 +23,6 @@ const KEYS: [Key; 6] = [
     ("index", Kind::Later),
     ("name", Kind::Later),
 ];
-
-/// What a model is told of it.
-#[must_use]
-pub fn spec() -> ToolSpec {
-    ToolSpec { name: NAME.into(), description: DESCRIPTION.into(), schema: SCHEMA.into() }
-}
 
 const DESCRIPTION: &str = "Reads content that is kept in a file descriptor. Say which part in one of these ways: `page`; or \
 `start_line` and `end_line`; or `mode` with `start` and `count`; or `read_all`. Without any of them you get page 1. With \
@@ -60,15 +52,16 @@ pub fn read_fd(table: &Table, args: &str, settings: &DescriptorSettings, now_ms:
 }
 
 fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Result<Outcome, FdError> {
-    let args = Args::parse(NAME, args, &[&KEYS, &selection::KEYS])?;
+    let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS])?;
+    let fd = args.fd()?;
     let selection = select(&args)?;
-    let (id, entry) = table.resolve(args.fd())?;
-    let chosen = selection.choose(&args, entry)?;
+    let (id, entry) = table.resolve(fd)?;
+    let chosen = selection.choose(&args, &entry)?;
     if args.flag("extract_to_new_fd") == Some(true) {
-        return Ok(extract(table, &id, entry, chosen, now_ms));
+        return Ok(extract(table, &id, &entry, chosen, now_ms));
     }
-    let (shown, rest) = chosen.bound(entry, settings.max_read_chars);
-    Ok(Outcome::Answer(view::content(&id, extent(entry), shown.served, shown.slice.part(), rest)))
+    let (shown, rest) = chosen.bound(&entry, settings.max_read_chars);
+    Ok(Outcome::Answer(view::content(&id, extent(&entry), shown.served, shown.slice.part(), rest)))
 }
 
 fn select(args: &Args) -> Result<Selection, FdError> {
@@ -85,12 +78,8 @@ fn select(args: &Args) -> Result<Selection, FdError> {
 /// The new descriptor keeps the page size of its source (ruling 12 of the design).
 fn extract(table: &Table, id: &FdId, entry: &Entry<Content>, chosen: Chosen<'_>, now_ms: u64) -> Outcome {
     let Chosen { slice, served } = chosen;
-    let extracted = Entry {
-        content: entry.content.extract(&slice),
-        page_chars: entry.page_chars,
-        source: format!("extract:{id}").into(),
-        opened_ms: now_ms,
-    };
+    let content = entry.content.extract(&slice);
+    let extracted = Entry::new(content, entry.page_chars, format!("extract:{id}"), now_ms);
     let new = table.next_id();
     let answer = view::extraction(id, &new, served, slice.part(), extent(&extracted));
     Outcome::Opened { id: new, entry: extracted, answer }

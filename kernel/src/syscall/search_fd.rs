@@ -11,20 +11,18 @@ mod matcher;
 use dormouse_proto::descriptor::view::{self, Found};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::record::Entry;
-use dormouse_proto::tool::{Access, ToolSpec};
+use dormouse_proto::tool::Access;
 
 use self::excerpt::Excerpts;
 use self::matcher::{Case, Matcher};
-use super::Outcome;
 use super::args::{Args, Key, Kind};
+use super::{Outcome, Tool};
 use crate::content::Content;
 use crate::table::{Table, extent};
 
-/// What a process must be allowed to do to call it.
-pub const ACCESS: Access = Access::Read;
-
-/// Its name.
-pub const NAME: &str = "search_fd";
+/// `search_fd` as a tool.
+pub const TOOL: Tool =
+    Tool { name: "search_fd", access: Access::Read, description: DESCRIPTION, schema: SCHEMA, call: search_fd };
 
 /// Matches in one answer, if the call does not say how many.
 const MAX_MATCHES: u64 = 50;
@@ -38,12 +36,6 @@ const KEYS: [Key; 7] = [
     ("start", Kind::Integer),
     ("max_matches", Kind::Integer),
 ];
-
-/// What a model is told of it.
-#[must_use]
-pub fn spec() -> ToolSpec {
-    ToolSpec { name: NAME.into(), description: DESCRIPTION.into(), schema: SCHEMA.into() }
-}
 
 const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor. Returns the number of all matches, and \
 each match with its line, its page and its character position, which read_fd takes to show what stands around it.";
@@ -70,11 +62,12 @@ pub fn search_fd(table: &Table, args: &str, settings: &DescriptorSettings, _now_
 }
 
 fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(NAME, args, &[&KEYS])?;
+    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
+    let fd = args.fd()?;
     let search = Search::parse(&args)?;
-    let (id, entry) = table.resolve(args.fd())?;
-    let found = search.find(&args, entry, settings.max_read_chars)?;
-    Ok(Outcome::Answer(view::search(&id, extent(entry), &found)))
+    let (id, entry) = table.resolve(fd)?;
+    let found = search.find(&args, &entry, settings.max_read_chars)?;
+    Ok(Outcome::Answer(view::search(&id, extent(&entry), &found)))
 }
 
 #[derive(Debug)]
@@ -88,8 +81,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn parse(args: &'a Args) -> Result<Self, FdError> {
-        let query = args.text("query").filter(|query| !query.is_empty());
-        let query = query.ok_or_else(|| args.invalid("Parameter 'query' is missing: the text to find."))?;
+        let query = args.required_text("query", "the text to find")?;
         let case = if args.flag("case_sensitive") == Some(false) { Case::Ignored } else { Case::Kept };
         let matcher = match args.flag("regex") {
             Some(true) => Matcher::pattern(query, case),

@@ -82,6 +82,6 @@ pub fn arguments(args: &str, program: &Program, table: &Table) -> Result<Argumen
 
 fn preload(name: &str, table: &Table) -> Result<(FdId, Entry<Content>), String> {
     let known = || table.iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>().join(", ");
-    let found = table.resolve(name).map(|(id, entry)| (id, entry.clone()));
+    let found = table.resolve(name).map(|(id, entry)| (id, entry.into_owned()));
     found.map_err(|_| format!("There is no descriptor '{name}' to preload. The descriptors are: {}", known()))
 }

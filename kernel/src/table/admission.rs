@@ -82,7 +82,7 @@ fn open(
     now_ms: u64,
 ) -> Admission {
     let id = table.next_id();
-    let entry = Entry { content, page_chars: settings.page_chars.max(1), source: source.into(), opened_ms: now_ms };
+    let entry = Entry::new(content, settings.page_chars.max(1), source, now_ms);
     let answer = opened(&id, &entry, message);
     Admission::Opened { id, entry, answer }
 }

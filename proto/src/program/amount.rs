@@ -1,5 +1,10 @@
 //! Amounts with units: durations and sizes, as people write them.
 
+use toml::de::DeValue;
+
+use super::Remark;
+use super::reader::{Reader, integer};
+
 /// The longest deadline: a day.
 const MOST_MS: u64 = 24 * 60 * 60 * 1_000;
 /// The largest size of one thing in memory.
@@ -40,6 +45,31 @@ impl ParseAmountError {
             Self::OutOfRange(_, valid) => valid,
         }
     }
+}
+
+/// An amount: a number of whole units, or a text with a unit.
+pub(super) fn read_amount(
+    section: &mut Reader<'_>,
+    key: &'static str,
+    parse: fn(&str) -> Result<u64, ParseAmountError>,
+    unit: u64,
+) -> Option<u64> {
+    let node = section.get(key)?;
+    let text = match node.get_ref() {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => integer(number).map_or_else(|| number.to_string(), |number| number.to_string()),
+        DeValue::Float(number) if unit > 1 => number.as_str().to_owned(),
+        _ => {
+            section.wrong_type(key, node, if unit > 1 { "a duration" } else { "a number of bytes" });
+            return None;
+        }
+    };
+    parse(&text)
+        .map_err(|error| {
+            let message = format!("`{}`: {error}", section.path_of(key));
+            section.remark(Remark::error(node.span(), message, "not such an amount").help(error.valid()));
+        })
+        .ok()
 }
 
 /// A duration in milliseconds, from 1 ms to a day: `30s`, `500ms`, `1.5m`, `1h`, or a number of seconds.

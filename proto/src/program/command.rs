@@ -2,6 +2,7 @@
 
 use toml::de::DeValue;
 
+use super::amount::read_amount;
 use super::reader::{Node, Reader, integer};
 use super::tools::ACCESS;
 use super::{At, Remark, Span, parse_bytes, parse_duration_ms};
@@ -73,34 +74,9 @@ fn policy(section: &mut Reader<'_>) -> ToolPolicy {
     ToolPolicy {
         access: section.word("access", &ACCESS).map_or(default.access, |access| access.value),
         idempotent: section.flag("idempotent").map_or(default.idempotent, |flag| flag.value),
-        deadline_ms: amount(section, "deadline", parse_duration_ms, 1_000).unwrap_or(default.deadline_ms),
-        output_cap_bytes: amount(section, "output_cap", parse_bytes, 1).unwrap_or(default.output_cap_bytes),
+        deadline_ms: read_amount(section, "deadline", parse_duration_ms, 1_000).unwrap_or(default.deadline_ms),
+        output_cap_bytes: read_amount(section, "output_cap", parse_bytes, 1).unwrap_or(default.output_cap_bytes),
     }
-}
-
-/// An amount: a number of whole units, or a text with a unit.
-fn amount(
-    section: &mut Reader<'_>,
-    key: &'static str,
-    parse: fn(&str) -> Result<u64, super::ParseAmountError>,
-    unit: u64,
-) -> Option<u64> {
-    let node = section.get(key)?;
-    let text = match node.get_ref() {
-        DeValue::String(text) => text.to_string(),
-        DeValue::Integer(number) => integer(number).map_or_else(|| number.to_string(), |number| number.to_string()),
-        DeValue::Float(number) if unit > 1 => number.as_str().to_owned(),
-        _ => {
-            section.wrong_type(key, node, if unit > 1 { "a duration" } else { "a number of bytes" });
-            return None;
-        }
-    };
-    parse(&text)
-        .map_err(|error| {
-            let message = format!("`{}`: {error}", section.path_of(key));
-            section.remark(Remark::error(node.span(), message, "not such an amount").help(error.valid()));
-        })
-        .ok()
 }
 
 fn parameters(section: &mut Reader<'_>) -> Vec<ParameterSection> {

@@ -9,7 +9,7 @@ use crate::content::Content;
 
 fn table(bytes: &[u8]) -> Table {
     let content = Content::new(bytes.to_vec());
-    let entry = Entry { content, page_chars: 6, source: "tool:t".into(), opened_ms: 0 };
+    let entry = Entry::new(content, 6, "tool:t", 0);
     let mut table = Table::new();
     table.insert(table.next_id(), entry);
     table

@@ -6,7 +6,7 @@ use roxmltree::Document;
 use super::*;
 
 fn table(text: &str, page_chars: u32) -> Table {
-    let entry = Entry { content: Content::new(text.to_owned()), page_chars, source: "tool:t".into(), opened_ms: 0 };
+    let entry = Entry::new(Content::new(text.to_owned()), page_chars, "tool:t", 0);
     let mut table = Table::new();
     table.insert(table.next_id(), entry);
     table

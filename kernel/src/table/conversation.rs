@@ -1,0 +1,156 @@
+//! The conversation as descriptors: `msg:3` is its third message, `msg:3.2` the second part of it.
+//!
+//! Derived, never stored: the texts are those of the messages, shared and not copied, and a message that nobody reads costs
+//! nothing. Where the parts of a message are several, `msg:3` joins them with line feeds; that text is made when it is read.
+
+use std::sync::Arc;
+
+use dormouse_proto::id::FdId;
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::record::Entry;
+use imbl::Vector;
+
+use crate::content::Content;
+
+/// What a model reads behind a message that is a descriptor: the name that it goes by.
+pub(crate) fn marker(number: usize) -> String {
+    format!("[msg:{number}]")
+}
+
+/// Messages that can be read like descriptors. Cloning costs O(1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Conversation {
+    messages: Vector<Arc<Message>>,
+    page_chars: u32,
+}
+
+/// A text of a message, and where it comes from.
+struct Part {
+    text: Arc<str>,
+    source: Arc<str>,
+}
+
+impl Conversation {
+    pub(super) fn new(messages: Vector<Arc<Message>>, page_chars: u32) -> Self {
+        Self { messages, page_chars: page_chars.max(1) }
+    }
+
+    /// The message, or the part of one, of this name. O(its text).
+    pub(super) fn entry(&self, id: &FdId) -> Option<Entry<Content>> {
+        let FdId::Message { number, part } = id else { return None };
+        let parts = self.parts(*number as usize)?;
+        let Part { text, source } = match part {
+            None => joined(parts)?,
+            Some(part) => parts.into_iter().nth(part.checked_sub(1)? as usize)?,
+        };
+        Some(Entry::new(Content::shared(text), self.page_chars, source, 0))
+    }
+
+    /// Each message as a whole.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (FdId, Entry<Content>)> {
+        let ids = (1..).take(self.messages.len()).map(|number| FdId::Message { number, part: None });
+        ids.filter_map(|id| self.entry(&id).map(|entry| (id, entry)))
+    }
+
+    /// The texts of a message, in order: what is said and what tools answered, without the marker behind it.
+    fn parts(&self, number: usize) -> Option<Vec<Part>> {
+        let before = number.checked_sub(1)?;
+        let message = self.messages.get(before)?;
+        let marker = marker(number);
+        let parts = message.blocks.iter().filter_map(|block| match block {
+            Block::Text { text, .. } if **text == *marker => None,
+            Block::Text { text, .. } => Some(Part { text: text.clone(), source: speaker(message.role).into() }),
+            Block::ToolResult { id, text, .. } => Some(Part { text: text.clone(), source: self.asked(before, id) }),
+            Block::ToolUse { .. } | Block::Opaque(_) => None,
+        });
+        Some(parts.collect())
+    }
+
+    /// The tool that the message before asked for by this id.
+    fn asked(&self, before: usize, result: &str) -> Arc<str> {
+        let asking = before.checked_sub(1).and_then(|index| self.messages.get(index));
+        let tool = asking.and_then(|message| {
+            message.blocks.iter().find_map(|block| match block {
+                Block::ToolUse { id, name, .. } if **id == *result => Some(format!("tool:{name}")),
+                _ => None,
+            })
+        });
+        tool.unwrap_or_else(|| "tool".to_owned()).into()
+    }
+}
+
+fn speaker(role: Role) -> &'static str {
+    match role {
+        Role::User => "user_input",
+        Role::Assistant => "reply",
+    }
+}
+
+/// One part is itself; of a message without text nothing can be read.
+fn joined(mut parts: Vec<Part>) -> Option<Part> {
+    if parts.len() < 2 {
+        return parts.pop();
+    }
+    let texts: Vec<_> = parts.iter().map(|part| &*part.text).collect();
+    Some(Part { text: texts.join("\n").into(), source: parts[0].source.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn use_of(id: &str, name: &str) -> Block {
+        Block::ToolUse { id: id.into(), name: name.into(), args: "{}".into(), raw: None }
+    }
+
+    fn result_of(id: &str, text: &str) -> Block {
+        Block::ToolResult { id: id.into(), text: text.into(), is_error: false }
+    }
+
+    fn conversation() -> Conversation {
+        let messages = [
+            (Role::User, vec![Block::text("find it"), Block::text("[msg:1]")]),
+            (Role::Assistant, vec![Block::text("I look."), use_of("a", "grep"), use_of("b", "cat")]),
+            (Role::User, vec![result_of("a", "found"), result_of("b", "é\n[msg:3]"), Block::text("[msg:3]")]),
+            (Role::Assistant, vec![use_of("c", "cat")]),
+            (Role::User, vec![result_of("z", "unasked")]),
+        ];
+        let messages = messages.map(|(role, blocks)| Arc::new(Message { role, blocks }));
+        Conversation::new(messages.into_iter().collect(), 10)
+    }
+
+    #[test]
+    fn messages_and_their_parts_are_read_by_position() {
+        let conversation = conversation();
+        let cases = [
+            ("msg:1", Some(("find it", "user_input"))),
+            ("msg:1.1", Some(("find it", "user_input"))),
+            ("msg:1.2", None),
+            ("msg:2", Some(("I look.", "reply"))),
+            ("msg:3", Some(("found\né\n[msg:3]", "tool:grep"))),
+            ("msg:3.1", Some(("found", "tool:grep"))),
+            ("msg:3.2", Some(("é\n[msg:3]", "tool:cat"))),
+            ("msg:3.3", None),
+            ("msg:4", None),
+            ("msg:5", Some(("unasked", "tool"))),
+            ("msg:6", None),
+            ("fd:1", None),
+        ];
+        for (name, expected) in cases {
+            let entry = conversation.entry(&name.parse().unwrap());
+            let found = entry.as_ref().map(|entry| (entry.content.text(), &*entry.source));
+            assert_eq!(found, expected, "{name}");
+        }
+        let ids: Vec<_> = conversation.iter().map(|(id, _)| id.to_string()).collect();
+        assert_eq!(ids, ["msg:1", "msg:2", "msg:3", "msg:5"]);
+    }
+
+    #[test]
+    fn a_single_text_is_shared_and_not_copied() {
+        let text: Arc<str> = "said".into();
+        let message = Message { role: Role::User, blocks: vec![Block::text(text.clone())] };
+        let conversation = Conversation::new([Arc::new(message)].into_iter().collect(), 10);
+        let entry = conversation.entry(&FdId::Message { number: 1, part: None }).unwrap();
+        assert_eq!(entry.content.text().as_ptr(), text.as_ptr());
+    }
+}
