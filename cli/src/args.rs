@@ -50,17 +50,16 @@ pub(crate) struct Run {
     pub(crate) json: bool,
 }
 
-/// What is said to the process first.
+/// What is said to the process first: a text, then files, then standard input, each a part of its own.
 #[derive(Debug, Args)]
-#[group(multiple = false)]
 pub(crate) struct Input {
-    /// The first input; without one, the program's own `user` prompt.
+    /// The first input; without any, the program's own `user` prompt.
     #[arg(long, value_name = "TEXT")]
     pub(crate) input: Option<String>,
-    /// Read the first input from a file.
+    /// Read the first input from a file, or add a file to it; may be given several times.
     #[arg(long, value_name = "FILE")]
-    pub(crate) input_file: Option<PathBuf>,
-    /// `-` reads the first input from standard input.
+    pub(crate) input_file: Vec<PathBuf>,
+    /// `-` reads the first input from standard input, or adds that to it.
     #[arg(value_parser = ["-"], value_name = "-")]
     pub(crate) stdin: Option<String>,
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use dormouse::id::Pid;
 use dormouse::process::{Exit, ExitStatus};
+use dormouse::spoken::{Spoken, SpokenPart, USER_INPUT};
 use dormouse::{Kernel, Process, View};
 use serde_json::json;
 
@@ -22,7 +23,7 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     let program = load(&kernel, &args.program)?;
     let mut start = kernel.start(program.clone());
     match said(args.input)? {
-        Some(text) => start = start.input(text),
+        Some(spoken) => start = start.input(spoken),
         None if program.user().is_none() => return Err(Failure::Usage(no_input(program.name()))),
         None => {}
     }
@@ -58,18 +59,23 @@ fn no_input(program: &str) -> String {
     format!("program {program} has no user prompt: say something with --input TEXT, --input-file FILE or -")
 }
 
-fn said(input: Input) -> Result<Option<String>, Failure> {
-    if let Some(path) = input.input_file {
-        let text = std::fs::read_to_string(&path);
-        return text.map(Some).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())));
+/// The parts in the order text, files, standard input. What stands alone is the user's words, wherever it was read from.
+fn said(input: Input) -> Result<Option<Spoken>, Failure> {
+    let mut parts: Vec<_> = input.input.map(SpokenPart::text).into_iter().collect();
+    for path in input.input_file {
+        let bytes = std::fs::read(&path).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        parts.push(SpokenPart::new(format!("file:{}", path.display()), bytes));
     }
     if input.stdin.is_some() {
-        let mut text = String::new();
-        let read = std::io::stdin().read_to_string(&mut text);
+        let mut bytes = Vec::new();
+        let read = std::io::stdin().read_to_end(&mut bytes);
         read.map_err(|error| Failure::Usage(format!("standard input: {error}")))?;
-        return Ok(Some(text));
+        parts.push(SpokenPart::new("stdin", bytes));
     }
-    Ok(input.input)
+    if let [alone] = &mut parts[..] {
+        alone.source = USER_INPUT.into();
+    }
+    Ok((!parts.is_empty()).then_some(Spoken { parts }))
 }
 
 /// What became of a root.

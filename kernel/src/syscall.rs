@@ -7,6 +7,7 @@
 mod args;
 pub mod fd_to_file;
 pub mod fork;
+pub mod handle;
 mod instructions;
 pub mod read_fd;
 pub mod search_fd;

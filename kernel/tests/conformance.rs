@@ -11,6 +11,7 @@ use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::file::{FileError, FileErrorKind, Presence, WriteMode};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
+use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::tool::{Answer, ToolOutput};
 use roxmltree::Document;
 use serde_json::{Map, Value, json};
@@ -207,7 +208,7 @@ fn descriptor_tools_are_not_wrapped(case: &Case) {
 }
 
 fn user_input(case: &Case) {
-    let admission = admit_input(&Table::new(), &case.content, Some(&settings(case)), 0);
+    let admission = admit_input(&Table::new(), &SpokenPart::text(&case.content), Some(&settings(case)), 0);
     let replaced = matches!(admission, Admission::Opened { .. });
     assert_eq!(case.expected["replaced"], replaced, "{}", case.name);
     if let Admission::Opened { answer, entry, .. } = admission {

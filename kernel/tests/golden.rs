@@ -11,6 +11,7 @@ use dormouse_kernel::table::admission::{Admission, admit_input, admit_output};
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::record::Entry;
+use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::tool::ToolOutput;
 use dormouse_proto::xml::Element;
 use dormouse_proto::xml::text::sanitize;
@@ -70,7 +71,7 @@ fn every_element_is_as_it_was() {
         ("fd_result.xml", admitted(admit_output(&table(), ToolOutput::ok(CODE), "tool:cat", Some(&settings()), 0))),
         (
             "fd_result_user_input.xml",
-            admitted(admit_input(&table(), &"hello & goodbye\n".repeat(9), Some(&settings()), 0)),
+            admitted(admit_input(&table(), &SpokenPart::text("hello & goodbye\n".repeat(9)), Some(&settings()), 0)),
         ),
         (
             "fd_result_base64.xml",

@@ -46,7 +46,8 @@ fn surroundings() -> Arc<Surroundings> {
 
 fn process(lifetime: Lifetime, input: &str) -> State {
     let (program, around) = (program(), surroundings());
-    let birth = Birth { access: Access::Admin, depth: 0, lifetime, descriptors: &[], input: Some(input) };
+    let said = input.into();
+    let birth = Birth { access: Access::Admin, depth: 0, lifetime, descriptors: &[], input: Some(&said) };
     let image = born(&program, &around, birth, 0);
     State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid")
 }
@@ -169,7 +170,9 @@ impl World {
 
     fn input(&mut self, step: Step) -> Option<Input> {
         match step {
-            Step::Speak(size) => Some(Input::Spoke { from: Speaker::Host, text: "x\n".repeat(size / 2) + "y" }),
+            Step::Speak(size) => {
+                Some(Input::Spoke { from: Speaker::Host, spoken: ("x\n".repeat(size / 2) + "y").into() })
+            }
             Step::HostCall => {
                 let args = r#"{"fd": "fd:1"}"#.to_owned();
                 Some(Input::HostCalled { ticket: "t".into(), tool: "read_fd".into(), args })

@@ -22,5 +22,6 @@ pub mod model;
 pub mod process;
 pub mod program;
 pub mod record;
+pub mod spoken;
 pub mod tool;
 pub mod xml;

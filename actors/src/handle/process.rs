@@ -7,6 +7,7 @@ use bytes::Bytes;
 use dormouse_kernel::process::{Input, Speaker};
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::Exit;
+use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Answer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
@@ -43,21 +44,21 @@ impl Process {
         self.pid
     }
 
-    /// Says something to it. One that is in the middle of a turn hears it at its end; one that sleeps wakes. What was said
+    /// Says something to it: a text, or several parts in order, of which each that is large becomes a descriptor. One that is in the middle of a turn hears it at its end; one that sleeps wakes. What was said
     /// is durable when this returns.
     ///
     /// # Errors
     /// [`KernelError::Busy`] where its inbox is full, [`KernelError::Ended`], [`KernelError::Unanswered`].
-    pub async fn input(&self, text: impl Into<String>) -> Result<(), KernelError> {
-        self.deliver(Input::Spoke { from: Speaker::Host, text: text.into() }, None).await
+    pub async fn input(&self, spoken: impl Into<Spoken>) -> Result<(), KernelError> {
+        self.deliver(Input::Spoke { from: Speaker::Host, spoken: spoken.into() }, None).await
     }
 
     /// Tells it something in the name of another process, as [`input`](Self::input) does in the user's.
     ///
     /// # Errors
     /// As [`input`](Self::input).
-    pub async fn message(&self, from: Pid, text: impl Into<String>) -> Result<(), KernelError> {
-        self.deliver(Input::Spoke { from: Speaker::Process(from), text: text.into() }, None).await
+    pub async fn message(&self, from: Pid, spoken: impl Into<Spoken>) -> Result<(), KernelError> {
+        self.deliver(Input::Spoke { from: Speaker::Process(from), spoken: spoken.into() }, None).await
     }
 
     /// Runs one of its tools as its model would, outside of its conversation, and returns what the model would read.

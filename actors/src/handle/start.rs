@@ -6,6 +6,7 @@ use dormouse_kernel::process::{Birth, born};
 use dormouse_kernel::program::Program;
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Lifetime;
+use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Access;
 use futures_util::future::BoxFuture;
 
@@ -20,20 +21,20 @@ use crate::error::KernelError;
 pub struct Start {
     kernel: Kernel,
     program: Program,
-    input: Option<String>,
+    input: Option<Spoken>,
     lifetime: Lifetime,
     access: Access,
 }
 
 impl Start {
     pub(super) fn new(kernel: Kernel, program: Program) -> Self {
-        let input = program.user().map(str::to_owned);
+        let input = program.user().map(Spoken::from);
         Self { kernel, program, input, lifetime: Lifetime::Task, access: Access::Admin }
     }
 
-    /// What is said to it first, in place of the `user` prompt of its program.
-    pub fn input(mut self, text: impl Into<String>) -> Self {
-        self.input = Some(text.into());
+    /// What is said to it first, in place of the `user` prompt of its program: a text, or several parts in order.
+    pub fn input(mut self, spoken: impl Into<Spoken>) -> Self {
+        self.input = Some(spoken.into());
         self
     }
 
@@ -61,7 +62,7 @@ impl Start {
         let Self { kernel, program, input, lifetime, access } = self;
         let named = program.clone();
         let image = tokio::task::spawn_blocking(move || {
-            let birth = Birth { access, depth: 0, lifetime, descriptors: &[], input: input.as_deref() };
+            let birth = Birth { access, depth: 0, lifetime, descriptors: &[], input: input.as_ref() };
             born(&named, &around, birth, now_ms())
         });
         let image = image.await.map_err(|_| KernelError::Closed)?;

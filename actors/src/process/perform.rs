@@ -26,7 +26,10 @@ impl Running {
                     Input::ModelReplied { call, result: Err(ModelError::new(ModelErrorKind::Unavailable, why)) }
                 });
             }
-            Effect::CallTool { call, tool, args } => self.call_tool(call, &tool, &args),
+            Effect::CallTool { call, tool, args, written } => {
+                self.world.report(Event::ToolCalled { pid, tool: tool.clone(), args: written });
+                self.call_tool(call, &tool, &args);
+            }
             Effect::WriteFile { call, write } => self.write_file(call, write),
             Effect::StartChildren { children } => {
                 self.tell_supervisor(SupervisorMessage::StartChildren { parent: pid, children });
@@ -66,8 +69,6 @@ impl Running {
     }
 
     fn call_tool(&mut self, call: CallId, name: &str, args: &str) {
-        let pid = self.pid();
-        self.world.report(Event::ToolCalled { pid, tool: name.into(), args: args.into() });
         let work: BoxFuture<'static, ToolOutput> = match self.world.tool(self.state.program(), name) {
             Some(tool) => Box::pin(tool_call::run(tool, args.to_owned())),
             None => {

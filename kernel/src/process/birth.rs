@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::FdId;
-use dormouse_proto::message::Message;
+use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::program::Variable;
 use dormouse_proto::record::{Entry, Lifetime, Phase, Tally};
+use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
 use time::OffsetDateTime;
@@ -32,7 +33,7 @@ pub struct Birth<'a> {
     /// Descriptors that it starts with, shown in its system prompt as well.
     pub descriptors: &'a [(FdId, Entry<Content>)],
     /// The first thing said to it.
-    pub input: Option<&'a str>,
+    pub input: Option<&'a Spoken>,
 }
 
 /// The image of a new process. Costs what its preloads and input bring.
@@ -43,7 +44,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
     for (id, entry) in birth.descriptors {
         table.insert(id.clone(), entry.clone());
     }
-    let mailbox = birth.input.map(|text| admit(&mut table, text, program.descriptors(), now_ms));
+    let mailbox = birth.input.map(|spoken| admit(&mut table, spoken, program.descriptors(), now_ms));
     Image {
         bundle: Content::new(program.bundle().to_bytes()),
         program: program.key().into(),
@@ -65,14 +66,19 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
     }
 }
 
-fn admit(table: &mut Table, text: &str, settings: Option<&DescriptorSettings>, now_ms: u64) -> Arc<Message> {
-    match admission::admit_input(table, text, settings, now_ms) {
-        Admission::Direct(answer) => Arc::new(Message::user(answer.text)),
-        Admission::Opened { id, entry, answer } => {
-            table.insert(id, entry);
-            Arc::new(Message::user(answer.text))
-        }
+fn admit(table: &mut Table, spoken: &Spoken, settings: Option<&DescriptorSettings>, now_ms: u64) -> Arc<Message> {
+    let mut blocks = Vec::with_capacity(spoken.parts.len());
+    for part in &spoken.parts {
+        let text = match admission::admit_input(table, part, settings, now_ms) {
+            Admission::Direct(answer) => answer.text,
+            Admission::Opened { id, entry, answer } => {
+                table.insert(id, entry);
+                answer.text
+            }
+        };
+        blocks.push(Block::text(text));
     }
+    Arc::new(Message { role: Role::User, blocks })
 }
 
 /// The program's own words, then what was preloaded, the environment, and how to use descriptors.

@@ -54,12 +54,13 @@ impl Draft {
         if self.answer_if_all_ended(call) {
             return;
         }
+        let said = query.into();
         let birth = Birth {
             access: self.state.access,
             depth: self.state.depth + 1,
             lifetime: Lifetime::Task,
             descriptors: &descriptors,
-            input: Some(&query),
+            input: Some(&said),
         };
         let image = born(&program, &self.state.around, birth, self.now_ms);
         let child = Child { origin: Origin::Spawned { call }, program, image };

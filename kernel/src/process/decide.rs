@@ -3,6 +3,7 @@
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::record::{Entry, Phase};
+use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Answer;
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ impl Draft {
         match input {
             Input::Resumed => self.resume(),
             _ if self.state.exit().is_some() => self.refuse(&input),
-            Input::Spoke { from, text } => self.hear(from, &text),
+            Input::Spoke { from, spoken } => self.hear(from, &spoken),
             Input::Opened { ticket, bytes, source, page_chars } => {
                 self.open_for_host(ticket, Content::new(bytes), &source, page_chars);
             }
@@ -78,23 +79,28 @@ impl Draft {
         }
     }
 
-    fn hear(&mut self, from: Speaker, text: &str) {
-        let message = self.admit_message(from, text);
+    fn hear(&mut self, from: Speaker, spoken: &Spoken) {
+        if spoken.parts.is_empty() {
+            return;
+        }
+        let message = self.admit_message(from, spoken);
         self.emit(Fact::MessageQueued { message });
         if self.state.phase == Phase::Idle {
             self.begin_turn();
         }
     }
 
-    /// A message with large content replaced by a descriptor, before it is first sent.
-    pub(super) fn admit_message(&mut self, from: Speaker, text: &str) -> Arc<Message> {
-        let admission = admission::admit_input(&self.state.table, text, self.state.settings(), self.now_ms);
-        let answer = self.admitted(admission);
-        let text = match from {
-            Speaker::Host => answer.text,
-            Speaker::Process(pid) => format!("Message from process {pid}:\n{}", answer.text).into(),
-        };
-        Arc::new(Message { role: Role::User, blocks: vec![Block::text(text)] })
+    /// A message with large parts replaced by descriptors, before it is first sent: a block for each part, in order.
+    fn admit_message(&mut self, from: Speaker, spoken: &Spoken) -> Arc<Message> {
+        let mut blocks = Vec::with_capacity(spoken.parts.len());
+        for part in &spoken.parts {
+            let admission = admission::admit_input(&self.state.table, part, self.state.settings(), self.now_ms);
+            blocks.push(Block::text(self.admitted(admission).text));
+        }
+        if let (Speaker::Process(pid), Some(Block::Text { text, .. })) = (from, blocks.first_mut()) {
+            *text = format!("Message from process {pid}:\n{text}").into();
+        }
+        Arc::new(Message { role: Role::User, blocks })
     }
 
     /// What enters the context of something admitted; a descriptor that it became is opened.

@@ -27,8 +27,10 @@ pub enum Effect {
         call: CallId,
         /// The tool, by the name that it is registered or declared under.
         tool: Arc<str>,
-        /// The arguments: JSON text.
+        /// The arguments as the tool gets them, handles expanded: JSON text.
         args: Arc<str>,
+        /// The arguments as they were written.
+        written: Arc<str>,
     },
     /// Write a file; what comes is [`Input::FileWritten`](super::Input::FileWritten).
     WriteFile {

@@ -7,6 +7,7 @@ use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::process::Exit;
+use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::ToolOutput;
 
 /// Something that happened to a process.
@@ -17,7 +18,7 @@ pub enum Input {
         /// Who.
         from: Speaker,
         /// What.
-        text: String,
+        spoken: Spoken,
     },
     /// The host hands it a content as a descriptor.
     Opened {

@@ -1,5 +1,7 @@
 //! The tool uses of a turn: who may call what, what is answered at once, what the shell has to do.
 
+use std::sync::Arc;
+
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
 use dormouse_proto::record::{Caller, Phase, Slot};
@@ -8,7 +10,7 @@ use dormouse_proto::tool::{Answer, ToolOutput};
 use super::decide::Draft;
 use super::toolbox::Kind;
 use super::{Effect, Fact};
-use crate::syscall::{self, Outcome, PendingWrite};
+use crate::syscall::{self, Outcome, PendingWrite, handle};
 use crate::table::admission;
 
 impl Draft {
@@ -50,11 +52,21 @@ impl Draft {
             Kind::Descriptor(tool) => self.call_descriptor_tool(call, tool),
             Kind::Fork => self.fork(call),
             Kind::Spawn => self.spawn(call),
-            Kind::External { name, .. } => {
-                let (tool, args) = (name.clone(), self.slot(call).args.clone());
+            Kind::External { name, .. } => self.call_outside(call, name),
+        }
+    }
+
+    fn call_outside(&mut self, call: CallId, tool: &Arc<str>) {
+        let written = self.slot(call).args.clone();
+        let expanded =
+            if self.state.program.expands(tool) { handle::expand(&self.state.table, &written) } else { Ok(None) };
+        match expanded {
+            Ok(expanded) => {
+                let args = expanded.map_or_else(|| written.clone(), Arc::from);
                 self.intend(call);
-                self.perform(Effect::CallTool { call, tool, args });
+                self.perform(Effect::CallTool { call, tool: tool.clone(), args, written });
             }
+            Err(error) => self.answer_whole(call, error.answer()),
         }
     }
 

@@ -6,6 +6,7 @@
 use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
+use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::tool::{Answer, ToolOutput};
 
 use super::{Table, extent};
@@ -46,24 +47,23 @@ pub fn admit_output(
             let message = format!("Output exceeds {chars} characters. Use read_fd to read more pages.");
             open(table, content, source, settings, &message, now_ms)
         }
-        _ => Admission::Direct(direct(&content)),
+        _ => Admission::Direct(direct("output", &content)),
     };
     admission.with_error_flag(is_error)
 }
 
-/// Admits what the user said. It becomes a descriptor of source `user_input` if it has more characters than
-/// `max_input_chars` and `page_user_input` is on. O(n), at memory bandwidth.
+/// Admits a part of what the user said. It becomes a descriptor if it has more characters than `max_input_chars` and
+/// `page_user_input` is on. O(n), at memory bandwidth; nothing is copied.
 #[must_use]
-pub fn admit_input(table: &Table, text: &str, settings: Option<&DescriptorSettings>, now_ms: u64) -> Admission {
-    let Some(settings) = settings.filter(|settings| settings.page_user_input) else {
-        return Admission::Direct(Answer::ok(text));
-    };
-    // Bytes are at least as many as characters: most inputs need no count and no copy.
-    if text.len() as u64 <= settings.max_input_chars || text.chars().count() as u64 <= settings.max_input_chars {
-        return Admission::Direct(Answer::ok(text));
+pub fn admit_input(table: &Table, part: &SpokenPart, settings: Option<&DescriptorSettings>, now_ms: u64) -> Admission {
+    let content = Content::new(part.bytes.clone());
+    match settings {
+        Some(settings) if settings.page_user_input && content.total_chars() > settings.max_input_chars => {
+            let message = "Large user input has been stored in a file descriptor. Use read_fd to read more pages.";
+            open(table, content, &part.source, settings, message, now_ms)
+        }
+        _ => Admission::Direct(direct("input", &content)),
     }
-    let message = "Large user input has been stored in a file descriptor. Use read_fd to read more pages.";
-    open(table, Content::new(text.to_owned()), "user_input", settings, message, now_ms)
 }
 
 /// The `fd_result` of a descriptor that has just been opened, with its first page and this message.
@@ -88,9 +88,9 @@ fn open(
 }
 
 /// Binary that is small enough: a word of what it is, then its base64.
-fn direct(content: &Content) -> Answer {
+fn direct(what: &str, content: &Content) -> Answer {
     if content.is_binary() {
-        return Answer::ok(format!("Binary output of {} bytes, as base64:\n{}", content.bytes().len(), content.text()));
+        return Answer::ok(format!("Binary {what} of {} bytes, as base64:\n{}", content.bytes().len(), content.text()));
     }
     Answer::ok(content.text())
 }
@@ -149,9 +149,10 @@ mod tests {
                 assert!(!is_opened(&admit_output(&Table::new(), output, "tool:t", None, 7)), "descriptors are off");
             }
             if let Ok(text) = std::str::from_utf8(bytes) {
-                assert_eq!(is_opened(&admit_input(&Table::new(), text, Some(&settings(20)), 7)), expected);
+                let part = SpokenPart::text(text);
+                assert_eq!(is_opened(&admit_input(&Table::new(), &part, Some(&settings(20)), 7)), expected);
                 let off = DescriptorSettings { page_user_input: false, ..settings(20) };
-                assert!(!is_opened(&admit_input(&Table::new(), text, Some(&off), 7)));
+                assert!(!is_opened(&admit_input(&Table::new(), &part, Some(&off), 7)));
             }
         }
     }
@@ -172,8 +173,8 @@ mod tests {
              <preview>line one\n</preview>\n</fd_result>"
         );
         table.insert(id, entry);
-        let Admission::Opened { id, entry, answer } = admit_input(&table, &"<b>\n".repeat(9), Some(&settings(20)), 8)
-        else {
+        let part = SpokenPart::text("<b>\n".repeat(9));
+        let Admission::Opened { id, entry, answer } = admit_input(&table, &part, Some(&settings(20)), 8) else {
             panic!("36 characters are more than 20")
         };
         assert_eq!((id.to_string(), &*entry.source), ("fd:2".into(), "user_input"));
