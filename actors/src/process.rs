@@ -194,8 +194,10 @@ impl Running {
     }
 
     fn forget_finished(&mut self, input: &Input) {
-        if let Input::ModelReplied { call, .. } | Input::ToolReturned { call, .. } | Input::FileWritten { call, .. } =
-            input
+        if let Input::ModelReplied { call, .. }
+        | Input::ToolReturned { call, .. }
+        | Input::FileWritten { call, .. }
+        | Input::Summarized { call, .. } = input
         {
             self.in_flight.remove(call);
         }

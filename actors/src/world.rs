@@ -86,26 +86,24 @@ impl World {
         events.as_ref().is_some_and(|events| events.receiver_count() > 0)
     }
 
-    /// The model that a program asks for: registered under its name, or made by its provider.
-    pub(crate) fn model(&self, program: &Program) -> Result<Arc<dyn Model>, ModelError> {
-        let choice = program.model();
-        if let Some(model) = self.models.get(&choice.name) {
+    /// The model of this name for a program: registered under it, or made by the program's provider.
+    pub(crate) fn model(&self, program: &Program, name: &str) -> Result<Arc<dyn Model>, ModelError> {
+        if let Some(model) = self.models.get(name) {
             return Ok(model.clone());
         }
-        match self.providers.get(choice.provider.word()) {
+        match self.providers.get(program.model().provider.word()) {
             Some(provider) => provider.model(program),
-            None => Err(ModelError::new(ModelErrorKind::Unavailable, self.no_model(program))),
+            None => Err(ModelError::new(ModelErrorKind::Unavailable, self.no_model(program, name))),
         }
     }
 
-    fn no_model(&self, program: &Program) -> String {
-        let choice = program.model();
+    fn no_model(&self, program: &Program, name: &str) -> String {
         let known: Vec<_> = self.models.keys().chain(self.providers.keys()).map(String::as_str).collect();
         format!(
             "program {} asks for model '{}' of provider '{}', and this kernel has neither. It has: {}",
             program.name(),
-            choice.name,
-            choice.provider.word(),
+            name,
+            program.model().provider.word(),
             known.join(", ")
         )
     }

@@ -36,8 +36,9 @@ fn text(len: usize) -> Vec<u8> {
 fn holding(count: u32, len: usize) -> State {
     let compiled = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from_static(PROGRAM)), &[]);
     let (program, around) = (compiled.expect("the program is valid").program, Arc::new(Surroundings::default()));
+    let said = "go".into();
     let birth =
-        Birth { access: Access::Admin, depth: 0, lifetime: Lifetime::Task, descriptors: &[], input: Some("go") };
+        Birth { access: Access::Admin, depth: 0, lifetime: Lifetime::Task, descriptors: &[], input: Some(&said) };
     let mut image = born(&program, &around, birth, 0);
     let entry = |content| Entry::new(content, 4000, "tool:bench", 0);
     image.table = (1..=count).map(|number| (FdId::Fd(number), entry(Content::new(text(len))))).collect();

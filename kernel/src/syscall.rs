@@ -13,6 +13,7 @@ pub mod read_fd;
 pub mod search_fd;
 mod selection;
 pub mod spawn;
+pub mod summarize_fd;
 
 use dormouse_proto::descriptor::view::{self, Written};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
@@ -25,6 +26,7 @@ pub use fd_to_file::fd_to_file;
 pub use instructions::{REFERENCES, instructions};
 pub use read_fd::read_fd;
 pub use search_fd::search_fd;
+pub use summarize_fd::{PendingSummary, Summarized, summarize_fd};
 
 use crate::content::Content;
 use crate::table::Table;
@@ -66,7 +68,7 @@ impl PartialEq for Tool {
 impl Eq for Tool {}
 
 /// The descriptor tools. Their names are those of [`DESCRIPTOR_TOOLS`](dormouse_proto::program::DESCRIPTOR_TOOLS).
-pub const TOOLS: [Tool; 3] = [read_fd::TOOL, search_fd::TOOL, fd_to_file::TOOL];
+pub const TOOLS: [Tool; 4] = [read_fd::TOOL, search_fd::TOOL, fd_to_file::TOOL, summarize_fd::TOOL];
 
 /// What comes of a descriptor tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +95,8 @@ pub enum Outcome {
     },
     /// The host is asked to write a file; what the caller reads depends on what comes of it.
     Write(PendingWrite),
+    /// A model is asked for a summary; what is noted and what the caller reads depends on what it says.
+    Summarize(PendingSummary),
 }
 
 impl Outcome {
@@ -101,7 +105,7 @@ impl Outcome {
     pub fn answer(&self) -> Option<&Answer> {
         match self {
             Self::Answer(answer) | Self::Opened { answer, .. } | Self::Noted { answer, .. } => Some(answer),
-            Self::Write(_) => None,
+            Self::Write(_) | Self::Summarize(_) => None,
         }
     }
 }

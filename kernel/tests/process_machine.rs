@@ -6,15 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{
     Birth, Child, Decision, Effect, Fact, HostTool, Input, Speaker, State, Surroundings, born, decide, evolve,
 };
 use dormouse_kernel::program::{Program, compile};
+use dormouse_kernel::syscall::{Outcome, PendingSummary, PendingWrite, fd_to_file, summarize_fd};
+use dormouse_kernel::table::Table;
+use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
-use dormouse_proto::record::{Lifetime, Phase};
+use dormouse_proto::record::{Entry, Lifetime, Phase};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 use proptest::prelude::*;
 
@@ -26,11 +30,13 @@ max_iterations = 6
 [prompt]
 system = "You are a test."
 [tools]
-enabled = ["read_fd", "search_fd", "fd_to_file", "fork", "grep"]
+enabled = ["read_fd", "search_fd", "fd_to_file", "summarize_fd", "fork", "grep"]
 [file_descriptor]
 max_direct_output_chars = 50
 default_page_size = 20
 max_input_chars = 60
+reference_messages = true
+expand_fds = true
 "#;
 
 fn program() -> Program {
@@ -71,7 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         16 => (0_usize..120).prop_map(Step::Speak),
         4 => Just(Step::HostCall),
-        32 => (prop::collection::vec(0_u8..8, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
+        32 => (prop::collection::vec(0_u8..10, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
         2 => Just(Step::FailModel),
         32 => (any::<u8>(), 0_usize..120).prop_map(|(which, size)| Step::Return(which, size)),
         16 => any::<u8>().prop_map(Step::EndChild),
@@ -87,7 +93,8 @@ struct World {
     state: State,
     journal: Vec<Fact>,
     tools: Vec<CallId>,
-    writes: Vec<CallId>,
+    writes: Vec<(CallId, PendingWrite)>,
+    summaries: Vec<(CallId, PendingSummary)>,
     children: Vec<(CallId, u32)>,
     past: Vec<CallId>,
     issued: BTreeSet<CallId>,
@@ -98,8 +105,8 @@ struct World {
 impl World {
     fn new(state: State) -> Self {
         let (journal, sent, issued, children) = (Vec::new(), Vec::new(), BTreeSet::new(), Vec::new());
-        let (tools, writes, past) = (Vec::new(), Vec::new(), Vec::new());
-        Self { state, journal, tools, writes, children, past, issued, sent, uses: 0 }
+        let (tools, writes, summaries, past) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { state, journal, tools, writes, summaries, children, past, issued, sent, uses: 0 }
     }
 
     /// Feeds the machine and returns how many facts followed.
@@ -126,9 +133,14 @@ impl World {
                 self.issue(call, false);
                 self.tools.push(call);
             }
-            Effect::WriteFile { call, .. } => {
+            Effect::WriteFile { call, pending } => {
                 self.issue(call, resumed);
-                self.writes.push(call);
+                self.writes.push((call, pending));
+            }
+            Effect::Summarize { call, pending, request } => {
+                self.issue(call, resumed);
+                assert!(request.tools.is_empty() && request.messages.len() == 1, "a question, and no conversation");
+                self.summaries.push((call, pending));
             }
             Effect::StartChildren { children } => children.iter().for_each(|child| self.start(child)),
             Effect::Abandon { calls } => self.past.extend(calls),
@@ -224,9 +236,13 @@ impl World {
     }
 
     fn returned(&mut self, which: u8, size: usize) -> Option<Input> {
-        if let Some(call) = take(&mut self.writes, which) {
+        if let Some((call, pending)) = take(&mut self.writes, which) {
             self.past.push(call);
-            return Some(Input::FileWritten { call, result: Ok(()) });
+            return Some(Input::FileWritten { call, pending, result: Ok(()) });
+        }
+        if let Some((call, pending)) = take(&mut self.summaries, which) {
+            self.past.push(call);
+            return Some(Input::Summarized { call, pending, result: Ok(last_words("in short")) });
         }
         let call = take(&mut self.tools, which)?;
         self.past.push(call);
@@ -243,11 +259,12 @@ impl World {
         }
         let before = self.state.clone();
         let exit = Exit { status: ExitStatus::Done, message: "late".into() };
-        let reply = Reply { blocks: vec![Block::text("late")], stop: StopReason::EndTurn, usage: Usage::default() };
+        let (write, summary) = pending();
         let late = [
-            Input::ModelReplied { call, result: Ok(reply) },
+            Input::ModelReplied { call, result: Ok(last_words("late")) },
             Input::ToolReturned { call, output: ToolOutput::ok("late") },
-            Input::FileWritten { call, result: Ok(()) },
+            Input::FileWritten { call, pending: write, result: Ok(()) },
+            Input::Summarized { call, pending: summary, result: Ok(last_words("late")) },
             Input::ChildEnded { call, index: 0, child: Pid(50), exit },
         ];
         for input in late {
@@ -266,6 +283,23 @@ impl World {
     }
 }
 
+fn last_words(text: &str) -> Reply {
+    Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: Usage::default() }
+}
+
+/// A write and a summary of a descriptor, as they are asked for.
+fn pending() -> (PendingWrite, PendingSummary) {
+    let mut table = Table::new();
+    table.insert(table.next_id(), Entry::new(Content::new("text"), 10, "tool:t", 0));
+    let settings = DescriptorSettings::default();
+    let write = fd_to_file(&table, r#"{"fd": "fd:1", "file_path": "out.txt"}"#, &settings, 0);
+    let summary = summarize_fd(&table, r#"{"fd": "fd:1"}"#, &settings, 0);
+    match (write, summary) {
+        (Outcome::Write(write), Outcome::Summarize(summary)) => (write, summary),
+        others => panic!("both ask for something outside: {others:?}"),
+    }
+}
+
 fn take<T>(waiting: &mut Vec<T>, which: u8) -> Option<T> {
     if waiting.is_empty() { None } else { Some(waiting.swap_remove(usize::from(which) % waiting.len())) }
 }
@@ -278,6 +312,9 @@ fn tool_use(number: u32, tool: u8) -> Block {
         3 => ("fd_to_file", r#"{"fd": "fd:1", "file_path": "out.txt"}"#),
         4 => ("fork", r#"{"prompts": ["a", "b"]}"#),
         5 => ("nonsense", "{}"),
+        7 => ("summarize_fd", r#"{"fd": "fd:1"}"#),
+        8 => ("summarize_fd", r#"{"fd": "msg:1", "again": true}"#),
+        9 => ("grep", r#"{"for": "{{fd:1 lines 1-2}}"}"#),
         _ => ("grep", "{}"),
     };
     Block::ToolUse { id: format!("u{number}").into(), name: name.into(), args: args.into(), raw: None }

@@ -53,10 +53,10 @@ pub const MAX_FILE_BYTES: usize = 1 << 20;
 pub const MAX_NESTING: usize = 32;
 
 /// The tools that work on descriptors; one of them switches the descriptor system on.
-pub const DESCRIPTOR_TOOLS: [&str; 3] = ["read_fd", "search_fd", "fd_to_file"];
+pub const DESCRIPTOR_TOOLS: [&str; 4] = ["read_fd", "search_fd", "fd_to_file", "summarize_fd"];
 
 /// The tools of the kernel itself.
-pub const BUILTIN_TOOLS: [&str; 5] = ["read_fd", "search_fd", "fd_to_file", "fork", "spawn"];
+pub const BUILTIN_TOOLS: [&str; 6] = ["read_fd", "search_fd", "fd_to_file", "summarize_fd", "fork", "spawn"];
 
 /// A place in a text: bytes from, up to.
 pub type Span = Range<usize>;

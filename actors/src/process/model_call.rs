@@ -16,12 +16,26 @@ const LONGEST_DELAY: Duration = Duration::from_secs(60);
 /// A provider that asks for more patience than this is given up.
 const LONGEST_HINT: Duration = Duration::from_secs(900);
 
+/// Who is told of a reply while it comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listeners {
+    /// Whoever watches the process.
+    Watchers,
+    /// Nobody: it is no part of the conversation.
+    Nobody,
+}
+
 /// Asks until there is a reply, an error that no further attempt can mend, or no attempt left.
-pub(super) async fn ask(world: Arc<World>, program: Program, request: Request) -> Result<Reply, ModelError> {
-    let model = world.model(&program)?;
+pub(super) async fn ask(
+    world: Arc<World>,
+    program: Program,
+    request: Request,
+    listeners: Listeners,
+) -> Result<Reply, ModelError> {
+    let model = world.model(&program, &request.model)?;
     let mut attempt = 1;
     loop {
-        match once(&world, &*model, request.clone()).await {
+        match once(&world, &*model, request.clone(), listeners).await {
             Err(error) if attempt < world.limits.model_attempts && may_repeat(&error) => {
                 pause(&world, request.pid, attempt, &error).await;
                 attempt += 1;
@@ -36,11 +50,11 @@ fn may_repeat(error: &ModelError) -> bool {
 }
 
 /// One attempt, under a permit that is held only while it lasts.
-async fn once(world: &World, model: &dyn Model, request: Request) -> Result<Reply, ModelError> {
+async fn once(world: &World, model: &dyn Model, request: Request, listeners: Listeners) -> Result<Reply, ModelError> {
     let _permit = world.model_permits.acquire().await.expect("the semaphore is never closed");
     let pid = request.pid;
     let deltas = move |delta| {
-        if let Some(event) = event(pid, delta) {
+        if let Some(event) = event(pid, delta).filter(|_| listeners == Listeners::Watchers) {
             world.report(event);
         }
     };

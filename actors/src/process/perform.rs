@@ -3,12 +3,14 @@
 use std::panic::AssertUnwindSafe;
 
 use dormouse_kernel::process::{Effect, Input};
-use dormouse_proto::file::{FileError, FileErrorKind, FileWrite};
+use dormouse_kernel::syscall::PendingWrite;
+use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::CallId;
-use dormouse_proto::model::{ModelError, ModelErrorKind};
+use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
 use dormouse_proto::tool::ToolOutput;
 use futures_util::future::{BoxFuture, FutureExt};
 
+use super::model_call::Listeners;
 use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
 use crate::event::Event;
 use crate::supervisor::SupervisorMessage;
@@ -18,19 +20,18 @@ impl Running {
         let pid = self.pid();
         match effect {
             Effect::CallModel { call, request } => {
-                let program = self.state.program().clone();
-                let ask = model_call::ask(self.world.clone(), program, request);
-                let work = Box::pin(async move { Input::ModelReplied { call, result: ask.await } });
-                self.start(call, work, |call, why| {
-                    let why = format!("the model failed inside: {why}");
-                    Input::ModelReplied { call, result: Err(ModelError::new(ModelErrorKind::Unavailable, why)) }
-                });
+                let ask = self.ask(request, Listeners::Watchers);
+                self.start(ask, call, move |result| Input::ModelReplied { call, result }, model_failed);
+            }
+            Effect::Summarize { call, pending, request } => {
+                let ask = self.ask(request, Listeners::Nobody);
+                self.start(ask, call, move |result| Input::Summarized { call, pending, result }, model_failed);
             }
             Effect::CallTool { call, tool, args, written } => {
                 self.world.report(Event::ToolCalled { pid, tool: tool.clone(), args: written });
                 self.call_tool(call, &tool, &args);
             }
-            Effect::WriteFile { call, write } => self.write_file(call, write),
+            Effect::WriteFile { call, pending } => self.write_file(call, pending),
             Effect::StartChildren { children } => {
                 self.tell_supervisor(SupervisorMessage::StartChildren { parent: pid, children });
             }
@@ -52,20 +53,31 @@ impl Running {
         }
     }
 
-    /// Runs `work` beside the actor; what it yields comes back as a message. Where an adapter panics, what `failed` makes
-    /// of that comes back: a call that nothing came of would be waited for without end.
-    fn start(&mut self, call: CallId, work: BoxFuture<'static, Input>, failed: fn(CallId, String) -> Input) {
+    /// Runs `work` beside the actor; what it yields comes back as `input` of it. Where an adapter panics, what `failed`
+    /// makes of that comes back: a call that nothing came of would be waited for without end.
+    fn start<T: Send + 'static>(
+        &mut self,
+        work: BoxFuture<'static, T>,
+        call: CallId,
+        input: impl FnOnce(T) -> Input + Send + 'static,
+        failed: fn(String) -> T,
+    ) {
         let myself = self.myself.clone();
         let task = tokio::spawn(async move {
             let end = AssertUnwindSafe(work).catch_unwind().await;
-            let input = end.unwrap_or_else(|panic| failed(call, tool_call::panic_text(&*panic)));
-            let delivery = Delivery::internal(input);
+            let end = end.unwrap_or_else(|panic| failed(tool_call::panic_text(&*panic)));
+            let delivery = Delivery::internal(input(end));
             // Where the process is gone, nobody waits for the result.
             let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
         });
         if let Some(previous) = self.in_flight.insert(call, task) {
             previous.abort();
         }
+    }
+
+    fn ask(&self, request: Request, listeners: Listeners) -> BoxFuture<'static, Result<Reply, ModelError>> {
+        let program = self.state.program().clone();
+        model_call::ask(self.world.clone(), program, request, listeners).boxed()
     }
 
     fn call_tool(&mut self, call: CallId, name: &str, args: &str) {
@@ -75,19 +87,16 @@ impl Running {
                 Box::pin(std::future::ready(ToolOutput::error(format!("The tool '{name}' is no longer registered."))))
             }
         };
-        let work = Box::pin(async move { Input::ToolReturned { call, output: work.await } });
-        self.start(call, work, |call, why| Input::ToolReturned {
-            call,
-            output: ToolOutput::error(format!("The tool failed inside: {why}")),
-        });
+        let failed = |why| ToolOutput::error(format!("The tool failed inside: {why}"));
+        self.start(work, call, move |output| Input::ToolReturned { call, output }, failed);
     }
 
-    fn write_file(&mut self, call: CallId, write: FileWrite) {
-        let work = self.world.host.write(write);
-        let work = Box::pin(async move { Input::FileWritten { call, result: work.await } });
-        self.start(call, work, |call, why| {
+    fn write_file(&mut self, call: CallId, pending: PendingWrite) {
+        let work = self.world.host.write(pending.write.clone());
+        let input = move |result| Input::FileWritten { call, pending, result };
+        self.start(work, call, input, |why| {
             let message = format!("The host failed inside: {why}");
-            Input::FileWritten { call, result: Err(FileError { kind: FileErrorKind::WriteError, message }) }
+            Err(FileError { kind: FileErrorKind::WriteError, message })
         });
     }
 
@@ -105,4 +114,8 @@ impl Running {
             tracing::debug!(pid = %self.pid(), "the kernel is shutting down");
         }
     }
+}
+
+fn model_failed(why: String) -> Result<Reply, ModelError> {
+    Err(ModelError::new(ModelErrorKind::Unavailable, format!("the model failed inside: {why}")))
 }

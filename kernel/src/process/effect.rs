@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::file::FileWrite;
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::Request;
 use dormouse_proto::process::{Exit, Origin};
@@ -10,6 +9,7 @@ use dormouse_proto::tool::Answer;
 
 use super::Image;
 use crate::program::Program;
+use crate::syscall::{PendingSummary, PendingWrite};
 
 /// Something to be done, after the facts before it are durable.
 #[derive(Clone, Debug)]
@@ -36,8 +36,17 @@ pub enum Effect {
     WriteFile {
         /// The call.
         call: CallId,
-        /// What is written.
-        write: FileWrite,
+        /// What is written. It comes back with the result.
+        pending: PendingWrite,
+    },
+    /// Ask a model beside the conversation, for a summary; what comes is [`Input::Summarized`](super::Input::Summarized).
+    Summarize {
+        /// The call.
+        call: CallId,
+        /// What is asked. It comes back with the reply.
+        pending: PendingSummary,
+        /// What is sent.
+        request: Request,
     },
     /// See to it that these children exist; each end is [`Input::ChildEnded`](super::Input::ChildEnded). A child that
     /// exists already, by parent and origin, is not made again, and its end is reported once more.
@@ -79,9 +88,10 @@ impl Effect {
     #[must_use]
     pub fn begins(&self, calls: &[CallId]) -> bool {
         match self {
-            Self::CallModel { call, .. } | Self::CallTool { call, .. } | Self::WriteFile { call, .. } => {
-                calls.contains(call)
-            }
+            Self::CallModel { call, .. }
+            | Self::CallTool { call, .. }
+            | Self::WriteFile { call, .. }
+            | Self::Summarize { call, .. } => calls.contains(call),
             Self::StartChildren { children } => children.iter().any(|child| match child.origin {
                 Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
                 Origin::Started | Origin::Restored { .. } => false,

@@ -10,6 +10,8 @@ use dormouse_proto::process::Exit;
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::ToolOutput;
 
+use crate::syscall::{PendingSummary, PendingWrite};
+
 /// Something that happened to a process.
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -58,8 +60,19 @@ pub enum Input {
     FileWritten {
         /// The call.
         call: CallId,
+        /// What was asked for, as it was given.
+        pending: PendingWrite,
         /// What came of it.
         result: Result<(), FileError>,
+    },
+    /// A model that was asked for a summary answered, or could not be reached.
+    Summarized {
+        /// The call.
+        call: CallId,
+        /// What was asked for, as it was given.
+        pending: PendingSummary,
+        /// What came.
+        result: Result<Reply, ModelError>,
     },
     /// A child ended.
     ChildEnded {

@@ -15,6 +15,7 @@ use super::Image;
 use super::toolbox::{Surroundings, Toolbox};
 use crate::content::Content;
 use crate::program::Program;
+use crate::syscall::summarize_fd;
 use crate::table::Table;
 
 /// A process: its conversation, its descriptor table, where it stands in its turn.
@@ -148,6 +149,22 @@ impl State {
             tools: self.tools.clone(),
             messages: self.messages.iter().cloned().collect(),
             parameters: self.program.parameters(),
+        }
+    }
+
+    /// A request beside the conversation: nothing but a question, to the model that summarizes. Of the parameters only the
+    /// bound of the reply is kept, since others are about conversations and tools.
+    pub(super) fn summary_request(&self, prompt: String) -> Request {
+        let parameters = self.program.parameters();
+        let kept = parameters.iter().filter(|(key, _)| *key == "max_tokens");
+        Request {
+            pid: self.pid,
+            program: self.program.name().into(),
+            model: self.program.summary_model().into(),
+            system: summarize_fd::SYSTEM.into(),
+            tools: Arc::new([]),
+            messages: vec![Arc::new(Message::user(prompt))],
+            parameters: Arc::new(kept.map(|(key, value)| (key.clone(), value.clone())).collect()),
         }
     }
 

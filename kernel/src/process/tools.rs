@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
+use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::record::{Caller, Phase, Slot};
 use dormouse_proto::tool::{Answer, ToolOutput};
 
 use super::decide::Draft;
 use super::toolbox::Kind;
 use super::{Effect, Fact};
-use crate::syscall::{self, Outcome, PendingWrite, handle};
+use crate::syscall::{self, Outcome, PendingSummary, PendingWrite, Summarized, handle};
 use crate::table::admission;
 
 impl Draft {
@@ -90,7 +91,12 @@ impl Draft {
             }
             Outcome::Write(pending) => {
                 self.intend(call);
-                self.perform(Effect::WriteFile { call, write: pending.write });
+                self.perform(Effect::WriteFile { call, pending });
+            }
+            Outcome::Summarize(pending) => {
+                let request = self.state.summary_request(pending.prompt.clone());
+                self.intend(call);
+                self.perform(Effect::Summarize { call, pending, request });
             }
         }
     }
@@ -100,35 +106,36 @@ impl Draft {
         (tool.call)(&self.state.table, &self.slot(call).args, &settings, self.now_ms)
     }
 
-    /// What a call of a descriptor tool waits for: a pure function of arguments and table, so that it is not kept.
-    fn pending(&self, call: CallId) -> Option<Outcome> {
-        match self.permitted(call) {
-            Ok(Kind::Descriptor(tool)) => Some(self.outcome(call, &tool)),
-            _ => None,
+    /// Whether a call that may have been made can be made again: a model is only asked once more, and some writes are the
+    /// same however often they are done.
+    pub(super) fn is_repeatable(&self, call: CallId, kind: &Kind) -> bool {
+        let Kind::Descriptor(tool) = kind else { return kind.may_repeat() };
+        match self.outcome(call, tool) {
+            Outcome::Write(pending) => pending.write.is_repeatable(),
+            Outcome::Summarize(_) => true,
+            Outcome::Answer(_) | Outcome::Opened { .. } | Outcome::Noted { .. } => false,
         }
     }
 
-    /// The write that a slot asks for.
-    fn pending_write(&self, call: CallId) -> Option<PendingWrite> {
-        match self.pending(call)? {
-            Outcome::Write(pending) => Some(pending),
-            Outcome::Answer(_) | Outcome::Opened { .. } | Outcome::Noted { .. } => None,
+    pub(super) fn take_written(&mut self, call: CallId, pending: &PendingWrite, result: Result<(), FileError>) {
+        if self.state.open_slot(call).is_some() {
+            let caller = self.caller();
+            self.answer_whole(call, pending.answer(result));
+            self.settle(caller);
         }
     }
 
-    pub(super) fn is_repeatable_write(&self, call: CallId) -> bool {
-        self.pending_write(call).is_some_and(|pending| pending.write.is_repeatable())
-    }
-
-    pub(super) fn take_written(&mut self, call: CallId, result: Result<(), FileError>) {
+    pub(super) fn take_summary(&mut self, call: CallId, pending: PendingSummary, result: Result<Reply, ModelError>) {
         if self.state.open_slot(call).is_none() {
             return;
         }
         let caller = self.caller();
-        if let Some(pending) = self.pending_write(call) {
-            self.answer_whole(call, pending.answer(result));
-            self.settle(caller);
+        let Summarized { note, answer } = pending.settle(result);
+        if let Some((id, note)) = note {
+            self.emit(Fact::DescriptorNoted { id, note });
         }
+        self.answer_whole(call, answer);
+        self.settle(caller);
     }
 
     pub(super) fn take_output(&mut self, call: CallId, output: ToolOutput) {

@@ -273,3 +273,25 @@ impl Excerpt<'_> {
             .text(self.part.text)
     }
 }
+
+/// A summary, and what it was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary<'a> {
+    /// The model's words.
+    pub text: &'a str,
+    /// How many pages the model was shown, where it was not shown all.
+    pub pages_read: Option<u64>,
+}
+
+/// `fd_summary`: what a content is about, in a model's words.
+#[must_use]
+pub fn summary(fd: &FdId, extent: Extent, summary: Summary<'_>) -> Answer {
+    let element = Element::new("fd_summary")
+        .attribute("fd", fd)
+        .attribute("pages", extent.pages)
+        .attribute_if("pages_read", summary.pages_read)
+        .attribute("total_lines", extent.total_lines)
+        .attribute("total_chars", extent.total_chars)
+        .text(summary.text);
+    Answer::ok(element.to_xml())
+}
