@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::file::FileError;
 use dormouse_proto::id::Pid;
 
 use crate::checkpoint::CommitError;
@@ -37,6 +38,9 @@ pub enum KernelError {
     /// A journal does not give a process.
     #[error("{0}")]
     Load(Arc<LoadError>),
+    /// The host does not give the file.
+    #[error("{0}")]
+    File(#[from] FileError),
     /// The kernel was built without a store.
     #[error("this kernel has no store: build it with `.store(…)`")]
     NoStore,

@@ -5,6 +5,7 @@ pub mod model;
 pub mod store;
 pub mod tool;
 
+pub use dormouse_kernel::content::Collected;
 pub use host::{Host, NoHost};
 pub use model::{Model, Provider};
 pub use store::{Entry, Journal, OwnerToken, Store, StoreError};

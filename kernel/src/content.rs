@@ -10,6 +10,7 @@
 //!
 //! This module never copies text to serve or extract it, and never changes a content (FD-2).
 
+mod builder;
 mod chars;
 mod index;
 mod pages;
@@ -26,6 +27,7 @@ use bytestring::ByteString;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 
+pub use builder::{Builder, Collected};
 use index::Index;
 use pages::PageTables;
 pub use slice::Slice;

@@ -209,12 +209,13 @@ impl Table {
 /// A descriptor's content as every answer about it describes it. Makes the table of pages if it is the first to ask.
 #[must_use]
 pub fn extent(entry: &Entry<Content>) -> Extent {
-    let Entry { content, page_chars, .. } = entry;
+    let Entry { content, page_chars, cut_bytes, .. } = entry;
     Extent {
         pages: content.total_pages(*page_chars),
         total_lines: content.total_lines(),
         total_chars: content.total_chars(),
         encoding: if content.is_binary() { Encoding::Base64 } else { Encoding::Text },
+        cut_bytes: *cut_bytes,
     }
 }
 

@@ -47,19 +47,21 @@ pub struct ToolOutput {
     pub bytes: Bytes,
     /// Whether it reports a failure.
     pub is_error: bool,
+    /// Bytes that came after these and were not kept.
+    pub cut_bytes: u64,
 }
 
 impl ToolOutput {
     /// A result.
     #[must_use]
     pub fn ok(bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: bytes.into(), is_error: false }
+        Self { bytes: bytes.into(), is_error: false, cut_bytes: 0 }
     }
 
     /// A failure that the model can read and react to.
     #[must_use]
     pub fn error(text: impl Into<String>) -> Self {
-        Self { bytes: Bytes::from(text.into()), is_error: true }
+        Self { bytes: Bytes::from(text.into()), is_error: true, cut_bytes: 0 }
     }
 }
 

@@ -1,14 +1,18 @@
 //! A handle on one process.
 
+use std::future::ready;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use dormouse_kernel::content::{Builder, Collected};
 use dormouse_kernel::process::{Input, Speaker};
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::Exit;
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Answer;
+use futures_util::stream::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
 use super::events::Events;
@@ -17,6 +21,9 @@ use crate::error::KernelError;
 use crate::event::{Event, View};
 use crate::process::Delivery;
 use crate::supervisor::{Seat, SupervisorMessage};
+
+/// The most that any program lets a content hold.
+const MOST_CONTENT_BYTES: u64 = 1_000_000_000;
 
 /// Counts the calls of hosts within one program; the opening of the store tells those of an earlier one apart.
 static TICKETS: AtomicU64 = AtomicU64::new(0);
@@ -81,8 +88,49 @@ impl Process {
         bytes: impl Into<Bytes>,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
-        let (source, bytes) = (source.into(), bytes.into());
-        self.ask(|ticket| Input::Opened { ticket, bytes, source, page_chars }).await
+        self.open_collected(source.into(), Collected { bytes: bytes.into(), cut_bytes: 0 }, page_chars).await
+    }
+
+    /// Hands it a file as a descriptor of source `file:PATH`, as far as the host permits to read it. What is beyond the
+    /// program's `max_content_bytes` is cut off, and the answer says how much.
+    ///
+    /// # Errors
+    /// [`KernelError::File`], and as [`open`](Self::open).
+    pub async fn open_file(&self, path: impl AsRef<Path>, page_chars: Option<u32>) -> Result<Answer, KernelError> {
+        let path = path.as_ref().to_owned();
+        let source = format!("file:{}", path.display());
+        let host = self.kernel.world.host.clone();
+        let collected = tokio::task::spawn_blocking(move || host.collect(&path, MOST_CONTENT_BYTES));
+        let collected = collected.await.map_err(|_| KernelError::Closed)??;
+        self.open_collected(source, collected, page_chars).await
+    }
+
+    /// Hands it what a stream brings as a descriptor, once the stream has ended. No more is held in memory than a content
+    /// may have; the rest is counted and cut off.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_stream(
+        &self,
+        source: impl Into<String>,
+        chunks: impl Stream<Item = Bytes>,
+        page_chars: Option<u32>,
+    ) -> Result<Answer, KernelError> {
+        let builder = Builder::with_cap(MOST_CONTENT_BYTES);
+        let builder = chunks.fold(builder, |mut builder, chunk| {
+            builder.push(&chunk);
+            ready(builder)
+        });
+        self.open_collected(source.into(), builder.await.finish(), page_chars).await
+    }
+
+    async fn open_collected(
+        &self,
+        source: String,
+        collected: Collected,
+        page_chars: Option<u32>,
+    ) -> Result<Answer, KernelError> {
+        self.ask(|ticket| Input::Opened { ticket, collected, source, page_chars }).await
     }
 
     /// Ends its current turn cleanly: calls in flight are abandoned, the conversation stays valid. A task ends with it, a

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dormouse_kernel::content::Collected;
 use dormouse_proto::command::Command;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -27,6 +28,15 @@ pub trait Host: Send + Sync + 'static {
     /// # Errors
     /// Any [`FileErrorKind`] but `FileExists`.
     fn read(&self, path: &Path) -> Result<Bytes, FileError>;
+
+    /// Reads a file of any size from the permitted roots: its first `cap_bytes`, and how many come after them. For a file
+    /// that becomes a descriptor.
+    ///
+    /// # Errors
+    /// As [`Host::read`].
+    fn collect(&self, path: &Path, cap_bytes: u64) -> Result<Collected, FileError> {
+        Ok(Collected::capped(self.read(path)?, cap_bytes))
+    }
 
     /// Reads a file that the program at `entry` is made of: its own text, a linked program, a preload. An implementation
     /// may permit the folder of `entry` here, since the user named that program.

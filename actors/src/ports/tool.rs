@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::{Bytes, BytesMut};
+use dormouse_kernel::content::{Builder, Collected};
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
@@ -25,17 +25,24 @@ pub trait Tool: Send + Sync + 'static {
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>>;
 }
 
-/// Where a tool's output goes: bounded, so that a tool without end cannot fill the memory.
+/// Where a tool's output goes: bounded, so that a tool without end cannot fill the memory. Up to a first bound output is
+/// kept, up to a second it is taken and counted.
 #[derive(Clone)]
 pub struct OutputSink {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    buffer: Mutex<BytesMut>,
-    cap_bytes: usize,
+    taken: Mutex<Taken>,
+    cap_bytes: u64,
+    keep_bytes: u64,
     overflowed: AtomicBool,
     full: Notify,
+}
+
+struct Taken {
+    builder: Builder,
+    bytes: u64,
 }
 
 /// The output cap is reached: what was written is kept, the rest is not taken.
@@ -44,12 +51,17 @@ struct Shared {
 pub struct OutputFull;
 
 impl OutputSink {
-    /// A sink that takes so many bytes.
+    /// A sink that takes so many bytes and keeps all of them.
     #[must_use]
     pub fn with_cap(cap_bytes: u64) -> Self {
-        let cap_bytes = usize::try_from(cap_bytes).unwrap_or(usize::MAX);
-        let shared =
-            Shared { buffer: Mutex::default(), cap_bytes, overflowed: AtomicBool::new(false), full: Notify::new() };
+        Self::keeping(cap_bytes, cap_bytes)
+    }
+
+    /// A sink that takes `cap_bytes` and keeps the first `keep_bytes` of them.
+    #[must_use]
+    pub fn keeping(keep_bytes: u64, cap_bytes: u64) -> Self {
+        let taken = Mutex::new(Taken { builder: Builder::with_cap(keep_bytes), bytes: 0 });
+        let shared = Shared { taken, cap_bytes, keep_bytes, overflowed: AtomicBool::new(false), full: Notify::new() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -58,13 +70,15 @@ impl OutputSink {
     /// # Errors
     /// [`OutputFull`] where not all of it fitted; the kernel then ends the call.
     pub fn push(&self, bytes: &[u8]) -> Result<(), OutputFull> {
-        let mut buffer = self.shared.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = self.shared.cap_bytes - buffer.len();
-        buffer.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if bytes.len() <= room {
+        let mut taken = self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = usize::try_from(self.shared.cap_bytes - taken.bytes).unwrap_or(usize::MAX);
+        let fits = &bytes[..bytes.len().min(room)];
+        taken.builder.push(fits);
+        taken.bytes += fits.len() as u64;
+        if fits.len() == bytes.len() {
             return Ok(());
         }
-        drop(buffer);
+        drop(taken);
         self.shared.overflowed.store(true, Ordering::Release);
         self.shared.full.notify_one();
         Err(OutputFull)
@@ -81,10 +95,11 @@ impl OutputSink {
         self.shared.full.notified().await;
     }
 
-    /// Takes out what was written.
+    /// Takes out what was kept, and how much was not.
     #[must_use]
-    pub fn take(&self) -> Bytes {
-        std::mem::take(&mut *self.shared.buffer.lock().unwrap_or_else(PoisonError::into_inner)).freeze()
+    pub fn take(&self) -> Collected {
+        let mut taken = self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut taken.builder, Builder::with_cap(self.shared.keep_bytes)).finish()
     }
 }
 
@@ -107,6 +122,15 @@ mod tests {
         assert_eq!(sink.push(b"f"), Err(OutputFull));
         sink.full().await;
         assert!(sink.has_overflowed());
-        assert_eq!(&sink.take()[..], b"abcd");
+        assert_eq!(&sink.take().bytes[..], b"abcd");
+    }
+
+    #[test]
+    fn a_sink_counts_what_it_does_not_keep() {
+        let sink = OutputSink::keeping(2, 5);
+        assert_eq!(sink.push(b"abcd"), Ok(()));
+        assert_eq!(sink.push(b"ef"), Err(OutputFull));
+        let Collected { bytes, cut_bytes } = sink.take();
+        assert_eq!((&bytes[..], cut_bytes), (&b"ab"[..], 3));
     }
 }

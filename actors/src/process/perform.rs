@@ -82,13 +82,18 @@ impl Running {
 
     fn call_tool(&mut self, call: CallId, name: &str, args: &str) {
         let work: BoxFuture<'static, ToolOutput> = match self.world.tool(self.state.program(), name) {
-            Some(tool) => Box::pin(tool_call::run(tool, args.to_owned())),
+            Some(tool) => Box::pin(tool_call::run(tool, args.to_owned(), self.keep_bytes())),
             None => {
                 Box::pin(std::future::ready(ToolOutput::error(format!("The tool '{name}' is no longer registered."))))
             }
         };
         let failed = |why| ToolOutput::error(format!("The tool failed inside: {why}"));
         self.start(work, call, move |output| Input::ToolReturned { call, output }, failed);
+    }
+
+    /// How much of an output is kept.
+    fn keep_bytes(&self) -> u64 {
+        self.state.program().descriptors().map_or(u64::MAX, |settings| settings.max_content_bytes)
     }
 
     fn write_file(&mut self, call: CallId, pending: PendingWrite) {

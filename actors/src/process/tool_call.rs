@@ -4,16 +4,18 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_kernel::content::Collected;
 use dormouse_proto::tool::ToolOutput;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::ports::{OutputSink, Tool};
 
-/// Runs `tool` once. Dropping the future abandons the tool: it runs in a task that ends with it.
-pub(super) async fn run(tool: Arc<dyn Tool>, args: String) -> ToolOutput {
+/// Runs `tool` once and keeps the first `keep_bytes` of its output. Dropping the future abandons the tool: it runs in a
+/// task that ends with it.
+pub(super) async fn run(tool: Arc<dyn Tool>, args: String, keep_bytes: u64) -> ToolOutput {
     let policy = tool.policy();
     let name = tool.spec().name;
-    let sink = OutputSink::with_cap(policy.output_cap_bytes);
+    let sink = OutputSink::keeping(keep_bytes, policy.output_cap_bytes);
     let mut task = JoinSet::new();
     let out = sink.clone();
     task.spawn(async move { tool.call(args, out).await });
@@ -49,13 +51,14 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
 
 /// What the tool wrote, and behind it what went wrong.
 fn output(sink: &OutputSink, end: Result<(), String>) -> ToolOutput {
-    let bytes = sink.take();
-    match end {
+    let Collected { bytes, cut_bytes } = sink.take();
+    let output = match end {
         Ok(()) => ToolOutput::ok(bytes),
         Err(reason) if bytes.is_empty() => ToolOutput::error(reason),
         Err(reason) => {
             let bytes = [&bytes[..], b"\n\n", reason.as_bytes()].concat();
-            ToolOutput { bytes: bytes.into(), is_error: true }
+            ToolOutput { is_error: true, ..ToolOutput::ok(bytes) }
         }
-    }
+    };
+    ToolOutput { cut_bytes, ..output }
 }

@@ -26,6 +26,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use dormouse_actors::ports::Collected;
 use dormouse_proto::file::{FileError, FileWrite, Presence, WriteMode};
 
 use self::asked::{Asked, Purpose};
@@ -83,6 +84,12 @@ impl Files {
 
     /// Reads a file whole, up to a bound.
     pub(crate) fn read(&self, path: &Path) -> Result<Bytes, FileError> {
+        let Collected { bytes, cut_bytes } = self.collect(path, READ_CAP_BYTES)?;
+        if cut_bytes > 0 { Err(Asked::new(Purpose::Read, path).too_large(READ_CAP_BYTES)) } else { Ok(bytes) }
+    }
+
+    /// The first `cap_bytes` of a file, and how many come after them. Reads no more than it keeps.
+    pub(crate) fn collect(&self, path: &Path, cap_bytes: u64) -> Result<Collected, FileError> {
         let asked = Asked::new(Purpose::Read, path);
         let place = self.read.place(&asked)?;
         let target = match place.folder(&asked)? {
@@ -90,13 +97,13 @@ impl Files {
             None => None,
         };
         let mut target = target.ok_or_else(|| asked.not_found())?;
-        let mut bytes = Vec::with_capacity(usize::try_from(target.size.min(READ_CAP_BYTES)).unwrap_or(0));
-        let read = target.file.by_ref().take(READ_CAP_BYTES + 1).read_to_end(&mut bytes);
-        read.map_err(|error| asked.io("read", &error))?;
-        if bytes.len() as u64 > READ_CAP_BYTES {
-            return Err(asked.too_large(READ_CAP_BYTES));
-        }
-        Ok(bytes.into())
+        let mut bytes = Vec::with_capacity(usize::try_from(target.size.min(cap_bytes)).unwrap_or(0));
+        // One byte more shows that a file has grown since it was measured.
+        let read = target.file.by_ref().take(cap_bytes.saturating_add(1)).read_to_end(&mut bytes);
+        let read = read.map_err(|error| asked.io("read", &error))? as u64;
+        let Collected { bytes, cut_bytes } = Collected::capped(bytes.into(), cap_bytes);
+        let unread = target.size.saturating_sub(read);
+        Ok(Collected { bytes, cut_bytes: if cut_bytes > 0 { cut_bytes + unread } else { 0 } })
     }
 
     /// A file has one name, since links are refused, so that its name is enough to tell its turn.

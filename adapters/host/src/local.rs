@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Host, Tool};
+use dormouse_actors::ports::{Collected, Host, Tool};
 use dormouse_proto::command::Command;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -70,6 +70,10 @@ impl Host for LocalHost {
         self.files.read(path)
     }
 
+    fn collect(&self, path: &Path, cap_bytes: u64) -> Result<Collected, FileError> {
+        self.files.collect(path, cap_bytes)
+    }
+
     /// The folder of `entry` is permitted beside what the user permits, since the user named the program in it. Costs
     /// opening the permitted folders once more.
     fn read_program(&self, entry: &Path, path: &Path) -> Result<Bytes, FileError> {
@@ -130,7 +134,7 @@ mod tests {
         assert_eq!(tool.policy().deadline_ms, 5_000);
         let out = OutputSink::with_cap(100);
         assert_eq!(tool.call("{}".into(), out.clone()).await, Ok(()));
-        assert_eq!(out.take(), "hello");
+        assert_eq!(out.take().bytes, "hello");
     }
 
     #[test]

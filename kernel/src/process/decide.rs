@@ -8,7 +8,7 @@ use dormouse_proto::tool::Answer;
 use std::sync::Arc;
 
 use super::{Effect, Fact, Input, Speaker, State, evolve};
-use crate::content::Content;
+use crate::content::{Collected, Content};
 use crate::table::admission::{self, Admission};
 
 /// What follows from an input.
@@ -58,8 +58,8 @@ impl Draft {
             Input::Resumed => self.resume(),
             _ if self.state.exit().is_some() => self.refuse(&input),
             Input::Spoke { from, spoken } => self.hear(from, &spoken),
-            Input::Opened { ticket, bytes, source, page_chars } => {
-                self.open_for_host(ticket, Content::new(bytes), &source, page_chars);
+            Input::Opened { ticket, collected, source, page_chars } => {
+                self.open_for_host(ticket, collected, &source, page_chars);
             }
             Input::HostCalled { ticket, tool, args } => self.call_for_host(ticket, tool, args),
             Input::ModelReplied { call, result } => self.take_reply(call, result),
@@ -119,11 +119,13 @@ impl Draft {
         self.emit(Fact::DescriptorOpened { id, entry });
     }
 
-    fn open_for_host(&mut self, ticket: Arc<str>, content: Content, source: &str, page_chars: Option<u32>) {
-        let default = self.state.settings().cloned().unwrap_or_default().page_chars;
-        let page_chars = page_chars.unwrap_or(default).max(1);
+    fn open_for_host(&mut self, ticket: Arc<str>, collected: Collected, source: &str, page_chars: Option<u32>) {
+        let settings = self.state.settings().copied().unwrap_or_default();
+        let page_chars = page_chars.unwrap_or(settings.page_chars).max(1);
+        let kept = Collected::capped(collected.bytes, settings.max_content_bytes);
         let id = self.state.table.next_id();
-        let entry = Entry::new(content, page_chars, source, self.now_ms);
+        let mut entry = Entry::new(Content::new(kept.bytes), page_chars, source, self.now_ms);
+        entry.cut_bytes = collected.cut_bytes + kept.cut_bytes;
         let answer = admission::opened(&id, &entry, &format!("Opened {source}. Use read_fd to read its pages."));
         self.open(id, entry);
         self.perform(Effect::AnswerHost { ticket, answer });

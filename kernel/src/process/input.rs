@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::{ModelError, Reply};
@@ -10,6 +9,7 @@ use dormouse_proto::process::Exit;
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::ToolOutput;
 
+use crate::content::Collected;
 use crate::syscall::{PendingSummary, PendingWrite};
 
 /// Something that happened to a process.
@@ -26,8 +26,8 @@ pub enum Input {
     Opened {
         /// The host's name of its call; the answer carries it.
         ticket: Arc<str>,
-        /// The content.
-        bytes: Bytes,
+        /// The content, and what was cut off of it.
+        collected: Collected,
         /// Where it comes from.
         source: String,
         /// Characters per page; none: as the program says.

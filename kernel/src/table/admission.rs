@@ -3,6 +3,7 @@
 //! Answers of descriptor tools are [`Answer`]s already, and nothing here takes an `Answer`: that is what keeps them from
 //! being wrapped again. Admission never looks at the name of a tool, and never changes the table: it says what to open.
 
+use bytes::Bytes;
 use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
@@ -10,7 +11,7 @@ use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::tool::{Answer, ToolOutput};
 
 use super::{Table, extent};
-use crate::content::Content;
+use crate::content::{Collected, Content};
 
 /// What becomes of an output or input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +31,8 @@ pub enum Admission {
 
 /// Admits what a tool produced: a result or an error, text or binary (ruling 11 of the design). It becomes a descriptor if
 /// the text that would be shown has more characters than `max_direct_output_chars`; `settings` are none where descriptors
-/// are off, and then nothing does. `source` says where it comes from, such as `tool:grep`. O(n), at memory bandwidth.
+/// are off, and then nothing does. What is beyond `max_content_bytes` is cut off, counted, and said to be. `source` says
+/// where it comes from, such as `tool:grep`. O(n), at memory bandwidth.
 #[must_use]
 pub fn admit_output(
     table: &Table,
@@ -39,15 +41,15 @@ pub fn admit_output(
     settings: Option<&DescriptorSettings>,
     now_ms: u64,
 ) -> Admission {
-    let ToolOutput { bytes, is_error } = output;
-    let content = Content::new(bytes);
+    let ToolOutput { bytes, is_error, cut_bytes } = output;
+    let kept = Kept::new(bytes, cut_bytes, settings);
     let admission = match settings {
-        Some(settings) if content.total_chars() > settings.max_direct_output_chars => {
+        Some(settings) if kept.content.total_chars() > settings.max_direct_output_chars => {
             let chars = settings.max_direct_output_chars;
             let message = format!("Output exceeds {chars} characters. Use read_fd to read more pages.");
-            open(table, content, source, settings, &message, now_ms)
+            open(table, kept, source, settings, &message, now_ms)
         }
-        _ => Admission::Direct(direct("output", &content)),
+        _ => Admission::Direct(kept.direct("output")),
     };
     admission.with_error_flag(is_error)
 }
@@ -56,43 +58,74 @@ pub fn admit_output(
 /// `page_user_input` is on. O(n), at memory bandwidth; nothing is copied.
 #[must_use]
 pub fn admit_input(table: &Table, part: &SpokenPart, settings: Option<&DescriptorSettings>, now_ms: u64) -> Admission {
-    let content = Content::new(part.bytes.clone());
+    let settings = settings.filter(|settings| settings.page_user_input);
+    let kept = Kept::new(part.bytes.clone(), 0, settings);
     match settings {
-        Some(settings) if settings.page_user_input && content.total_chars() > settings.max_input_chars => {
+        Some(settings) if kept.content.total_chars() > settings.max_input_chars => {
             let message = "Large user input has been stored in a file descriptor. Use read_fd to read more pages.";
-            open(table, content, &part.source, settings, message, now_ms)
+            open(table, kept, &part.source, settings, message, now_ms)
         }
-        _ => Admission::Direct(direct("input", &content)),
+        _ => Admission::Direct(kept.direct("input")),
     }
+}
+
+/// What is kept of something that came in, and how much is not.
+struct Kept {
+    content: Content,
+    cut_bytes: u64,
+}
+
+impl Kept {
+    fn new(bytes: Bytes, cut_bytes: u64, settings: Option<&DescriptorSettings>) -> Self {
+        let cap_bytes = settings.map_or(u64::MAX, |settings| settings.max_content_bytes);
+        let Collected { bytes, cut_bytes: cut_here } = Collected::capped(bytes, cap_bytes);
+        Self { content: Content::new(bytes), cut_bytes: cut_bytes + cut_here }
+    }
+
+    /// What is small enough: binary with a word of what it is, then its base64; and behind a cut a word of that.
+    fn direct(&self, what: &str) -> Answer {
+        let Self { content, cut_bytes } = self;
+        let mut text = match content.is_binary() {
+            true => format!("Binary {what} of {} bytes, as base64:\n{}", content.bytes().len(), content.text()),
+            false => content.text().to_owned(),
+        };
+        if *cut_bytes > 0 {
+            text.push_str("\n\n");
+            text.push_str(&cut(content, *cut_bytes));
+        }
+        Answer::ok(text)
+    }
+}
+
+fn cut(content: &Content, cut_bytes: u64) -> String {
+    let kept = content.bytes().len();
+    format!("Only its first {kept} bytes were kept; {cut_bytes} bytes after them were cut off.")
 }
 
 /// The `fd_result` of a descriptor that has just been opened, with its first page and this message.
 #[must_use]
 pub fn opened(id: &FdId, entry: &Entry<Content>, message: &str) -> Answer {
+    let message = match entry.cut_bytes {
+        0 => message.to_owned(),
+        cut_bytes => format!("{message} {}", cut(&entry.content, cut_bytes)),
+    };
     let preview = entry.content.page(entry.page_chars, 1).expect("every content has a first page");
-    view::result(id, &entry.source, extent(entry), message, preview.part())
+    view::result(id, &entry.source, extent(entry), &message, preview.part())
 }
 
 fn open(
     table: &Table,
-    content: Content,
+    kept: Kept,
     source: &str,
     settings: &DescriptorSettings,
     message: &str,
     now_ms: u64,
 ) -> Admission {
     let id = table.next_id();
-    let entry = Entry::new(content, settings.page_chars.max(1), source, now_ms);
+    let Kept { content, cut_bytes } = kept;
+    let entry = Entry { cut_bytes, ..Entry::new(content, settings.page_chars.max(1), source, now_ms) };
     let answer = opened(&id, &entry, message);
     Admission::Opened { id, entry, answer }
-}
-
-/// Binary that is small enough: a word of what it is, then its base64.
-fn direct(what: &str, content: &Content) -> Answer {
-    if content.is_binary() {
-        return Answer::ok(format!("Binary {what} of {} bytes, as base64:\n{}", content.bytes().len(), content.text()));
-    }
-    Answer::ok(content.text())
 }
 
 impl Admission {
@@ -141,7 +174,7 @@ mod tests {
         ];
         for (bytes, expected) in cases {
             for is_error in [false, true] {
-                let output = ToolOutput { bytes: bytes.into(), is_error };
+                let output = ToolOutput { is_error, ..ToolOutput::ok(bytes) };
                 let admission = admit_output(&Table::new(), output.clone(), "tool:t", Some(&settings(20)), 7);
                 assert_eq!(is_opened(&admission), expected, "{bytes:?}");
                 let (Admission::Direct(answer) | Admission::Opened { answer, .. }) = &admission;
@@ -186,5 +219,20 @@ mod tests {
         let output = ToolOutput::ok(vec![0_u8, 0xff]);
         let admission = admit_output(&Table::new(), output, "tool:t", Some(&settings(20)), 0);
         assert_eq!(admission, Admission::Direct(Answer::ok("Binary output of 2 bytes, as base64:\nAP8=")));
+    }
+
+    #[test]
+    fn what_is_beyond_the_cap_is_cut_off_and_counted() {
+        let capped = |max_content_bytes| DescriptorSettings { max_content_bytes, ..settings(20) };
+        let output = ToolOutput { cut_bytes: 5, ..ToolOutput::ok("é".repeat(26)) };
+        let admission = admit_output(&Table::new(), output.clone(), "tool:t", Some(&capped(31)), 0);
+        let Admission::Direct(answer) = admission else { panic!("15 characters are left") };
+        let said = "\n\nOnly its first 30 bytes were kept; 27 bytes after them were cut off.";
+        assert_eq!(&*answer.text, "é".repeat(15) + said);
+        let admission = admit_output(&Table::new(), output, "tool:t", Some(&capped(50)), 0);
+        let Admission::Opened { entry, answer, .. } = admission else { panic!("25 characters are left") };
+        assert_eq!((entry.content.text(), entry.cut_bytes), (&*"é".repeat(25), 7));
+        assert!(answer.text.contains("total_chars=\"25\" cut_bytes=\"7\""), "{}", answer.text);
+        assert!(answer.text.contains("Only its first 50 bytes were kept; 7 bytes after them"), "{}", answer.text);
     }
 }

@@ -16,6 +16,14 @@ pub struct Extent {
     pub total_chars: u64,
     /// How its bytes are shown.
     pub encoding: Encoding,
+    /// Bytes that came after it and were cut off.
+    pub cut_bytes: u64,
+}
+
+impl Extent {
+    fn cut(self) -> Option<u64> {
+        (self.cut_bytes > 0).then_some(self.cut_bytes)
+    }
 }
 
 /// How bytes are shown.
@@ -130,6 +138,7 @@ pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, part: Part
         .attribute("total_lines", extent.total_lines)
         .attribute("total_chars", extent.total_chars)
         .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("cut_bytes", extent.cut())
         .child(Element::new("message").text(message))
         .child(Element::new("preview").text(part.text));
     Answer::ok(element.to_xml())
@@ -145,7 +154,8 @@ pub fn content(fd: &FdId, extent: Extent, served: Served, part: Part<'_>, rest: 
         .attribute("truncated", part.truncated)
         .attribute("lines", part.lines())
         .attribute("total_lines", extent.total_lines)
-        .attribute_if("encoding", extent.encoding.word());
+        .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("cut_bytes", extent.cut());
     Answer::ok(go_on(element, rest).text(part.text).to_xml())
 }
 

@@ -56,7 +56,7 @@ impl Bench {
     async fn run(&self, argv: &[&str], args: &str) -> (Result<(), String>, String) {
         let out = OutputSink::with_cap(CAP_BYTES);
         let done = self.tool(argv).call(args.to_owned(), out.clone()).await;
-        (done, String::from_utf8(out.take().to_vec()).unwrap())
+        (done, String::from_utf8(out.take().bytes.to_vec()).unwrap())
     }
 
     async fn sh(&self, script: &str) -> (Result<(), String>, String) {
@@ -168,7 +168,7 @@ async fn output_comes_while_the_program_runs() {
     let call = bench.tool(&["sh", "-c", "echo early; sleep 60"]).call(String::new(), out.clone());
     let waited = tokio::time::timeout(Duration::from_millis(500), call).await;
     assert!(waited.is_err(), "it sleeps for a minute");
-    assert_eq!(out.take(), "early\n");
+    assert_eq!(out.take().bytes, "early\n");
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn many_calls_run_side_by_side() {
         let call = tool.call(format!(r#"{{"a":"{n}"}}"#), out.clone());
         async move {
             assert_eq!(call.await, Ok(()));
-            assert_eq!(out.take(), format!("./{n}\n"));
+            assert_eq!(out.take().bytes, format!("./{n}\n"));
         }
     });
     futures_util::future::join_all(calls).await;

@@ -1,0 +1,137 @@
+//! Building a content chunk by chunk, under a cap: from a tool that writes for minutes, or from a reader.
+//!
+//! What comes after the cap is not kept but counted, so that it can be said. A cut never leaves half a character behind.
+
+use std::io::{self, Read};
+
+use bytes::{Bytes, BytesMut};
+
+/// Bytes taken from a reader at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Collects chunks up to a cap. Costs one copy of what is kept; memory is never more than the cap asks for.
+#[derive(Debug)]
+pub struct Builder {
+    kept: BytesMut,
+    cap_bytes: usize,
+    cut_bytes: u64,
+}
+
+/// What was collected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collected {
+    /// The beginning of what came, all of it where nothing was cut.
+    pub bytes: Bytes,
+    /// How many bytes came after it.
+    pub cut_bytes: u64,
+}
+
+impl Builder {
+    /// A builder that keeps so many bytes.
+    #[must_use]
+    pub fn with_cap(cap_bytes: u64) -> Self {
+        let cap_bytes = usize::try_from(cap_bytes).unwrap_or(usize::MAX);
+        Self { kept: BytesMut::new(), cap_bytes, cut_bytes: 0 }
+    }
+
+    /// Keeps as much of the chunk as fits, and counts the rest.
+    pub fn push(&mut self, chunk: &[u8]) {
+        let fits = chunk.len().min(self.cap_bytes - self.kept.len());
+        self.kept.extend_from_slice(&chunk[..fits]);
+        self.cut_bytes += (chunk.len() - fits) as u64;
+    }
+
+    /// Takes everything that a reader gives, to its end.
+    ///
+    /// # Errors
+    /// What the reader fails with. What it gave before is kept.
+    pub fn push_all(&mut self, reader: &mut impl Read) -> io::Result<()> {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        loop {
+            match reader.read(&mut chunk) {
+                Ok(0) => return Ok(()),
+                Ok(read) => self.push(&chunk[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What was collected. Copies nothing.
+    #[must_use]
+    pub fn finish(self) -> Collected {
+        let Self { kept, cut_bytes, .. } = self;
+        match cut_bytes {
+            0 => Collected { bytes: kept.freeze(), cut_bytes },
+            _ => without_half_character(kept.freeze(), cut_bytes),
+        }
+    }
+}
+
+impl Collected {
+    /// The beginning of `bytes`, no more than `cap_bytes` of it. Copies nothing.
+    #[must_use]
+    pub fn capped(bytes: Bytes, cap_bytes: u64) -> Self {
+        match usize::try_from(cap_bytes) {
+            Ok(cap) if cap < bytes.len() => without_half_character(bytes.slice(..cap), (bytes.len() - cap) as u64),
+            _ => Self { bytes, cut_bytes: 0 },
+        }
+    }
+}
+
+/// Where the cut went through a character, its beginning is cut off as well. A character has at most four bytes.
+fn without_half_character(bytes: Bytes, cut_bytes: u64) -> Collected {
+    let last = bytes.iter().rev().take(3).position(|byte| byte & 0xc0 != 0x80);
+    let start = last.map_or(bytes.len(), |behind| bytes.len() - 1 - behind);
+    let half = std::str::from_utf8(&bytes[start..]).is_err_and(|error| error.error_len().is_none());
+    let end = if half { start } else { bytes.len() };
+    Collected { cut_bytes: cut_bytes + (bytes.len() - end) as u64, bytes: bytes.slice(..end) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collected<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, cap_bytes: u64) -> Collected {
+        let mut builder = Builder::with_cap(cap_bytes);
+        chunks.into_iter().for_each(|chunk| builder.push(chunk));
+        builder.finish()
+    }
+
+    #[test]
+    fn what_fits_is_kept_and_the_rest_is_counted() {
+        let faces = "😀😀".as_bytes();
+        let cases: [(&[u8], u64, &[u8], u64); 9] = [
+            (b"", 0, b"", 0),
+            (b"abc", 3, b"abc", 0),
+            (b"abcdef", 3, b"abc", 3),
+            (b"abc", 0, b"", 3),
+            (faces, 8, faces, 0),
+            (faces, 7, &faces[..4], 4),
+            (faces, 4, &faces[..4], 4),
+            ("a😀".as_bytes(), 2, b"a", 4),
+            (&[0xff, 0x80, 0x80, 0x80, 0x80], 4, &[0xff, 0x80, 0x80, 0x80], 1),
+        ];
+        for (came, cap, kept, cut_bytes) in cases {
+            let expected = Collected { bytes: Bytes::copy_from_slice(kept), cut_bytes };
+            for size in 1..4 {
+                assert_eq!(collected(came.chunks(size), cap), expected, "{came:?} by {size}, {cap}");
+            }
+            assert_eq!(Collected::capped(Bytes::copy_from_slice(came), cap), expected, "{came:?} {cap}");
+            let mut builder = Builder::with_cap(cap);
+            builder.push_all(&mut { came }).unwrap();
+            assert_eq!(builder.finish(), expected, "{came:?} {cap}");
+        }
+    }
+
+    #[test]
+    fn every_cut_of_a_text_is_text() {
+        let text = "aé一😀\n".repeat(5);
+        for cap in 0..=text.len() as u64 + 1 {
+            let Collected { bytes, cut_bytes } = collected([text.as_bytes()], cap);
+            let kept = std::str::from_utf8(&bytes).unwrap();
+            assert!(text.starts_with(kept) && bytes.len() as u64 <= cap);
+            assert_eq!(kept.len() as u64 + cut_bytes, text.len() as u64);
+        }
+    }
+}
