@@ -1,29 +1,44 @@
 //! What a descriptor costs, beside what the machine can do with the same bytes in the same run: copying them, checking them
-//! as UTF-8 and counting their lines, searching them.
+//! as UTF-8 and counting their lines, searching them. What the index takes in memory is printed first.
 
+use std::cell::Cell;
 use std::hint::black_box;
 
 use bytes::Bytes;
 use divan::Bencher;
-use divan::counter::BytesCount;
-use dormouse_kernel::content::Content;
+use divan::counter::{BytesCount, ItemsCount};
+use dormouse_kernel::content::{Content, Slice};
 use dormouse_kernel::syscall::search_fd;
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::record::Entry;
+use serde_json::json;
 
 const MB: usize = 1_000_000;
 const PAGE_CHARS: u32 = 4000;
-const TEXTS: [&str; 3] = ["lines_of_80", "one_line", "lines_not_ascii"];
+const TEXTS: [&str; 4] = ["lines_of_80", "one_line", "lines_not_ascii", "lines_of_emoji_and_cjk"];
 
 fn main() {
+    TEXTS.iter().for_each(|kind| print_index_bytes(kind));
     divan::main();
+}
+
+fn print_index_bytes(kind: &str) {
+    let content = Content::new(text(kind, 10 * MB));
+    let (lines, index) = (content.total_lines(), content.index_bytes());
+    let pages = content.total_pages(PAGE_CHARS);
+    let table = content.index_bytes() - index;
+    let (per_line, per_page) = (index as f64 / lines as f64, table as f64 / pages as f64);
+    eprintln!(
+        "index of 10 MB of {kind}: {index} bytes, {per_line:.3} a line; {table} bytes of pages, {per_page:.2} a page"
+    );
 }
 
 fn text(kind: &str, len: usize) -> Bytes {
     let line = match kind {
         "lines_of_80" => "the quick brown fox jumps over the lazy dog, and then it goes to sleep at noon.\n",
         "one_line" => "{\"name\":\"value\",\"list\":[1,2,3,4,5,6,7,8,9]},",
+        "lines_of_emoji_and_cjk" => &format!("{}a\n", "😀🎉机敏的狐狸👍🏽跳过懒狗🐕。".repeat(5)),
         _ => "der flinke Fuchs springt über den müden Hund, 机敏的狐狸跳过懒狗, and then it sleeps.\n",
     };
     Bytes::from(line.repeat(len / line.len()))
@@ -62,16 +77,30 @@ fn create_and_paginate_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
         .bench_local(|| Content::new(black_box(&bytes).clone()).total_pages(PAGE_CHARS));
 }
 
-#[divan::bench(args = ["first", "middle", "last"], consts = [1, 100])]
-fn read_page_of_mb<const SIZE: usize>(bencher: Bencher<'_, '_>, place: &str) {
+/// So many pages are read in a run, since one costs by chance more or less than the next: what is scanned depends on where it
+/// stands between two counts of the index.
+const PAGES: u64 = 64;
+
+/// `first`, `middle` and `last` are neighbours. `anywhere` are pages far from each other: they are in no cache, and so cost
+/// what memory costs.
+#[divan::bench(args = ["first", "middle", "last", "anywhere"], consts = [1, 100, 1000])]
+fn read_64_pages_of_mb<const SIZE: usize>(bencher: Bencher<'_, '_>, place: &str) {
     let content = entry(text("lines_of_80", SIZE * MB)).content;
     let total = content.total_pages(PAGE_CHARS);
-    let page = match place {
-        "first" => 1,
-        "middle" => total / 2,
-        _ => total,
+    let turn = Cell::new(0);
+    let page = |number| match place {
+        "first" => 1 + number,
+        "middle" => total / 2 + number,
+        "last" => total - number,
+        _ => 1 + turn.replace(turn.get() + 1) * 1_000_003 % total,
     };
-    bencher.bench_local(|| content.page(PAGE_CHARS, black_box(page)));
+    bencher.counter(ItemsCount::new(PAGES)).bench_local(|| {
+        (0..PAGES).filter_map(|number| content.page(PAGE_CHARS, black_box(page(number)))).for_each(keep)
+    });
+}
+
+fn keep(page: Slice<'_>) {
+    black_box(page);
 }
 
 #[divan::bench(args = TEXTS, sample_count = 20)]
@@ -83,12 +112,43 @@ fn limit_memmem_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
 
 #[divan::bench(args = TEXTS, sample_count = 20)]
 fn search_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
+    search(bencher, kind, r#"{"fd": "fd:1", "query": "zebra crossing"}"#);
+}
+
+/// Searches for which the scan is an automaton: its limit is that of the crate `regex`.
+const PATTERNS: [(&str, &str); 3] = [
+    ("case_insensitive", r"(?i)Zebra Crossing"),
+    ("regex_with_literal", r"zebra\s+crossing"),
+    ("regex_of_classes", r"[A-Z]\w+ing\b"),
+];
+
+fn pattern(name: &str) -> &'static str {
+    PATTERNS.iter().find(|(known, _)| *known == name).expect("it is one of them").1
+}
+
+#[divan::bench(args = PATTERNS.map(|(name, _)| name), sample_count = 20)]
+fn limit_regex_100_mb(bencher: Bencher<'_, '_>, name: &str) {
+    let bytes = text("lines_of_80", 100 * MB);
+    let regex = regex::Regex::new(pattern(name)).expect("it is valid");
+    let text = str::from_utf8(&bytes).expect("it is text");
+    bencher.counter(BytesCount::new(bytes.len())).bench_local(|| regex.find_iter(black_box(text)).count());
+}
+
+#[divan::bench(args = PATTERNS.map(|(name, _)| name), sample_count = 20)]
+fn search_regex_100_mb(bencher: Bencher<'_, '_>, name: &str) {
+    let args = match name {
+        "case_insensitive" => json!({"fd": "fd:1", "query": "Zebra Crossing", "case_sensitive": false}),
+        _ => json!({"fd": "fd:1", "query": pattern(name), "regex": true}),
+    };
+    search(bencher, "lines_of_80", &args.to_string());
+}
+
+fn search(bencher: Bencher<'_, '_>, kind: &str, args: &str) {
     let bytes = text(kind, 100 * MB);
     let len = bytes.len();
     let mut table = Table::new();
     table.insert(table.next_id(), entry(bytes));
     let settings = DescriptorSettings::default();
-    let args = r#"{"fd": "fd:1", "query": "zebra crossing"}"#;
     bencher.counter(BytesCount::new(len)).bench_local(|| search_fd(black_box(&table), args, &settings, 0));
 }
 

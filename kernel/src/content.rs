@@ -270,6 +270,18 @@ impl Content {
         self.table(page_chars).page_of(byte)
     }
 
+    /// What finding lines, characters and pages takes beside the text, in bytes: the index, and the tables of those page sizes
+    /// that were asked for. Less than a byte for a line of 80 characters, and 8 for a page. 0 where a binary content was never
+    /// shown. O(tables).
+    #[must_use]
+    pub fn index_bytes(&self) -> usize {
+        let shown = match &self.inner.data {
+            Data::Text(text) => Some(text),
+            Data::Binary(_, shown) => shown.get(),
+        };
+        shown.map_or(0, |text| text.index.bytes() + text.pages.bytes())
+    }
+
     fn table(&self, page_chars: u32) -> &pages::PageTable {
         let Text { text, index, pages } = self.shown();
         pages.of_size(page_chars.max(1), text, index.is_ascii())

@@ -15,12 +15,28 @@
 
 pub mod text;
 
+use std::io;
+
 use quick_xml::Writer;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use text::{is_carried, sanitize};
 
-/// Nothing can fail: the writer writes into memory.
-const IN_MEMORY: &str = "a vector takes every byte";
+/// Nothing can fail: the writer writes into memory, and is given text alone.
+const IN_MEMORY: &str = "UTF-8 goes in whole, and a string takes all of it";
+
+/// What is written. It is text all the time, so that a large body is not checked as UTF-8 once more when all is done.
+struct Xml(String);
+
+impl io::Write for Xml {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.push_str(str::from_utf8(bytes).map_err(io::Error::other)?);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// An element: attributes, and either a text or further elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,9 +106,9 @@ impl Element {
     /// Texts get no whitespace around them; elements inside of an element stand on lines of their own.
     #[must_use]
     pub fn to_xml(&self) -> String {
-        let mut writer = Writer::new(Vec::new());
+        let mut writer = Writer::new(Xml(String::new()));
         self.write(&mut writer, 0, !self.is_carried());
-        String::from_utf8(writer.into_inner()).expect("UTF-8 goes in, UTF-8 comes out")
+        writer.into_inner().0
     }
 
     fn is_carried(&self) -> bool {
@@ -104,13 +120,13 @@ impl Element {
         body && self.attributes.iter().all(|(_, value)| is_carried(value))
     }
 
-    fn write(&self, writer: &mut Writer<Vec<u8>>, depth: usize, sanitized: bool) {
+    fn write(&self, writer: &mut Writer<Xml>, depth: usize, sanitized: bool) {
         let start = self.start(sanitized);
         match &self.body {
             Body::Empty => return writer.write_event(Event::Empty(start)).expect(IN_MEMORY),
             Body::Text(text) => {
                 writer.write_event(Event::Start(start)).expect(IN_MEMORY);
-                text::write(writer, text);
+                text::write(&mut writer.get_mut().0, text);
             }
             Body::Rendered(xml) => {
                 writer.write_event(Event::Start(start)).expect(IN_MEMORY);
@@ -142,7 +158,7 @@ impl Element {
     }
 }
 
-fn break_line(writer: &mut Writer<Vec<u8>>, depth: usize) {
+fn break_line(writer: &mut Writer<Xml>, depth: usize) {
     let indent = format!("\n{}", "  ".repeat(depth));
     writer.write_event(Event::Text(BytesText::from_escaped(indent))).expect(IN_MEMORY);
 }

@@ -1,29 +1,42 @@
-//! Where lines and characters are: a count of both at every fourth kilobyte.
+//! Where lines and characters are: a count of lines at every fourth kilobyte, of characters at every eighth.
 //!
-//! Sparse on purpose: 0.16 bytes for a line of 80 characters, twice that where the text is not ASCII. A lookup is a binary
-//! search and a scan of one block. Characters are counted only where they are not bytes.
+//! Sparse on purpose: 0.16 bytes for a line of 80 ASCII characters, less than a byte for one of 80 characters of any kind. A
+//! lookup is a binary search and a scan of one block. Characters are counted only where they are not bytes.
 
 use super::chars;
 
-/// Bytes between two counts: a block is scanned in some 100 ns, and the index stays under a thousandth of the text.
+/// Bytes between two counts of lines: a block is scanned in some 100 ns.
 const BLOCK: usize = 4096;
+
+/// Bytes between two counts of characters. Twice as many, since reading a page asks for lines alone, and so that the index
+/// stays small where each character takes four bytes.
+const CHAR_BLOCK: usize = 2 * BLOCK;
 
 /// The index of one text. Every method is given that text.
 #[derive(Debug)]
 pub(super) struct Index {
     /// LFs before each block, and at last those of the whole text.
     feeds: Box<[u64]>,
-    /// Characters before each block, and at last those of the whole text. None if every character is a byte.
+    /// Characters before each block of theirs, and at last those of the whole text. None if every character is a byte.
     chars: Option<Box<[u64]>>,
     len: usize,
 }
 
 impl Index {
-    /// One pass over the text.
+    /// One pass over a text of ASCII, two over any other.
     pub(super) fn new(text: &str) -> Self {
-        let feeds = running(text, |block| memchr::memchr_iter(b'\n', block).count());
-        let chars = (!text.is_ascii()).then(|| running(text, chars::count));
+        let mut is_ascii = true;
+        let feeds = running(text, BLOCK, |block| {
+            is_ascii &= block.is_ascii();
+            memchr::memchr_iter(b'\n', block).count()
+        });
+        let chars = (!is_ascii).then(|| running(text, CHAR_BLOCK, chars::count));
         Self { feeds, chars, len: text.len() }
+    }
+
+    /// What the counts take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.feeds) + self.chars.as_deref().map_or(0, size_of_val)
     }
 
     pub(super) fn is_ascii(&self) -> bool {
@@ -62,8 +75,8 @@ impl Index {
     /// The number of the character at a byte, from 0.
     pub(super) fn char_of(&self, text: &str, byte: usize) -> u64 {
         let Some(chars) = &self.chars else { return byte as u64 };
-        let block = byte / BLOCK;
-        chars[block] + chars::count(&text.as_bytes()[block * BLOCK..byte]) as u64
+        let block = byte / CHAR_BLOCK;
+        chars[block] + chars::count(&text.as_bytes()[block * CHAR_BLOCK..byte]) as u64
     }
 
     /// Where a character, counted from 0, begins. The text's length where there is none.
@@ -73,13 +86,13 @@ impl Index {
             return text.len();
         }
         let block = holding(chars, char);
-        chars::skip(text.as_bytes(), block * BLOCK, (char - chars[block]) as usize)
+        chars::skip(text.as_bytes(), block * CHAR_BLOCK, (char - chars[block]) as usize)
     }
 }
 
-fn running(text: &str, count: impl Fn(&[u8]) -> usize) -> Box<[u64]> {
+fn running(text: &str, block_bytes: usize, mut count: impl FnMut(&[u8]) -> usize) -> Box<[u64]> {
     let mut sum = 0;
-    let counts = text.as_bytes().chunks(BLOCK).map(|block| {
+    let counts = text.as_bytes().chunks(block_bytes).map(|block| {
         sum += count(block) as u64;
         sum
     });

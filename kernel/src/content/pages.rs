@@ -34,6 +34,12 @@ impl PageTables {
         }
         &node.table
     }
+
+    /// What the tables that have been made take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let nodes = std::iter::successors(self.first.get(), |node| node.next.get());
+        nodes.map(|node| size_of_val(&**node) + size_of_val(&*node.table.starts)).sum()
+    }
 }
 
 /// Where each page begins, in bytes: eight bytes a page.

@@ -169,3 +169,22 @@ fn the_debug_form_shows_no_content() {
     let _ = content.hash();
     assert!(format!("{content:?}").starts_with("Content { len: 6, hash: "));
 }
+
+#[test]
+fn the_index_takes_less_than_a_byte_a_line_and_16_bytes_a_page() {
+    for character in ["a", "é", "一", "😀"] {
+        let line = character.repeat(79) + "\n";
+        let content = Content::new(line.repeat(10_000_000 / line.len()));
+        let lines = content.total_lines() as usize;
+        assert!(content.index_bytes() < lines, "{} bytes for {lines} lines of {character}", content.index_bytes());
+        for page_chars in [4000, 8000] {
+            let before = content.index_bytes();
+            let pages = content.total_pages(page_chars) as usize;
+            let table = content.index_bytes() - before;
+            assert!((8 * pages..=16 * pages).contains(&table), "{table} bytes for {pages} pages of {character}");
+        }
+    }
+    let binary = Content::new(vec![0xff; 10_000]);
+    assert_eq!(binary.index_bytes(), 0, "nothing is indexed before it is shown");
+    assert!(!binary.text().is_empty() && binary.index_bytes() > 0);
+}

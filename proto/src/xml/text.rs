@@ -2,13 +2,6 @@
 
 use std::borrow::Cow;
 
-use memchr::memmem;
-use quick_xml::Writer;
-use quick_xml::escape::minimal_escape;
-use quick_xml::events::{BytesCData, BytesText, Event};
-
-use super::IN_MEMORY;
-
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
 const KERNEL_NAMES: [&str; 14] = [
     "fd_",
@@ -27,13 +20,20 @@ const KERNEL_NAMES: [&str; 14] = [
     "env_info",
 ];
 
-/// Whether XML 1.0 can carry every character of `text`. One pass.
+/// Whether XML 1.0 can carry every character of `text`. At memory bandwidth.
 #[must_use]
 pub fn is_carried(text: &str) -> bool {
+    let bytes = text.as_bytes();
     // Control characters are single bytes; U+FFFE and U+FFFF are the bytes EF BF BE and EF BF BF.
     let control = |byte: u8| (byte < 0x20) & (byte != b'\t') & (byte != b'\n') & (byte != b'\r');
-    let suspect = text.bytes().fold(false, |found, byte| found | control(byte) | (byte == 0xef));
-    !suspect || text.chars().all(|c| pictured(c).is_none())
+    let controls = bytes.iter().fold(false, |found, byte| found | control(*byte));
+    !controls && memchr::memchr(0xef, bytes).is_none_or(|at| !holds_noncharacter(&bytes[at..]))
+}
+
+/// Without a branch for each byte, since East Asian punctuation begins with the byte EF as well.
+fn holds_noncharacter(bytes: &[u8]) -> bool {
+    let is_it = |seen: &[u8]| (seen[0] == 0xef) & (seen[1] == 0xbf) & (seen[2] >= 0xbe);
+    bytes.windows(3).fold(false, |found, seen| found | is_it(seen))
 }
 
 /// The text as it is shown: a control character as its picture (U+2400 onwards), U+FFFE and U+FFFF as U+FFFD. Tab, LF and
@@ -43,7 +43,15 @@ pub fn sanitize(text: &str) -> Cow<'_, str> {
     if is_carried(text) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(text.chars().map(|c| pictured(c).unwrap_or(c)).collect())
+    let mut shown = String::with_capacity(text.len());
+    for run in text.split_inclusive(|c| pictured(c).is_some()) {
+        let mut chars = run.chars();
+        match chars.next_back().and_then(pictured) {
+            Some(picture) => shown.extend([chars.as_str(), picture.encode_utf8(&mut [0; 4])]),
+            None => shown.push_str(run),
+        }
+    }
+    Cow::Owned(shown)
 }
 
 fn pictured(c: char) -> Option<char> {
@@ -56,38 +64,34 @@ fn pictured(c: char) -> Option<char> {
 }
 
 /// Writes a text as the body of an element. A CR is always a character reference, since a parser would turn it into a LF;
-/// between CRs, a run that needs CDATA gets it.
-pub(super) fn write(writer: &mut Writer<Vec<u8>>, text: &str) {
+/// between CRs, a run that needs CDATA gets it. Any other run is free of what XML would have escaped, and stands as it is.
+pub(super) fn write(xml: &mut String, text: &str) {
+    xml.reserve(text.len() + text.len() / 8);
     let text = sanitize(text);
-    if !needs_cdata(&text) {
-        return plain(writer, &text);
-    }
-    for run in text.split_inclusive('\r') {
-        let (run, cr) = run.strip_suffix('\r').map_or((run, ""), |run| (run, "\r"));
-        if needs_cdata(run) {
-            cdata(writer, run)
-        } else {
-            plain(writer, run)
-        }
-        plain(writer, cr);
-    }
-}
-
-fn needs_cdata(text: &str) -> bool {
-    memchr::memchr2(b'<', b'&', text.as_bytes()).is_some() || memmem::find(text.as_bytes(), b"]]>").is_some()
-}
-
-fn plain(writer: &mut Writer<Vec<u8>>, text: &str) {
-    writer.write_event(Event::Text(BytesText::from_escaped(minimal_escape(text)))).expect(IN_MEMORY);
-}
-
-fn cdata(writer: &mut Writer<Vec<u8>>, run: &str) {
     let mut from = 0;
-    for at in splits(run) {
-        writer.write_event(Event::CData(BytesCData::new(&run[from..at]))).expect(IN_MEMORY);
+    for cr in memchr::memchr_iter(b'\r', text.as_bytes()) {
+        write_run(xml, &text[from..cr]);
+        xml.push_str("&#13;");
+        from = cr + 1;
+    }
+    write_run(xml, &text[from..]);
+}
+
+fn write_run(xml: &mut String, run: &str) {
+    if needs_cdata(run) { cdata(xml, run) } else { xml.push_str(run) }
+}
+
+fn needs_cdata(run: &str) -> bool {
+    let bytes = run.as_bytes();
+    memchr::memchr3_iter(b'<', b'&', b'>', bytes).any(|at| bytes[at] != b'>' || bytes[..at].ends_with(b"]]"))
+}
+
+fn cdata(xml: &mut String, run: &str) {
+    let mut from = 0;
+    for at in splits(run).chain([run.len()]) {
+        xml.extend(["<![CDATA[", &run[from..at], "]]>"]);
         from = at;
     }
-    writer.write_event(Event::CData(BytesCData::new(&run[from..]))).expect(IN_MEMORY);
 }
 
 /// Where a CDATA section has to end and another to begin: inside of each `]]>`, and after the `<` of each kernel tag.
@@ -101,5 +105,27 @@ fn splits(run: &str) -> impl Iterator<Item = usize> {
 
 fn is_kernel_tag(after: &[u8]) -> bool {
     let name = after.strip_prefix(b"/").unwrap_or(after);
-    KERNEL_NAMES.iter().any(|known| name.get(..known.len()).is_some_and(|n| n.eq_ignore_ascii_case(known.as_bytes())))
+    let Some(first) = name.first().map(u8::to_ascii_lowercase) else { return false };
+    let begins = |known: &[u8]| name.get(..known.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(known));
+    KERNEL_NAMES.iter().map(|known| known.as_bytes()).any(|known| known[0] == first && begins(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_xml_cannot_carry_is_found_wherever_it_stands() {
+        for filler in ["", "plain ", "，（ﾟｰ），\u{fffd}\u{feff}"] {
+            for (bad, picture) in [("\u{0}", "␀"), ("\u{1f}", "␟"), ("\u{fffe}", "\u{fffd}"), ("\u{ffff}", "\u{fffd}")]
+            {
+                for (before, after) in [(0, 0), (0, 9), (9, 0), (1, 1), (40, 40)] {
+                    let around = |inside: &str| filler.repeat(before) + inside + &filler.repeat(after);
+                    assert!(!is_carried(&around(bad)), "{:?}", around(bad));
+                    assert_eq!(sanitize(&around(bad)), around(picture));
+                    assert!(is_carried(&around(picture)), "{:?}", around(picture));
+                }
+            }
+        }
+    }
 }

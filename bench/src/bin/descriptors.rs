@@ -1,0 +1,55 @@
+//! Opens tool output of each size as a descriptor, reads its last page, and prints what both cost as JSON, for a script that
+//! sets the figures beside those of another system.
+//!
+//! `descriptors CHARACTERS...`: lines of 80 characters, so many characters in all.
+
+use std::hint::black_box;
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use dormouse_kernel::syscall::{Outcome, read_fd};
+use dormouse_kernel::table::Table;
+use dormouse_kernel::table::admission::{Admission, admit_output};
+use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::tool::ToolOutput;
+
+const LINE: &str = "the quick brown fox jumps over the lazy dog, and then it goes to sleep at noon.\n";
+const CREATIONS: usize = 21;
+const READS: usize = 1001;
+
+fn main() -> io::Result<()> {
+    let sizes: Result<Vec<usize>, _> = std::env::args().skip(1).map(|size| size.parse()).collect();
+    let figures: Vec<String> = sizes.map_err(io::Error::other)?.into_iter().map(measure).collect();
+    writeln!(io::stdout(), "[{}]", figures.join(", "))
+}
+
+fn measure(chars: usize) -> String {
+    let output = ToolOutput::ok(LINE.repeat(chars / LINE.len()));
+    let settings = DescriptorSettings::default();
+    let mut table = Table::new();
+    let create = median(CREATIONS, || admit_output(&table, output.clone(), "tool:bench", Some(&settings), 0));
+    let Admission::Opened { id, entry, .. } = admit_output(&table, output, "tool:bench", Some(&settings), 0) else {
+        panic!("{chars} characters are not enough for a descriptor");
+    };
+    let (lines, pages) = (entry.content.total_lines(), entry.content.total_pages(entry.page_chars));
+    table.insert(id, entry);
+    let args = format!(r#"{{"fd": "fd:1", "page": {pages}}}"#);
+    assert!(matches!(read_fd(&table, &args, &settings, 0), Outcome::Answer(answer) if !answer.is_error));
+    let read = median(READS, || read_fd(black_box(&table), &args, &settings, 0));
+    let (create, read) = (create.as_nanos(), read.as_nanos());
+    format!(r#"{{"chars": {chars}, "lines": {lines}, "pages": {pages}, "create_ns": {create}, "read_ns": {read}}}"#)
+}
+
+/// What one run costs; what it made is dropped outside of the measurement.
+fn median<T>(runs: usize, mut run: impl FnMut() -> T) -> Duration {
+    let timed = |_| {
+        let start = Instant::now();
+        let made = run();
+        let taken = start.elapsed();
+        drop(black_box(made));
+        taken
+    };
+    let mut taken: Vec<Duration> = (0..runs).map(timed).collect();
+    taken.sort_unstable();
+    taken[runs / 2]
+}
