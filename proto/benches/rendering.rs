@@ -58,7 +58,13 @@ impl Pages {
 }
 
 fn answer(text: &str) -> Answer {
-    let extent = Extent { pages: 262_144, total_lines: 13_421_772, total_chars: 1 << 30, encoding: Encoding::Text };
+    let extent = Extent {
+        pages: 262_144,
+        total_lines: 13_421_772,
+        total_chars: 1 << 30,
+        encoding: Encoding::Text,
+        cut_bytes: 0,
+    };
     let part = Part { text, first_line: 6_710_886, last_line: 6_710_937, continued: true, truncated: true };
     view::content(&FdId::Fd(1), extent, Served::Page(131_072), part, None)
 }
