@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use dormouse_kernel::content::Content;
 use dormouse_kernel::syscall::{
-    Outcome, Syscall, delete_fd_section, fd_to_file, get_fd_section, instructions, list_fd_sections, list_fds,
-    mark_fd_section, read_fd, rename_fd, search_fd,
+    MESSAGES, Outcome, REFERENCES, Syscall, TOOLS, delete_fd_section, fd_to_file, get_fd_section, instructions,
+    list_fd_sections, list_fds, mark_fd_section, read_fd, rename_fd, search_fd,
 };
 use dormouse_kernel::table::Table;
 use dormouse_kernel::table::admission::{Admission, admit_input, admit_output};
@@ -88,6 +88,7 @@ fn refused(args: &str) -> String {
 
 #[test]
 fn every_element_is_as_it_was() {
+    let everything: Vec<_> = TOOLS.iter().map(|tool| tool.name).chain(["fork", REFERENCES, MESSAGES]).collect();
     let cases = [
         ("fd_result.xml", admitted(admit_output(&table(), ToolOutput::ok(CODE), "tool:cat", Some(&settings()), 0))),
         (
@@ -122,6 +123,7 @@ fn every_element_is_as_it_was() {
         ("fd_error_parameter.xml", read(r#"{"fd": "fd:1", "paeg": 9}"#)),
         ("fd_error_file.xml", refused(r#"{"fd": "fd:1", "file_path": "out.txt", "exist_ok": false}"#)),
         ("file_descriptor_instructions.txt", instructions(&["read_fd", "search_fd", "fd_to_file", "fork"])),
+        ("file_descriptor_instructions_all.txt", instructions(&everything)),
     ];
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     for (name, found) in cases {
