@@ -8,6 +8,8 @@
 
 pub mod admission;
 mod conversation;
+#[cfg(test)]
+mod edits;
 
 pub(crate) use self::conversation::marker;
 
@@ -221,10 +223,7 @@ pub fn extent(entry: &Entry<Content>) -> Extent {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use proptest::prelude::*;
 
     fn entry(text: &str) -> Entry<Content> {
         Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0)
@@ -271,60 +270,6 @@ mod tests {
         ];
         for (parts, next_fd, error) in cases {
             assert_eq!(Table::from_parts(parts, next_fd).err(), error);
-        }
-    }
-
-    #[derive(Clone, Debug)]
-    enum Edit {
-        Open(String),
-        Put(u32, String),
-        Fork,
-    }
-
-    fn edits() -> impl Strategy<Value = Vec<Edit>> {
-        let edit = prop_oneof![
-            3 => "[a-z]{0,3}".prop_map(Edit::Open),
-            1 => (1_u32..30, "[a-z]{0,3}").prop_map(|(number, text)| Edit::Put(number, text)),
-            1 => Just(Edit::Fork),
-        ];
-        prop::collection::vec(edit, 0..60)
-    }
-
-    type Model = BTreeMap<u32, String>;
-
-    fn agrees(table: &Table, model: &Model, next: u32) {
-        let held = table.iter().map(|(id, entry)| (id.clone(), entry.content.text().to_owned()));
-        assert!(held.eq(model.iter().map(|(number, text)| (FdId::Fd(*number), text.clone()))));
-        assert_eq!(table.next_fd(), next);
-        let parts: Vec<_> = table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect();
-        assert_eq!(Table::from_parts(parts, next).as_ref(), Ok(table));
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn a_table_is_a_map_and_a_fork_never_sees_what_follows(edits in edits()) {
-            let mut live = (Table::new(), Model::new(), 1);
-            let mut forked = Vec::new();
-            for edit in edits {
-                let (table, model, next) = &mut live;
-                let (number, text) = match edit {
-                    Edit::Open(text) => (table.next_fd(), text),
-                    Edit::Put(number, text) => (number, text),
-                    Edit::Fork => {
-                        forked.push(live.clone());
-                        continue;
-                    }
-                };
-                table.insert(FdId::Fd(number), entry(&text));
-                model.insert(number, text);
-                *next = (*next).max(number + 1);
-            }
-            forked.push(live);
-            for (table, model, next) in forked {
-                agrees(&table, &model, next);
-            }
         }
     }
 }

@@ -5,12 +5,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::syscall::{Outcome, fd_to_file, instructions, read_fd, search_fd};
+use dormouse_kernel::syscall::{
+    MESSAGES, Outcome, REFERENCES, Syscall, TOOLS, delete_fd_section, fd_to_file, get_fd_section, instructions,
+    list_fd_sections, list_fds, mark_fd_section, read_fd, rename_fd, search_fd,
+};
 use dormouse_kernel::table::Table;
 use dormouse_kernel::table::admission::{Admission, admit_input, admit_output};
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::file::{FileError, FileErrorKind};
-use dormouse_proto::record::Entry;
+use dormouse_proto::id::FdId;
+use dormouse_proto::model::Usage;
+use dormouse_proto::record::{Entry, Note, Section};
 use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::tool::ToolOutput;
 use dormouse_proto::xml::Element;
@@ -26,6 +31,8 @@ fn table() -> Table {
     }
     table
 }
+
+const MARK: &str = r#"{"fd": "fd:1", "start_line": 3, "end_line": 3, "ref_id": "body"}"#;
 
 fn settings() -> DescriptorSettings {
     DescriptorSettings { max_direct_output_chars: 60, max_input_chars: 60, page_chars: 40, ..Default::default() }
@@ -55,6 +62,20 @@ fn search(args: &str) -> String {
     shown(search_fd(&table(), args, &settings(), 0))
 }
 
+/// The answer of a tool about a table with notes.
+fn noted(tool: Syscall, args: &str) -> String {
+    let mut table = table();
+    let section = Section { start_line: 2, end_line: 4 };
+    for note in [
+        Note::Named { name: Some("a <name>".into()) },
+        Note::Marked { ref_id: "body".into(), section },
+        Note::Summarized { summary: "A function & a <tag>.".into(), usage: Usage::default() },
+    ] {
+        table.note(&FdId::Fd(1), &note);
+    }
+    shown(tool(&table, args, &settings(), 0))
+}
+
 fn write(args: &str) -> String {
     shown(fd_to_file(&table(), args, &settings(), 0))
 }
@@ -67,6 +88,7 @@ fn refused(args: &str) -> String {
 
 #[test]
 fn every_element_is_as_it_was() {
+    let everything: Vec<_> = TOOLS.iter().map(|tool| tool.name).chain(["fork", REFERENCES, MESSAGES]).collect();
     let cases = [
         ("fd_result.xml", admitted(admit_output(&table(), ToolOutput::ok(CODE), "tool:cat", Some(&settings()), 0))),
         (
@@ -85,12 +107,23 @@ fn every_element_is_as_it_was() {
         ("fd_extraction.xml", read(r#"{"fd": "fd:1", "page": 2, "extract_to_new_fd": true}"#)),
         ("fd_search.xml", search(r#"{"fd": "fd:1", "query": "e", "max_matches": 2, "context": 1}"#)),
         ("fd_search_none.xml", search(r#"{"fd": "fd:1", "query": "<none>"}"#)),
+        ("fd_search_all.xml", search(r#"{"fd": "*", "query": "/", "max_matches": 1}"#)),
+        ("fd_list.xml", noted(list_fds, "{}")),
+        ("fd_list_bounded.xml", noted(list_fds, r#"{"max": 1}"#)),
+        ("fd_renamed.xml", noted(rename_fd, r#"{"fd": "fd:1", "name": "main.rs"}"#)),
+        ("fd_section.xml", noted(mark_fd_section, MARK)),
+        ("fd_section_deleted.xml", noted(delete_fd_section, r#"{"fd": "fd:1", "ref_id": "body"}"#)),
+        ("fd_section_content.xml", noted(get_fd_section, r#"{"fd": "a <name>", "ref_id": "body"}"#)),
+        ("fd_sections.xml", noted(list_fd_sections, r#"{"fd": "fd:1"}"#)),
+        ("fd_error_section.xml", noted(get_fd_section, r#"{"fd": "fd:1", "ref_id": "head"}"#)),
+        ("fd_error_name.xml", noted(rename_fd, r#"{"fd": "fd:2", "name": "a <name>"}"#)),
         ("fd_write.xml", write(r#"{"fd": "fd:1", "file_path": "out.txt", "mode": "append"}"#)),
         ("fd_error_not_found.xml", read(r#"{"fd": "fd:\"9"}"#)),
         ("fd_error_page.xml", read(r#"{"fd": "fd:1", "page": 9}"#)),
         ("fd_error_parameter.xml", read(r#"{"fd": "fd:1", "paeg": 9}"#)),
         ("fd_error_file.xml", refused(r#"{"fd": "fd:1", "file_path": "out.txt", "exist_ok": false}"#)),
         ("file_descriptor_instructions.txt", instructions(&["read_fd", "search_fd", "fd_to_file", "fork"])),
+        ("file_descriptor_instructions_all.txt", instructions(&everything)),
     ];
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     for (name, found) in cases {

@@ -14,7 +14,7 @@ use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::{Outcome, PendingSummary, PendingWrite, fd_to_file, summarize_fd};
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::id::{CallId, FdId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
@@ -30,7 +30,8 @@ max_iterations = 6
 [prompt]
 system = "You are a test."
 [tools]
-enabled = ["read_fd", "search_fd", "fd_to_file", "summarize_fd", "fork", "grep"]
+enabled = ["read_fd", "search_fd", "fd_to_file", "summarize_fd", "rename_fd", "mark_fd_section", "delete_fd_section",
+    "fork", "grep"]
 [file_descriptor]
 max_direct_output_chars = 50
 default_page_size = 20
@@ -77,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         16 => (0_usize..120).prop_map(Step::Speak),
         4 => Just(Step::HostCall),
-        32 => (prop::collection::vec(0_u8..10, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
+        32 => (prop::collection::vec(0_u8..13, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
         2 => Just(Step::FailModel),
         32 => (any::<u8>(), 0_usize..120).prop_map(|(which, size)| Step::Return(which, size)),
         16 => any::<u8>().prop_map(Step::EndChild),
@@ -315,6 +316,9 @@ fn tool_use(number: u32, tool: u8) -> Block {
         7 => ("summarize_fd", r#"{"fd": "fd:1"}"#),
         8 => ("summarize_fd", r#"{"fd": "msg:1", "again": true}"#),
         9 => ("grep", r#"{"for": "{{fd:1 lines 1-2}}"}"#),
+        10 => ("rename_fd", r#"{"fd": "fd:1", "name": "log"}"#),
+        11 => ("mark_fd_section", r#"{"fd": "msg:1", "start_line": 1, "end_line": 1, "ref_id": "top"}"#),
+        12 => ("delete_fd_section", r#"{"fd": "msg:1", "ref_id": "top"}"#),
         _ => ("grep", "{}"),
     };
     Block::ToolUse { id: format!("u{number}").into(), name: name.into(), args: args.into(), raw: None }
@@ -454,4 +458,80 @@ fn a_tool_use_in_a_cut_reply_is_never_run() {
     let reply = Reply { blocks: vec![tool_use(1, 6)], stop: StopReason::MaxTokens, usage: Usage::default() };
     let (_, effects) = after(&state, Input::ModelReplied { call, result: Ok(reply) });
     assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "{effects:?}");
+}
+
+/// The process after one more tool use of its model, and what it asked for.
+fn used_by(state: &State, number: u32, name: &str, args: &str) -> State {
+    let (call, state) = asked(state);
+    let block = Block::ToolUse { id: format!("n{number}").into(), name: name.into(), args: args.into(), raw: None };
+    after(&state, replied(call, block)).0
+}
+
+/// What is noted of `fd:1`: its name, and the first lines of its sections.
+fn noted(state: &State) -> (Option<String>, Vec<(String, u64)>) {
+    let notes = &state.table().get(&FdId::Fd(1)).expect("the input was opened").notes;
+    let sections = notes.sections.iter().map(|(ref_id, section)| (ref_id.to_string(), section.start_line));
+    (notes.name.as_deref().map(str::to_owned), sections.collect())
+}
+
+const NAME: (&str, &str) = ("rename_fd", r#"{"fd": "fd:1", "name": "log"}"#);
+const MARK: (&str, &str) = ("mark_fd_section", r#"{"fd": "log", "start_line": 2, "end_line": 3, "ref_id": "bug"}"#);
+
+#[test]
+fn a_note_is_a_fact_and_part_of_the_image() {
+    let first = process(Lifetime::Task, &"line\n".repeat(20));
+    let (mut state, mut facts) = (first.clone(), Vec::new());
+    for (number, (name, args)) in (0_u32..).zip([NAME, MARK]) {
+        let id = format!("n{number}").into();
+        let block = Block::ToolUse { id, name: name.into(), args: args.into(), raw: None };
+        let Decision { facts: resumed, .. } = decide(&state, Input::Resumed, 0);
+        resumed.iter().for_each(|fact| evolve(&mut state, fact));
+        let Phase::Thinking { call } = *state.phase() else { panic!("{:?}", state.phase()) };
+        let Decision { facts: used, .. } = decide(&state, replied(call, block), 0);
+        used.iter().for_each(|fact| evolve(&mut state, fact));
+        facts.extend(resumed.into_iter().chain(used));
+    }
+    assert_eq!(noted(&state), (Some("log".to_owned()), vec![("bug".to_owned(), 2)]));
+    let kept: Vec<_> = facts.iter().filter(|fact| matches!(fact, Fact::DescriptorNoted { .. })).collect();
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    let mut replayed = first;
+    facts.iter().for_each(|fact| evolve(&mut replayed, fact));
+    assert_eq!(replayed, state, "DUR-2");
+    let again = State::from_image(Pid(1), state.program().clone(), surroundings(), state.image())
+        .expect("an image of a process is valid");
+    assert_eq!(noted(&again), noted(&state));
+}
+
+#[test]
+fn a_fork_has_the_notes_and_neither_side_sees_what_the_other_notes_later() {
+    let state = process(Lifetime::Task, &"line\n".repeat(20));
+    let state = used_by(&used_by(&state, 1, NAME.0, NAME.1), 2, MARK.0, MARK.1);
+    let (call, state) = asked(&state);
+    let (parent, effects) = after(&state, replied(call, tool_use(3, 4)));
+    let Some(Effect::StartChildren { children }) = effects.first() else { panic!("children start: {effects:?}") };
+    let born = children.iter().map(|child| {
+        State::from_image(Pid(2), child.program.clone(), surroundings(), child.image.clone()).expect("a child is valid")
+    });
+    let born: Vec<_> = born.collect();
+    let inherited = noted(&parent);
+    assert_eq!(inherited, (Some("log".to_owned()), vec![("bug".to_owned(), 2)]));
+    assert_eq!(born.iter().map(noted).collect::<Vec<_>>(), vec![inherited.clone(); 2]);
+    let renamed = used_by(&born[0], 4, "rename_fd", r#"{"fd": "log", "name": "mine"}"#);
+    let changed = used_by(&renamed, 5, "delete_fd_section", r#"{"fd": "mine", "ref_id": "bug"}"#);
+    assert_eq!(noted(&changed), (Some("mine".to_owned()), vec![]));
+    assert_eq!((noted(&parent), noted(&born[1])), (inherited.clone(), inherited.clone()), "FORK-1");
+    let marked = MARK.1.replace("bug", "top");
+    let parent = used_by(&ended(parent, &[0, 1]), 6, MARK.0, &marked);
+    assert_eq!(noted(&parent).1.len(), 2);
+    assert_eq!((noted(&changed).1.len(), noted(&born[1])), (0, inherited), "FORK-1");
+}
+
+/// The process once its children of these indices have ended.
+fn ended(state: State, indices: &[u32]) -> State {
+    let Phase::Acting { slots, .. } = state.phase() else { panic!("it waits for children: {:?}", state.phase()) };
+    let call = slots[0].call;
+    indices.iter().fold(state, |state, index| {
+        let exit = Exit { status: ExitStatus::Done, message: "done".into() };
+        after(&state, Input::ChildEnded { call, index: *index, child: Pid(u64::from(*index) + 2), exit }).0
+    })
 }

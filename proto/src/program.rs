@@ -53,10 +53,34 @@ pub const MAX_FILE_BYTES: usize = 1 << 20;
 pub const MAX_NESTING: usize = 32;
 
 /// The tools that work on descriptors; one of them switches the descriptor system on.
-pub const DESCRIPTOR_TOOLS: [&str; 4] = ["read_fd", "search_fd", "fd_to_file", "summarize_fd"];
+pub const DESCRIPTOR_TOOLS: [&str; 10] = [
+    "read_fd",
+    "search_fd",
+    "fd_to_file",
+    "summarize_fd",
+    "list_fds",
+    "rename_fd",
+    "mark_fd_section",
+    "get_fd_section",
+    "list_fd_sections",
+    "delete_fd_section",
+];
 
 /// The tools of the kernel itself.
-pub const BUILTIN_TOOLS: [&str; 6] = ["read_fd", "search_fd", "fd_to_file", "summarize_fd", "fork", "spawn"];
+pub const BUILTIN_TOOLS: [&str; 12] = [
+    "read_fd",
+    "search_fd",
+    "fd_to_file",
+    "summarize_fd",
+    "list_fds",
+    "rename_fd",
+    "mark_fd_section",
+    "get_fd_section",
+    "list_fd_sections",
+    "delete_fd_section",
+    "fork",
+    "spawn",
+];
 
 /// A place in a text: bytes from, up to.
 pub type Span = Range<usize>;

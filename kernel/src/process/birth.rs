@@ -108,6 +108,7 @@ fn system_prompt(
     if program.descriptors().is_some() {
         let mut named = toolbox.kernel_tools();
         named.extend(program.references().then_some(syscall::REFERENCES));
+        named.extend(program.message_references().then_some(syscall::MESSAGES));
         parts.push(syscall::instructions(&named));
     }
     parts.retain(|part| !part.is_empty());

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde_json::Value;
 
+/// The longest name that can be given to something, in characters.
+const MAX_LABEL_CHARS: usize = 64;
+
 /// A parameter of a tool: its name and its type.
 pub(super) type Key = (&'static str, Kind);
 
@@ -91,6 +94,47 @@ impl Args {
     /// `invalid_parameter`.
     pub(super) fn required_text(&self, key: &'static str, what: &str) -> Result<&str, FdError> {
         self.text(key).filter(|text| !text.is_empty()).ok_or_else(|| self.missing(key, what))
+    }
+
+    /// The same arguments; where no descriptor is named by `fd`, it is named by `key`, which then means nothing else.
+    pub(super) fn with_fd_by(mut self, key: &'static str) -> Self {
+        if self.fd.is_none()
+            && let Some(Arg::Text(name)) = self.given.remove(key)
+        {
+            self.fd = Some(name);
+        }
+        self
+    }
+
+    /// A text that names something and must be there: 1 to [`MAX_LABEL_CHARS`] characters, none of them a control character,
+    /// and no white space at its ends. `what` says what it is.
+    ///
+    /// # Errors
+    /// `invalid_parameter`.
+    pub(super) fn label(&self, key: &'static str, what: &str) -> Result<&str, FdError> {
+        let label = self.required_text(key, what)?;
+        let wrong = match label.chars().count() {
+            count if count > MAX_LABEL_CHARS => format!("has {count} characters"),
+            _ if label.chars().any(char::is_control) => "holds a control character".to_owned(),
+            _ if label.trim() != label => "begins or ends with white space".to_owned(),
+            _ => return Ok(label),
+        };
+        Err(self.invalid(format!(
+            "Parameter '{key}' {wrong}: give 1 to {MAX_LABEL_CHARS} characters, without control characters and without \
+             white space at the ends."
+        )))
+    }
+
+    /// A number of at least `least`, or `default` where none is given.
+    ///
+    /// # Errors
+    /// `invalid_range`.
+    pub(super) fn at_least(&self, key: &str, least: u64, default: u64) -> Result<u64, FdError> {
+        let Some(asked) = self.integer(key) else { return Ok(default) };
+        let found = u64::try_from(asked).ok().filter(|number| *number >= least);
+        found.ok_or_else(|| {
+            self.error(FdErrorKind::InvalidRange, format!("Invalid {key} {asked}: it must be {least} or more."))
+        })
     }
 
     /// The error for a parameter that is not there. `what` says what it is.
@@ -239,6 +283,28 @@ mod tests {
         let args = Args::parse("t", r#"{"fd": "fd:1"}"#, &[&KEYS]).unwrap();
         assert_eq!(args.fd().unwrap(), "fd:1");
         assert!(args.required_text("page", "the page").unwrap_err().message.starts_with("Parameter 'page' is missing"));
+    }
+
+    #[test]
+    fn a_label_is_short_and_can_be_seen() {
+        const LABEL: [Key; 1] = [("fd", Kind::Text)];
+        let label = |text: &str| {
+            let args = Args::parse("t", &serde_json::json!({ "fd": text }).to_string(), &[&LABEL]).unwrap();
+            args.label("fd", "a name").map(str::to_owned).map_err(|error| error.message)
+        };
+        for text in ["a", "error logs", "é😀", &"é".repeat(64)] {
+            assert_eq!(label(text), Ok(text.to_owned()));
+        }
+        let cases = [
+            ("", "'fd' is missing: a name"),
+            (&"é".repeat(65), "has 65 characters"),
+            ("a\nb", "holds a control character"),
+            (" a", "white space"),
+            ("a\u{a0}", "white space"),
+        ];
+        for (text, message) in cases {
+            assert!(label(text).unwrap_err().contains(message), "{text:?}");
+        }
     }
 
     #[test]

@@ -1,46 +1,49 @@
-//! What the system prompt says of descriptors: exactly the tools that a process has.
+//! What the system prompt says of descriptors: exactly the tools that a process has, with one example each.
+//!
+//! Every process pays for each word here with every request. What a tool's own description says is not said again.
 
-/// A part of the instructions, and the tool without which it is left out.
+/// A line of the instructions, and the tool without which it is left out.
 type Line = (&'static str, &'static str);
 
 /// The name of what is no tool and is told of like one: parts of replies that a model marks itself.
 pub const REFERENCES: &str = "references";
 
-const COMMANDS: [Line; 9] = [
-    ("read_fd", "read_fd(fd=\"fd:1\", page=2) - read page 2"),
-    ("read_fd", "read_fd(fd=\"fd:1\", start_line=45, end_line=90) - read lines 45 to 90"),
-    ("read_fd", "read_fd(fd=\"fd:1\", mode=\"char\", start=100, count=200) - read 200 characters from position 100 on"),
-    ("read_fd", "read_fd(fd=\"fd:1\", read_all=true) - read everything"),
-    ("read_fd", "read_fd(fd=\"fd:1\", page=2, extract_to_new_fd=true) - make page 2 a descriptor of its own"),
-    (
-        "search_fd",
-        "search_fd(fd=\"fd:1\", query=\"error\", case_sensitive=false, context=2) - find text, with 2 lines around it",
-    ),
-    ("fd_to_file", "fd_to_file(fd=\"fd:1\", file_path=\"out.txt\") - write everything to a file"),
+/// The same of messages that can be read like descriptors.
+pub const MESSAGES: &str = "messages";
+
+const COMMANDS: [Line; 10] = [
+    ("read_fd", "read_fd(fd=\"fd:1\", page=2), or start_line=45, end_line=90 in place of page - read a part"),
+    ("search_fd", "search_fd(fd=\"fd:1\", query=\"error\", context=2) - find text; fd=\"*\" searches all descriptors"),
     (
         "fd_to_file",
-        "fd_to_file(fd=\"fd:1\", file_path=\"out.txt\", page=2, mode=\"append\") - add page 2 to the end of a file",
+        "fd_to_file(fd=\"fd:1\", file_path=\"out.txt\") - write it to a file, exactly, without repeating it",
     ),
+    ("summarize_fd", "summarize_fd(fd=\"fd:1\") - a short summary, kept with the descriptor"),
+    ("list_fds", "list_fds() - every descriptor, with its name and size"),
+    ("rename_fd", "rename_fd(fd=\"fd:1\", name=\"error_logs\") - a name to use in place of fd:1"),
     (
-        "fd_to_file",
-        "fd_to_file(fd=\"fd:1\", file_path=\"out.txt\", exist_ok=false) - write, but never over a file that is there",
+        "mark_fd_section",
+        "mark_fd_section(fd=\"fd:1\", start_line=45, end_line=52, ref_id=\"bug\") - mark lines to come back to",
     ),
+    ("get_fd_section", "get_fd_section(fd=\"fd:1\", ref_id=\"bug\") - read marked lines"),
+    ("list_fd_sections", "list_fd_sections(fd=\"fd:1\") - what is marked"),
+    ("delete_fd_section", "delete_fd_section(fd=\"fd:1\", ref_id=\"bug\") - take a mark away"),
 ];
 
-const TIPS: [Line; 6] = [
+const TIPS: [Line; 4] = [
     (
         "read_fd",
-        "continued=\"true\" means that a part begins inside a line, truncated=\"true\" that it ends inside one.",
+        "continued=\"true\": a part begins inside a line; truncated=\"true\": it ends inside one; complete=\"false\": go on \
+         as next_mode, next_start and next_count say.",
     ),
-    (
-        "read_fd",
-        "complete=\"false\" means that more was asked for than one answer shows: go on as next_mode, next_start and next_count say.",
-    ),
-    ("search_fd", "Search before you read: each match names its line, its page and its character position."),
-    ("fd_to_file", "A file gets the exact content. You never have to repeat it yourself."),
     (
         REFERENCES,
         "Mark a part of what you say as <ref id=\"plan\">…</ref>: it is kept as ref:plan, usable wherever a descriptor is.",
+    ),
+    (
+        MESSAGES,
+        "Each message is msg:N, usable wherever a descriptor is; the number stands behind it, your reply is the next; tool \
+         answers of one message are msg:N.1, msg:N.2.",
     ),
     ("fork", "Children of a fork have the same descriptors under the same names: give each of them a part to work on."),
 ];
@@ -56,9 +59,9 @@ pub fn instructions(enabled: &[&str]) -> String {
     let tips = listed(&TIPS, enabled);
     format!(
         "<file_descriptor_instructions>\n\
-         Content that is too large for this conversation is kept in file descriptors (fd:1, fd:2, and so on). In its place you \
-         see its first page and its size. Nothing of it is lost, and it stays available until you end.\n\n\
-         Commands:\n{commands}\nTips:\n{tips}\
+         Content too large for this conversation is kept in file descriptors (fd:1, fd:2, …); you see its first page and its \
+         size. Nothing of it is lost, and it stays until you end.\n\n\
+         {commands}{tips}\
          </file_descriptor_instructions>"
     )
 }
@@ -70,17 +73,45 @@ fn listed(lines: &[Line], enabled: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::syscall::TOOLS;
+
+    /// Everything that can be told of, and the words by which it is mentioned.
+    fn known() -> Vec<(&'static str, String)> {
+        let tools = TOOLS.map(|tool| (tool.name, format!("{}(", tool.name)));
+        let others = [("fork", "fork"), (REFERENCES, "<ref id"), (MESSAGES, "msg:")];
+        tools.into_iter().chain(others.map(|(name, words)| (name, words.to_owned()))).collect()
+    }
+
+    fn check(enabled: &[&str]) {
+        let text = instructions(enabled);
+        for (name, words) in known() {
+            let expected = usize::from(enabled.contains(&name));
+            let found = text.matches(&words).count();
+            assert_eq!(found.min(1), expected, "{name} with {enabled:?}: {text}");
+            assert!(found <= 1 || !words.ends_with('('), "one example of {name}: {text}");
+        }
+        for tool in TOOLS.iter().filter(|tool| !enabled.contains(&tool.name)) {
+            assert!(!text.contains(tool.name), "{} is mentioned with {enabled:?}: {text}", tool.name);
+        }
+    }
 
     #[test]
-    fn only_enabled_tools_are_mentioned() {
-        let tools = ["read_fd", "search_fd", "fd_to_file", "fork", REFERENCES];
-        for enabled in [&tools[..1], &tools[..2], &tools[1..3], &tools[..], &["read_fd", "fork"]] {
-            let text = instructions(enabled).replace("<ref id", REFERENCES);
-            for tool in tools {
-                assert_eq!(text.contains(tool), enabled.contains(&tool), "{tool} with {enabled:?}: {text}");
+    fn exactly_what_is_enabled_is_mentioned() {
+        let known = known();
+        let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+        check(&names);
+        for tool in TOOLS {
+            check(&[tool.name]);
+            for other in &names {
+                check(&[tool.name, other]);
+                check(&names.iter().copied().filter(|name| name != other).collect::<Vec<_>>());
             }
         }
-        for none in [&[][..], &["fork"], &["grep"]] {
+    }
+
+    #[test]
+    fn without_a_descriptor_tool_nothing_is_said() {
+        for none in [&[][..], &["fork"], &["grep"], &[REFERENCES, MESSAGES]] {
             assert_eq!(instructions(none), "");
         }
     }

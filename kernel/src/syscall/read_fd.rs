@@ -21,7 +21,7 @@ const KEYS: [Key; 6] = [
     ("extract_to_new_fd", Kind::Flag),
     ("unit", Kind::Later),
     ("index", Kind::Later),
-    ("name", Kind::Later),
+    ("name", Kind::Text),
 ];
 
 const DESCRIPTION: &str = "Reads content that is kept in a file descriptor. Say which part in one of these ways: `page`; or \
@@ -32,6 +32,7 @@ const SCHEMA: &str = r#"{
   "type": "object",
   "properties": {
     "fd": {"type": "string", "description": "The descriptor, such as fd:1 or ref:plan"},
+    "name": {"type": "string", "description": "In place of fd: the name that the descriptor was given"},
     "page": {"type": "integer", "minimum": 1, "description": "A page, counted from 1"},
     "start_line": {"type": "integer", "minimum": 1, "description": "The first line, counted from 1"},
     "end_line": {"type": "integer", "minimum": 1, "description": "The last line; the end if left out"},
@@ -41,7 +42,6 @@ const SCHEMA: &str = r#"{
     "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"},
     "extract_to_new_fd": {"type": "boolean", "description": "Make the part a new descriptor instead of showing it"}
   },
-  "required": ["fd"],
   "additionalProperties": false
 }"#;
 
@@ -53,6 +53,8 @@ pub fn read_fd(table: &Table, args: &str, settings: &DescriptorSettings, now_ms:
 
 fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Result<Outcome, FdError> {
     let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS])?;
+    // Beside a unit, `name` is that of the unit.
+    let args = if args.has("unit") { args } else { args.with_fd_by("name") };
     let fd = args.fd()?;
     let selection = select(&args)?;
     let (id, entry) = table.resolve(fd)?;
@@ -76,7 +78,7 @@ fn select(args: &Args) -> Result<Selection, FdError> {
 }
 
 /// The new descriptor keeps the page size of its source (ruling 12 of the design).
-fn extract(table: &Table, id: &FdId, entry: &Entry<Content>, chosen: Chosen<'_>, now_ms: u64) -> Outcome {
+pub(super) fn extract(table: &Table, id: &FdId, entry: &Entry<Content>, chosen: Chosen<'_>, now_ms: u64) -> Outcome {
     let Chosen { slice, served } = chosen;
     let content = entry.content.extract(&slice);
     let extracted = Entry::new(content, entry.page_chars, format!("extract:{id}"), now_ms);

@@ -4,11 +4,14 @@
 //! of them an answer shows. Occurrences side by side on one short line share one `match` element, with their `count`; on a
 //! long line each has an element of its own, with the text around it. The scan is one pass, and only what is shown is looked
 //! up in the index.
+//!
+//! A search of `*` goes over every descriptor of the table.
 
+mod all;
 mod excerpt;
 mod matcher;
 
-use dormouse_proto::descriptor::view::{self, Found};
+use dormouse_proto::descriptor::view::{self, Found, Shown};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
@@ -24,6 +27,9 @@ use crate::table::{Table, extent};
 pub const TOOL: Tool =
     Tool { name: "search_fd", access: Access::Read, description: DESCRIPTION, schema: SCHEMA, call: search_fd };
 
+/// What stands for every descriptor of the table. It is no id, and no descriptor can be given this name.
+pub(super) const ALL: &str = "*";
+
 /// Matches in one answer, if the call does not say how many.
 const MAX_MATCHES: u64 = 50;
 
@@ -37,13 +43,13 @@ const KEYS: [Key; 7] = [
     ("max_matches", Kind::Integer),
 ];
 
-const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor. Returns the number of all matches, and \
+const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor, or in all of them at once. Returns the number of all matches, and \
 each match with its line, its page and its character position, which read_fd takes to show what stands around it.";
 
 const SCHEMA: &str = r#"{
   "type": "object",
   "properties": {
-    "fd": {"type": "string", "description": "The descriptor, such as fd:1 or ref:plan"},
+    "fd": {"type": "string", "description": "The descriptor, such as fd:1 or ref:plan; * for all of them"},
     "query": {"type": "string", "minLength": 1, "description": "The text to find, taken literally unless regex is true"},
     "case_sensitive": {"type": "boolean", "description": "Whether upper and lower case differ; true if left out"},
     "regex": {"type": "boolean", "description": "Take the query as a regular expression; ^ and $ match at lines"},
@@ -55,7 +61,8 @@ const SCHEMA: &str = r#"{
   "additionalProperties": false
 }"#;
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown. O(n) in the content.
+/// Answers a call. `max_read_chars` of the settings bounds what is shown. O(n) in the content; of all descriptors, in all of
+/// their contents together, one that several of them hold counted for each.
 #[must_use]
 pub fn search_fd(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
     run(table, args, settings).into()
@@ -65,8 +72,17 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let args = Args::parse(TOOL.name, args, &[&KEYS])?;
     let fd = args.fd()?;
     let search = Search::parse(&args)?;
+    let mut excerpts = Excerpts::new(search.context_lines, settings.max_read_chars);
+    if fd == ALL {
+        let found = all::find(&search, table, &mut excerpts);
+        search.check_start(&args, found.shown.total)?;
+        return Ok(Outcome::Answer(view::search_all(&found)));
+    }
     let (id, entry) = table.resolve(fd)?;
-    let found = search.find(&args, &entry, settings.max_read_chars)?;
+    let matches = search.scan(&entry, 0, &mut excerpts);
+    search.check_start(&args, matches)?;
+    let found =
+        Found { query: search.query, shown: search.shown(matches, excerpts.shown()), excerpts: excerpts.take() };
     Ok(Outcome::Answer(view::search(&id, extent(&entry), &found)))
 }
 
@@ -90,41 +106,37 @@ impl<'a> Search<'a> {
         Ok(Self {
             query,
             matcher: matcher.map_err(|error| args.invalid(format!("The query cannot be searched for: {error}")))?,
-            context_lines: number(args, "context", 0, 0)?,
-            start: number(args, "start", 1, 1)?,
-            max_matches: number(args, "max_matches", MAX_MATCHES, 1)?,
+            context_lines: args.at_least("context", 0, 0)?,
+            start: args.at_least("start", 1, 1)?,
+            max_matches: args.at_least("max_matches", 1, MAX_MATCHES)?,
         })
     }
 
-    fn find<'c>(&self, args: &Args, entry: &'c Entry<Content>, max_chars: u64) -> Result<Found<'c>, FdError>
-    where
-        'a: 'c,
-    {
-        let mut excerpts = Excerpts::new(entry, self.context_lines, max_chars);
+    /// Finds the matches in a content, and shows those that are asked for. Matches are numbered from those that were found
+    /// `before` on. Returns how many the content holds.
+    fn scan<'c>(&self, entry: &'c Entry<Content>, before: u64, excerpts: &mut Excerpts<'c>) -> u64 {
         let end = self.start.saturating_add(self.max_matches);
         let mut matches = 0;
         for bytes in self.matcher.find_iter(entry.content.text()) {
             matches += 1;
-            if (self.start..end).contains(&matches) {
-                excerpts.push(bytes);
+            if (self.start..end).contains(&(before + matches)) {
+                excerpts.push(entry, bytes);
             }
         }
-        if self.start > matches.max(1) {
-            let message = format!("Invalid match number {}. Valid range: 1-{}", self.start, matches.max(1));
-            return Err(args.error(FdErrorKind::InvalidRange, message));
-        }
-        let (shown, excerpts) = excerpts.finish();
-        let shown = (shown > 0).then(|| (self.start, self.start + shown - 1));
-        Ok(Found { query: self.query, matches, shown, excerpts })
+        matches
     }
-}
 
-fn number(args: &Args, key: &str, default: u64, least: u64) -> Result<u64, FdError> {
-    let Some(asked) = args.integer(key) else { return Ok(default) };
-    let found = u64::try_from(asked).ok().filter(|number| *number >= least);
-    found.ok_or_else(|| {
-        args.error(FdErrorKind::InvalidRange, format!("Invalid {key} {asked}: it must be {least} or more."))
-    })
+    fn check_start(&self, args: &Args, matches: u64) -> Result<(), FdError> {
+        if self.start <= matches.max(1) {
+            return Ok(());
+        }
+        let message = format!("Invalid match number {}. Valid range: 1-{}", self.start, matches.max(1));
+        Err(args.error(FdErrorKind::InvalidRange, message))
+    }
+
+    fn shown(&self, matches: u64, shown: u64) -> Shown {
+        Shown { total: matches, start: self.start, count: shown }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,14 @@
 //! The elements that descriptor tools answer with, one function each. Attributes echo what was served, not what was
 //! asked for (ruling 6 of the design).
 
+mod listing;
+mod notes;
+mod search_all;
+
+pub use self::listing::{ListedFd, Shown, list};
+pub use self::notes::{ListedSection, marked, renamed, section, sections, unmarked};
+pub use self::search_all::{FoundInAll, Group, search_all};
+
 use crate::id::FdId;
 use crate::tool::Answer;
 use crate::xml::Element;
@@ -147,8 +155,13 @@ pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, part: Part
 /// `fd_content`: a part of a content. Where the answer is bounded, `rest` is what is still to be read of what was asked.
 #[must_use]
 pub fn content(fd: &FdId, extent: Extent, served: Served, part: Part<'_>, rest: Option<Served>) -> Answer {
+    content_in(Element::new("fd_content").attribute("fd", fd), extent, served, part, rest)
+}
+
+/// The element with everything that an `fd_content` says of the part that it shows.
+fn content_in(element: Element, extent: Extent, served: Served, part: Part<'_>, rest: Option<Served>) -> Answer {
     let element = served
-        .describe(Element::new("fd_content").attribute("fd", fd))
+        .describe(element)
         .attribute("pages", extent.pages)
         .attribute("continued", part.continued)
         .attribute("truncated", part.truncated)
@@ -226,10 +239,8 @@ pub fn write(fd: &FdId, written: Written<'_>) -> Answer {
 pub struct Found<'a> {
     /// The query as it was asked.
     pub query: &'a str,
-    /// All matches of the content.
-    pub matches: u64,
-    /// The first and last match shown, from 1; none where nothing matched.
-    pub shown: Option<(u64, u64)>,
+    /// How many matches the content holds, and which are shown.
+    pub shown: Shown,
     /// The shown ones.
     pub excerpts: Vec<Excerpt<'a>>,
 }
@@ -252,21 +263,24 @@ pub struct Excerpt<'a> {
 /// `fd_search`: what was found, one `match` for each line or, on a long line, for each occurrence.
 #[must_use]
 pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
-    let shown = found.shown.map_or("0".to_owned(), |(first, last)| format!("{first}-{last}"));
-    let next = found.shown.map(|(_, last)| last + 1).filter(|next| *next <= found.matches);
-    let message =
-        next.map(|next| format!("{} matches in all. Call search_fd again with start={next} for more.", found.matches));
+    let Found { query, shown, excerpts } = found;
     let element = Element::new("fd_search")
         .attribute("fd", fd)
-        .attribute("query", found.query)
-        .attribute("matches", found.matches)
-        .attribute("shown", shown)
+        .attribute("query", query)
+        .attribute("matches", shown.total)
+        .attribute("shown", shown.range())
         .attribute("pages", extent.pages)
         .attribute("total_lines", extent.total_lines)
-        .attribute_if("encoding", extent.encoding.word())
-        .attribute_if("next_start", next)
-        .attribute_if("message", message);
-    Answer::ok(found.excerpts.iter().fold(element, |element, excerpt| element.child(excerpt.element())).to_xml())
+        .attribute_if("encoding", extent.encoding.word());
+    let element = go_on_listing(element, *shown, "matches", "search_fd");
+    Answer::ok(excerpts.iter().fold(element, |element, excerpt| element.child(excerpt.element())).to_xml())
+}
+
+/// The element with how to go on, where not everything is shown.
+fn go_on_listing(element: Element, shown: Shown, items: &str, tool: &str) -> Element {
+    let Some(next) = shown.next() else { return element };
+    let message = format!("{} {items} in all. Call {tool} again with start={next} for more.", shown.total);
+    element.attribute("next_start", next).attribute("message", message)
 }
 
 impl Excerpt<'_> {

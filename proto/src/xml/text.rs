@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-const KERNEL_NAMES: [&str; 14] = [
+const KERNEL_NAMES: [&str; 16] = [
     "fd_",
     "preview",
     "ref",
     "message",
     "match",
+    "descriptor",
+    "section",
     "stats",
     "details",
     "file_descriptor_",

@@ -19,7 +19,6 @@ const ELEMENT_CHARS: u64 = 64;
 /// The excerpts of one answer, bounded: beyond the bound matches are counted but not shown. The first is always shown.
 #[derive(Debug)]
 pub(super) struct Excerpts<'a> {
-    entry: &'a Entry<Content>,
     context_lines: u64,
     chars_left: u64,
     shown: u64,
@@ -30,42 +29,47 @@ pub(super) struct Excerpts<'a> {
 }
 
 impl<'a> Excerpts<'a> {
-    pub(super) fn new(entry: &'a Entry<Content>, context_lines: u64, max_chars: u64) -> Self {
-        Self {
-            entry,
-            context_lines,
-            chars_left: max_chars,
-            shown: 0,
-            is_full: false,
-            excerpts: Vec::new(),
-            last_line: 0..0,
-        }
+    pub(super) fn new(context_lines: u64, max_chars: u64) -> Self {
+        Self { context_lines, chars_left: max_chars, shown: 0, is_full: false, excerpts: Vec::new(), last_line: 0..0 }
     }
 
-    /// Shows the match at these bytes, if there is still room.
-    pub(super) fn push(&mut self, found: Range<usize>) {
+    /// Shows the match at these bytes of the entry's content, if there is still room. Matches of another entry come after
+    /// those before were [taken](Self::take).
+    pub(super) fn push(&mut self, entry: &'a Entry<Content>, found: Range<usize>) {
         let shared = self.last_line.contains(&found.start) && found.end <= self.last_line.end;
         match self.excerpts.last_mut() {
             _ if self.is_full => return,
             Some(last) if shared => last.count += 1,
             _ => {
-                let Some(excerpt) = self.excerpt(&found) else { return };
+                let Some(excerpt) = self.excerpt(entry, &found) else { return };
                 self.excerpts.push(excerpt);
             }
         }
         self.shown += 1;
     }
 
-    /// How many matches are shown, and how.
-    pub(super) fn finish(self) -> (u64, Vec<Excerpt<'a>>) {
-        (self.shown, self.excerpts)
+    /// How many matches are shown so far.
+    pub(super) fn shown(&self) -> u64 {
+        self.shown
     }
 
-    fn excerpt(&mut self, found: &Range<usize>) -> Option<Excerpt<'a>> {
-        let content = &self.entry.content;
-        let bytes = self.window(found);
+    /// The excerpts since they were last taken.
+    pub(super) fn take(&mut self) -> Vec<Excerpt<'a>> {
+        std::mem::take(&mut self.excerpts)
+    }
+
+    /// Reckons with one more element around excerpts. Whether there is room for it.
+    pub(super) fn make_room(&mut self) -> bool {
+        let has_room = self.chars_left >= ELEMENT_CHARS;
+        self.chars_left = self.chars_left.saturating_sub(ELEMENT_CHARS);
+        has_room
+    }
+
+    fn excerpt(&mut self, entry: &'a Entry<Content>, found: &Range<usize>) -> Option<Excerpt<'a>> {
+        let content = &entry.content;
+        let bytes = self.window(content, found);
         let chars = content.char_at(bytes.end) - content.char_at(bytes.start) + ELEMENT_CHARS;
-        if chars > self.chars_left && !self.excerpts.is_empty() {
+        if chars > self.chars_left && self.shown > 0 {
             self.is_full = true;
             return None;
         }
@@ -79,15 +83,14 @@ impl<'a> Excerpts<'a> {
         Some(Excerpt {
             part,
             line: content.line_at(found.start),
-            page: content.page_at(self.entry.page_chars, found.start),
+            page: content.page_at(entry.page_chars, found.start),
             char: content.char_at(found.start),
             count: 1,
         })
     }
 
     /// The lines of the match and of its context, without the last LF; cut around the match if they are too long.
-    fn window(&self, found: &Range<usize>) -> Range<usize> {
-        let content = &self.entry.content;
+    fn window(&self, content: &Content, found: &Range<usize>) -> Range<usize> {
         let text = content.text();
         let around = AROUND_CHARS.saturating_add(CONTEXT_LINE_CHARS.saturating_mul(self.context_lines));
         let first = content.line_at(found.start).saturating_sub(self.context_lines).max(1);

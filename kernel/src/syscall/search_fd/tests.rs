@@ -1,5 +1,11 @@
 //! Matches are counted, placed and shown, on short lines and on long ones.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dormouse_proto::id::FdId;
+use dormouse_proto::message::Message;
+use dormouse_proto::record::Note;
 use proptest::prelude::*;
 use roxmltree::Document;
 
@@ -117,6 +123,94 @@ fn a_flood_of_matches_is_bounded_and_can_be_gone_on_with() {
     assert_eq!(seen_matches, 1000);
 }
 
+/// A table with these contents, a message, and a noted message.
+fn several(texts: &[&str]) -> Table {
+    let mut table = Table::new();
+    for text in texts {
+        table.insert(table.next_id(), Entry::new(Content::new((*text).to_owned()), 10, "tool:t", 0));
+    }
+    let messages = ["beta said", "beta noted"].map(|text| Arc::new(Message::user(text)));
+    table.refer_to(messages.into_iter().collect(), 10);
+    table.note(&FdId::Message { number: 2, part: None }, &Note::Named { name: Some("noted".into()) });
+    table
+}
+
+fn call_all(table: &Table, args: &str, max_read_chars: u64) -> String {
+    let args = format!(r#"{{"fd": "*", {}}}"#, args.replace('\'', "\""));
+    let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
+    search_fd(table, &args, &settings, 0).answer().expect("a search only answers").text.to_string()
+}
+
+/// The totals, and each descriptor's matches with the text of those that are shown.
+fn seen_in_all(xml: &str) -> (String, Vec<String>) {
+    let document = Document::parse(xml).unwrap();
+    let root = document.root_element();
+    let totals =
+        ["matches", "shown", "descriptors", "found_in", "next_start"].map(|name| root.attribute(name).unwrap_or("-"));
+    let groups = root.children().filter(|node| node.is_element()).map(|group| {
+        let shown = group.children().filter(|node| node.is_element()).map(|node| {
+            let text: String = node.children().filter_map(|child| child.text()).collect();
+            format!(" {}:{text}", node.attribute("char").unwrap())
+        });
+        format!(
+            "{} {}{}",
+            group.attribute("fd").unwrap(),
+            group.attribute("matches").unwrap(),
+            shown.collect::<String>()
+        )
+    });
+    (totals.join(" "), groups.collect())
+}
+
+#[test]
+fn a_search_of_all_numbers_matches_over_all_descriptors_and_leaves_messages_out() {
+    let table = several(&["beta\nbeta", "nothing", "a beta", "beta"]);
+    let cases: [(&str, &str, &[&str]); 7] = [
+        ("'query':'beta'", "4 1-4 4 3 -", &["fd:1 2 0:beta 5:beta", "fd:3 1 2:a beta", "fd:4 1 0:beta"]),
+        ("'query':'beta','max_matches':1", "4 1-1 4 3 2", &["fd:1 2 0:beta", "fd:3 1", "fd:4 1"]),
+        ("'query':'beta','max_matches':1,'start':2", "4 2-2 4 3 3", &["fd:1 2 5:beta", "fd:3 1", "fd:4 1"]),
+        ("'query':'beta','max_matches':1,'start':3", "4 3-3 4 3 4", &["fd:3 1 2:a beta", "fd:4 1"]),
+        ("'query':'beta','start':4", "4 4-4 4 3 -", &["fd:4 1 0:beta"]),
+        ("'query':'^A','regex':true,'case_sensitive':false", "1 1-1 4 1 -", &["fd:3 1 0:a beta"]),
+        ("'query':'nowhere'", "0 0 4 0 -", &[]),
+    ];
+    for (args, totals, groups) in cases {
+        let expected = (totals.to_owned(), groups.iter().map(ToString::to_string).collect());
+        assert_eq!(seen_in_all(&call_all(&table, args, 100_000)), expected, "{args}");
+    }
+    assert_eq!(seen_in_all(&call_all(&Table::new(), "'query':'beta'", 100)), ("0 0 0 0 -".to_owned(), vec![]));
+    for (args, message) in [("'query':'beta','start':5", "Valid range: 1-4"), ("'query':''", "'query' is missing")] {
+        assert!(call_all(&table, args, 100).contains(message), "{args}");
+    }
+}
+
+#[test]
+fn a_flood_of_matches_in_all_is_bounded_and_each_is_shown_once() {
+    let text = "needle one\nneedle two\n".repeat(20);
+    let table = several(&vec![text.as_str(); 50]);
+    for max_read_chars in [0, 100, 3_000] {
+        let (mut start, mut found) = (1, Vec::new());
+        loop {
+            let args = format!("'query':'needle','max_matches':999999,'start':{start}");
+            let xml = call_all(&table, &args, max_read_chars);
+            assert!(xml.len() as u64 <= 3 * max_read_chars + 1_000, "{} of {max_read_chars}", xml.len());
+            let (totals, groups) = seen_in_all(&xml);
+            assert!(totals.starts_with("2000 ") && totals.contains(" 50 50 "), "{totals}");
+            for group in groups {
+                let mut parts = group.split(' ').filter(|part| part.starts_with("fd:") || part.contains(":needle"));
+                let fd = parts.next().unwrap().to_owned();
+                found.extend(parts.map(|part| format!("{fd} {part}")));
+            }
+            match Document::parse(&xml).unwrap().root_element().attribute("next_start") {
+                Some(next) => start = next.parse().unwrap(),
+                None => break,
+            }
+        }
+        let distinct: BTreeSet<_> = found.iter().collect();
+        assert_eq!((found.len(), distinct.len()), (2_000, 2_000), "{max_read_chars}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -129,5 +223,17 @@ proptest! {
         let chars: Vec<usize> = text.match_indices(&query).map(|(at, _)| at).collect();
         let first = matches.first().map(|m| m.split(['.', ' ']).nth(2).unwrap().to_owned());
         prop_assert_eq!(first, chars.first().map(ToString::to_string));
+    }
+    #[test]
+    fn all_holds_what_each_holds(texts in prop::collection::vec("[ab\n]{0,20}", 0..6), query in "[ab\n]{1,2}") {
+        let texts: Vec<_> = texts.iter().map(String::as_str).collect();
+        let args = format!(r#"'query':{}"#, serde_json::Value::from(query.as_str()));
+        let (totals, groups) = seen_in_all(&call_all(&several(&texts), &args, 1_000_000));
+        let counts: Vec<_> = texts.iter().map(|text| text.matches(&query).count()).collect();
+        let total: usize = counts.iter().sum();
+        prop_assert!(totals.starts_with(&format!("{total} ")), "{totals}");
+        let found: Vec<_> = groups.iter().map(|group| group.splitn(3, ' ').take(2).collect::<Vec<_>>().join(" ")).collect();
+        let expected = (1..).zip(&counts).filter(|(_, count)| **count > 0).map(|(number, count)| format!("fd:{number} {count}"));
+        prop_assert_eq!(found, expected.collect::<Vec<_>>());
     }
 }

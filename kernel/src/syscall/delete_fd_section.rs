@@ -1,0 +1,76 @@
+//! `delete_fd_section`: takes a mark away. The lines stay.
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError, view};
+use dormouse_proto::record::Note;
+use dormouse_proto::tool::Access;
+
+use super::args::{Args, Key, Kind};
+use super::get_fd_section::find;
+use super::{Outcome, Tool};
+use crate::table::Table;
+
+/// `delete_fd_section` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "delete_fd_section",
+    access: Access::Read,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: delete_fd_section,
+};
+
+const KEYS: [Key; 2] = [("fd", Kind::Text), ("ref_id", Kind::Text)];
+
+const DESCRIPTION: &str = "Takes the mark of a section away. The content stays as it is.";
+
+const SCHEMA: &str = r#"{
+  "type": "object",
+  "properties": {
+    "fd": {"type": "string", "description": "The descriptor, such as fd:1"},
+    "ref_id": {"type": "string", "description": "The section's id"}
+  },
+  "required": ["fd", "ref_id"],
+  "additionalProperties": false
+}"#;
+
+/// Answers a call. O(log n).
+#[must_use]
+pub fn delete_fd_section(table: &Table, args: &str, _settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
+    run(table, args).into()
+}
+
+fn run(table: &Table, args: &str) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
+    let (id, entry) = table.resolve(args.fd()?)?;
+    let (ref_id, section) = find(&args, &entry.notes)?;
+    let answer = view::unmarked(&id, ref_id, section);
+    Ok(Outcome::Noted { note: Note::Unmarked { ref_id: ref_id.into() }, id, answer })
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::id::FdId;
+    use dormouse_proto::record::{Entry, Section};
+
+    use super::*;
+    use crate::content::Content;
+
+    fn call(table: &Table, ref_id: &str) -> Outcome {
+        let args = serde_json::json!({ "fd": "fd:1", "ref_id": ref_id });
+        delete_fd_section(table, &args.to_string(), &DescriptorSettings::default(), 0)
+    }
+
+    #[test]
+    fn a_mark_is_gone_once_it_is_deleted() {
+        let mut table = Table::new();
+        table.insert(table.next_id(), Entry::new(Content::new("a\nb\n"), 10, "tool:t", 0));
+        for (ref_id, line) in [("x", 1), ("y", 2)] {
+            let section = Section { start_line: line, end_line: line };
+            table.note(&FdId::Fd(1), &Note::Marked { ref_id: ref_id.into(), section });
+        }
+        let Outcome::Noted { id, note, answer } = call(&table, "x") else { panic!("it is noted") };
+        assert_eq!(&*answer.text, "<fd_section fd=\"fd:1\" ref_id=\"x\" lines=\"1-1\" deleted=\"true\"/>");
+        table.note(&id, &note);
+        let again = call(&table, "x").answer().unwrap().text.to_string();
+        assert!(again.contains("type=\"not_found\"") && again.contains("The sections are: y"), "{again}");
+    }
+}

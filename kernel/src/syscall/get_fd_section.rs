@@ -1,0 +1,153 @@
+//! `get_fd_section`: shows the lines that were marked as a section, or makes them a descriptor of their own.
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind, view};
+use dormouse_proto::record::{Notes, Section};
+use dormouse_proto::tool::Access;
+
+use super::args::{Args, Key, Kind};
+use super::read_fd::extract;
+use super::selection::Selection;
+use super::{Outcome, Tool};
+use crate::table::{Table, extent};
+
+/// `get_fd_section` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "get_fd_section",
+    access: Access::Read,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: get_fd_section,
+};
+
+/// How many sections an error names.
+const MAX_NAMED: usize = 20;
+
+const KEYS: [Key; 3] = [("fd", Kind::Text), ("ref_id", Kind::Text), ("extract_to_new_fd", Kind::Flag)];
+
+const DESCRIPTION: &str = "Reads a section of a file descriptor that was marked with mark_fd_section. With \
+`extract_to_new_fd` it becomes a new descriptor and only its name is returned.";
+
+const SCHEMA: &str = r#"{
+  "type": "object",
+  "properties": {
+    "fd": {"type": "string", "description": "The descriptor, such as fd:1"},
+    "ref_id": {"type": "string", "description": "The section's id"},
+    "extract_to_new_fd": {"type": "boolean", "description": "Make the section a new descriptor instead of showing it"}
+  },
+  "required": ["fd", "ref_id"],
+  "additionalProperties": false
+}"#;
+
+/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown).
+#[must_use]
+pub fn get_fd_section(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Outcome {
+    run(table, args, settings, now_ms).into()
+}
+
+fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
+    let (id, entry) = table.resolve(args.fd()?)?;
+    let (ref_id, section) = find(&args, &entry.notes)?;
+    let chosen = lines(section).choose(&args, &entry)?;
+    if args.flag("extract_to_new_fd") == Some(true) {
+        return Ok(extract(table, &id, &entry, chosen, now_ms));
+    }
+    let (shown, rest) = chosen.bound(&entry, settings.max_read_chars);
+    Ok(Outcome::Answer(view::section(&id, extent(&entry), ref_id, shown.served, shown.slice.part(), rest)))
+}
+
+/// The section that `ref_id` names.
+///
+/// # Errors
+/// `not_found`, with the sections that there are.
+pub(super) fn find<'a>(args: &'a Args, notes: &Notes) -> Result<(&'a str, Section), FdError> {
+    let ref_id = args.required_text("ref_id", "the section's id")?;
+    let section = notes.sections.get(ref_id).copied();
+    section.map(|section| (ref_id, section)).ok_or_else(|| {
+        let message = format!("There is no section '{ref_id}'. {}", known(notes));
+        args.error(FdErrorKind::NotFound, message)
+    })
+}
+
+fn known(notes: &Notes) -> String {
+    let named: Vec<_> = notes.sections.keys().take(MAX_NAMED).map(|id| &**id).collect();
+    match notes.sections.len() {
+        0 => "None is marked in this descriptor: mark_fd_section marks lines.".to_owned(),
+        count if count > MAX_NAMED => {
+            format!("There are {count}, among them {}. list_fd_sections lists them all.", named.join(", "))
+        }
+        _ => format!("The sections are: {}", named.join(", ")),
+    }
+}
+
+fn lines(section: Section) -> Selection {
+    let [first, last] = [section.start_line, section.end_line].map(|line| i64::try_from(line).unwrap_or(i64::MAX));
+    Selection::LineRange { first, last: Some(last) }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::id::FdId;
+    use dormouse_proto::record::{Entry, Note};
+
+    use super::*;
+    use crate::content::Content;
+
+    fn table() -> Table {
+        let mut table = Table::new();
+        table.insert(table.next_id(), Entry::new(Content::new("one\ntwo\nthree\nfour\n"), 8, "tool:t", 0));
+        let section = Section { start_line: 2, end_line: 3 };
+        table.note(&FdId::Fd(1), &Note::Marked { ref_id: "bug".into(), section });
+        table
+    }
+
+    fn call(table: &Table, args: &str, max_read_chars: u64) -> Outcome {
+        let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
+        get_fd_section(table, &args.replace('\'', "\""), &settings, 5)
+    }
+
+    fn shown(args: &str, max_read_chars: u64) -> String {
+        call(&table(), args, max_read_chars).answer().unwrap().text.to_string()
+    }
+
+    #[test]
+    fn a_section_is_shown_as_its_lines() {
+        let xml = shown("{'fd':'fd:1','ref_id':'bug'}", 100);
+        let start = "<fd_content fd=\"fd:1\" section=\"bug\" mode=\"line\" start=\"2\" count=\"2\" pages=\"3\"";
+        assert!(xml.starts_with(start) && xml.ends_with(">two\nthree\n</fd_content>"), "{xml}");
+    }
+
+    #[test]
+    fn a_long_section_is_bounded_and_says_which_lines_are_left() {
+        let xml = shown("{'fd':'fd:1','ref_id':'bug'}", 5);
+        assert!(xml.contains("start=\"2\" count=\"1\"") && xml.ends_with(">two\n</fd_content>"), "{xml}");
+        assert!(xml.contains("next_mode=\"line\" next_start=\"3\" next_count=\"1\""), "{xml}");
+    }
+
+    #[test]
+    fn a_section_can_be_made_a_descriptor_whatever_may_be_shown() {
+        let args = "{'fd':'fd:1','ref_id':'bug','extract_to_new_fd':true}";
+        let Outcome::Opened { id, entry, answer } = call(&table(), args, 1) else { panic!("it opens") };
+        assert_eq!((id, entry.content.text(), &*entry.source), (FdId::Fd(2), "two\nthree\n", "extract:fd:1"));
+        assert!(entry.notes.sections.is_empty(), "notes are those of the source");
+        assert!(answer.text.contains("lines=\"2-3\""), "{}", answer.text);
+    }
+
+    #[test]
+    fn a_section_that_is_not_there_is_an_error_that_names_those_that_are() {
+        let mut table = table();
+        let error = |table: &Table, args: &str| call(table, args, 100).answer().unwrap().text.to_string();
+        let text = error(&table, "{'fd':'fd:1','ref_id':'bog'}");
+        assert!(text.contains("type=\"not_found\"") && text.contains("The sections are: bug"), "{text}");
+        assert!(error(&table, "{'fd':'fd:1'}").contains("'ref_id' is missing"));
+        assert!(error(&table, "{'fd':'fd:2','ref_id':'bug'}").contains("fd:2 not found"));
+        for number in 0..MAX_NAMED {
+            let section = Section { start_line: 1, end_line: 1 };
+            table.note(&FdId::Fd(1), &Note::Marked { ref_id: format!("s{number}").into(), section });
+        }
+        let text = error(&table, "{'fd':'fd:1','ref_id':'bog'}");
+        assert!(text.contains("There are 21, among them bug, s0") && text.contains("list_fd_sections"), "{text}");
+        table.insert(FdId::Fd(2), Entry::new(Content::new(""), 8, "tool:t", 0));
+        assert!(error(&table, "{'fd':'fd:2','ref_id':'bug'}").contains("None is marked"));
+    }
+}

@@ -1,0 +1,152 @@
+//! `list_fd_sections`: which sections are marked in a descriptor, in the order of its lines.
+
+use std::sync::Arc;
+
+use dormouse_proto::descriptor::view::{self, ListedSection};
+use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::record::{Entry, Section};
+use dormouse_proto::tool::Access;
+
+use super::args::{Args, Key, Kind};
+use super::window::{Window, cut};
+use super::{Outcome, Tool};
+use crate::content::Content;
+use crate::table::Table;
+
+/// `list_fd_sections` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "list_fd_sections",
+    access: Access::Read,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: list_fd_sections,
+};
+
+/// What is shown of a section's first line, in characters.
+const FIRST_LINE_CHARS: usize = 80;
+
+/// What a section is reckoned at, beside its id and its first line.
+const ELEMENT_CHARS: u64 = 64;
+
+const KEYS: [Key; 2] = [("fd", Kind::Text), ("start", Kind::Integer)];
+
+const DESCRIPTION: &str = "Lists the sections that are marked in a file descriptor: the id, the lines and the first line's \
+text of each.";
+
+const SCHEMA: &str = r#"{
+  "type": "object",
+  "properties": {
+    "fd": {"type": "string", "description": "The descriptor, such as fd:1"},
+    "start": {"type": "integer", "minimum": 1, "description": "The position of the first section to list; 1 if left out"}
+  },
+  "required": ["fd"],
+  "additionalProperties": false
+}"#;
+
+/// Answers a call. `max_read_chars` of the settings bounds what is shown. O(sections log n).
+#[must_use]
+pub fn list_fd_sections(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
+    run(table, args, settings).into()
+}
+
+fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
+    let (id, entry) = table.resolve(args.fd()?)?;
+    let window = Window::parse(&args, u64::MAX, settings.max_read_chars)?;
+    let mut sections: Vec<_> = entry.notes.sections.iter().collect();
+    sections.sort_by_key(|(_, section)| (section.start_line, section.end_line));
+    let listed = sections.into_iter().map(|section| listed(&entry, section));
+    let (shown, listed) = window.of(&args, listed, reckoned)?;
+    Ok(Outcome::Answer(view::sections(&id, entry.content.total_lines(), shown, &listed)))
+}
+
+fn listed<'a>(entry: &Entry<Content>, (ref_id, section): (&'a Arc<str>, &Section)) -> ListedSection<'a> {
+    let line = entry.content.lines(section.start_line, 1).map_or("", |slice| slice.text);
+    let line = line.trim_end_matches(['\r', '\n']);
+    ListedSection { ref_id, section: *section, text: cut(line, FIRST_LINE_CHARS) }
+}
+
+fn reckoned(listed: &ListedSection<'_>) -> u64 {
+    ELEMENT_CHARS + (listed.ref_id.chars().count() + listed.text.chars().count()) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::id::FdId;
+    use dormouse_proto::record::Note;
+    use roxmltree::Document;
+
+    use super::*;
+
+    fn table(text: &str, sections: &[(&str, u64, u64)]) -> Table {
+        let mut table = Table::new();
+        table.insert(table.next_id(), Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0));
+        for (ref_id, start_line, end_line) in sections {
+            let section = Section { start_line: *start_line, end_line: *end_line };
+            table.note(&FdId::Fd(1), &Note::Marked { ref_id: (*ref_id).into(), section });
+        }
+        table
+    }
+
+    fn call(table: &Table, args: &str, max_read_chars: u64) -> String {
+        let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
+        let outcome = list_fd_sections(table, &args.replace('\'', "\""), &settings, 0);
+        outcome.answer().unwrap().text.to_string()
+    }
+
+    /// `total`, `shown` and `next_start`, and each section's id, lines and text.
+    fn seen(xml: &str) -> (String, Vec<String>) {
+        let document = Document::parse(xml).unwrap();
+        let root = document.root_element();
+        let of = |name| root.attribute(name).unwrap_or("-");
+        let sections = root.children().filter(|node| node.is_element()).map(|node| {
+            let text: String = node.children().filter_map(|child| child.text()).collect();
+            format!("{} {} {text}", node.attribute("ref_id").unwrap(), node.attribute("lines").unwrap())
+        });
+        (["total", "shown", "next_start"].map(of).join(" "), sections.collect())
+    }
+
+    #[test]
+    fn sections_are_listed_by_their_lines_with_how_they_begin() {
+        let long = "é".repeat(81);
+        let table = table(
+            &format!("<a>\r\n{long}\n\nfour"),
+            &[("z", 1, 4), ("b", 2, 3), ("c", 4, 4), ("a", 1, 1), ("d", 3, 3)],
+        );
+        let expected = vec![
+            "a 1-1 <a>".to_owned(),
+            "z 1-4 <a>".to_owned(),
+            format!("b 2-3 {}…", "é".repeat(80)),
+            "d 3-3 ".to_owned(),
+            "c 4-4 four".to_owned(),
+        ];
+        assert_eq!(seen(&call(&table, "{'fd':'fd:1'}", 10_000)), ("5 1-5 -".to_owned(), expected));
+        assert_eq!(seen(&call(&table, "{'fd':'fd:1','start':5}", 10_000)).1, ["c 4-4 four"]);
+    }
+
+    #[test]
+    fn a_descriptor_without_sections_has_an_empty_list() {
+        let xml = call(&table("a", &[]), "{'fd':'fd:1'}", 10);
+        assert_eq!(xml, "<fd_sections fd=\"fd:1\" total=\"0\" shown=\"0\" total_lines=\"1\"/>");
+        assert!(call(&table("a", &[]), "{'fd':'fd:2'}", 10).contains("not_found"));
+        assert!(call(&table("a", &[]), "{'fd':'fd:1','start':2}", 10).contains("Valid range: 1-1"));
+    }
+
+    #[test]
+    fn a_long_list_is_bounded_and_can_be_gone_on_with() {
+        let ids: Vec<_> = (0..100).map(|number| format!("s{number:02}")).collect();
+        let sections: Vec<_> = ids.iter().map(|id| (id.as_str(), 1, 1)).collect();
+        let table = table("some text\n", &sections);
+        let (mut start, mut found) = (1, Vec::new());
+        loop {
+            let xml = call(&table, &format!("{{'fd':'fd:1','start':{start}}}"), 1_000);
+            assert!(xml.len() < 1_500, "{}", xml.len());
+            found.extend(seen(&xml).1.iter().map(|line| line[..3].to_owned()));
+            match Document::parse(&xml).unwrap().root_element().attribute("next_start") {
+                Some(next) => start = next.parse().unwrap(),
+                None => break,
+            }
+        }
+        assert_eq!(found, ids);
+    }
+}

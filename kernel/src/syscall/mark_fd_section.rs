@@ -1,0 +1,150 @@
+//! `mark_fd_section`: notes lines of a descriptor under an id, to come back to them.
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError, view};
+use dormouse_proto::record::{Note, Notes, Section};
+use dormouse_proto::tool::Access;
+
+use super::args::{Args, Key, Kind};
+use super::selection::Selection;
+use super::{Outcome, Tool};
+use crate::table::Table;
+
+/// `mark_fd_section` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "mark_fd_section",
+    access: Access::Read,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: mark_fd_section,
+};
+
+/// The most sections that one descriptor has.
+const MAX_SECTIONS: usize = 1_000;
+
+const KEYS: [Key; 4] =
+    [("fd", Kind::Text), ("start_line", Kind::Integer), ("end_line", Kind::Integer), ("ref_id", Kind::Text)];
+
+const DESCRIPTION: &str = "Marks lines of a file descriptor as a section, under an id of your choice. Marking an id again \
+replaces its lines.";
+
+const SCHEMA: &str = r#"{
+  "type": "object",
+  "properties": {
+    "fd": {"type": "string", "description": "The descriptor, such as fd:1"},
+    "start_line": {"type": "integer", "minimum": 1, "description": "The first line, counted from 1"},
+    "end_line": {"type": "integer", "minimum": 1, "description": "The last line"},
+    "ref_id": {"type": "string", "minLength": 1, "maxLength": 64, "description": "The section's id, such as bug_details"}
+  },
+  "required": ["fd", "start_line", "end_line", "ref_id"],
+  "additionalProperties": false
+}"#;
+
+/// Answers a call. O(log n).
+#[must_use]
+pub fn mark_fd_section(table: &Table, args: &str, _settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
+    run(table, args).into()
+}
+
+fn run(table: &Table, args: &str) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
+    let fd = args.fd()?;
+    let ref_id = args.label("ref_id", "the section's id, such as \"bug_details\"")?;
+    let lines = asked_lines(&args)?;
+    let (id, entry) = table.resolve(fd)?;
+    let slice = lines.choose(&args, &entry)?.slice;
+    let section = Section { start_line: slice.first_line, end_line: slice.last_line };
+    let replaced = entry.notes.sections.get(ref_id).copied();
+    check_room(&args, &entry.notes, replaced)?;
+    let answer = view::marked(&id, ref_id, section, entry.content.total_lines(), replaced);
+    Ok(Outcome::Noted { note: Note::Marked { ref_id: ref_id.into(), section }, id, answer })
+}
+
+fn asked_lines(args: &Args) -> Result<Selection, FdError> {
+    let line = |key, what| args.integer(key).ok_or_else(|| args.missing(key, what));
+    let (first, last) = (line("start_line", "the first line, from 1")?, line("end_line", "the last line")?);
+    Ok(Selection::LineRange { first, last: Some(last) })
+}
+
+fn check_room(args: &Args, notes: &Notes, replaced: Option<Section>) -> Result<(), FdError> {
+    if replaced.is_some() || notes.sections.len() < MAX_SECTIONS {
+        return Ok(());
+    }
+    Err(args.invalid(format!(
+        "{MAX_SECTIONS} sections are marked in this descriptor, and no more can be. Mark one of their ids again, or delete \
+         one with delete_fd_section."
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::id::FdId;
+    use dormouse_proto::record::Entry;
+
+    use super::*;
+    use crate::content::Content;
+
+    fn table(text: &str) -> Table {
+        let mut table = Table::new();
+        table.insert(table.next_id(), Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0));
+        table
+    }
+
+    fn call(table: &Table, args: &str) -> Outcome {
+        mark_fd_section(table, &args.replace('\'', "\""), &DescriptorSettings::default(), 0)
+    }
+
+    fn lines(first: i64, last: i64) -> String {
+        format!("{{'fd':'fd:1','start_line':{first},'end_line':{last},'ref_id':'bug'}}")
+    }
+
+    #[test]
+    fn lines_are_marked_and_what_they_replace_is_said() {
+        let mut table = table("a\nb\nc\n");
+        let steps = [
+            (lines(2, 3), (2, 3), "lines=\"2-3\" total_lines=\"3\"/>"),
+            (lines(1, 99), (1, 3), "lines=\"1-3\" total_lines=\"3\" replaced=\"2-3\"/>"),
+            (lines(2, 2), (2, 2), "lines=\"2-2\" total_lines=\"3\" replaced=\"1-3\"/>"),
+        ];
+        for (args, (start_line, end_line), shown) in steps {
+            let Outcome::Noted { id, note, answer } = call(&table, &args) else { panic!("{args} is noted") };
+            let xml = format!("<fd_section fd=\"fd:1\" ref_id=\"bug\" {shown}");
+            assert_eq!((&*answer.text, answer.is_error), (xml.as_str(), false));
+            assert_eq!(note, Note::Marked { ref_id: "bug".into(), section: Section { start_line, end_line } });
+            table.note(&id, &note);
+        }
+        let Outcome::Noted { note, .. } = call(&self::table(""), &lines(1, 1)) else {
+            panic!("empty content has a line")
+        };
+        assert_eq!(note, Note::Marked { ref_id: "bug".into(), section: Section { start_line: 1, end_line: 1 } });
+    }
+
+    #[test]
+    fn what_cannot_be_marked_is_an_error() {
+        let cases = [
+            (lines(4, 5), "invalid_range", "Valid range: 1-3"),
+            (lines(0, 2), "invalid_range", "Valid range: 1-3"),
+            (lines(3, 2), "invalid_range", "Valid range: 3-3"),
+            (lines(1, 2).replace("fd:1", "fd:2"), "not_found", "fd:2 not found"),
+            (lines(1, 2).replace("bug", ""), "invalid_parameter", "'ref_id' is missing"),
+            (lines(1, 2).replace("bug", &"x".repeat(65)), "invalid_parameter", "has 65 characters"),
+            ("{'fd':'fd:1','start_line':1,'ref_id':'x'}".to_owned(), "invalid_parameter", "'end_line' is missing"),
+            ("{'fd':'fd:1','end_line':1,'ref_id':'x'}".to_owned(), "invalid_parameter", "'start_line' is missing"),
+        ];
+        for (args, kind, message) in cases {
+            let text = call(&table("a\nb\nc"), &args).answer().unwrap().text.to_string();
+            assert!(text.contains(&format!("type=\"{kind}\"")) && text.contains(message), "{args}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_descriptor_has_a_thousand_sections_at_most() {
+        let mut table = table("a\nb\nc\n");
+        for number in 0..MAX_SECTIONS {
+            let section = Section { start_line: 1, end_line: 1 };
+            table.note(&FdId::Fd(1), &Note::Marked { ref_id: format!("s{number}").into(), section });
+        }
+        let text = call(&table, &lines(1, 1)).answer().unwrap().text.to_string();
+        assert!(text.contains("1000 sections are marked"), "{text}");
+        assert!(matches!(call(&table, &lines(2, 2).replace("bug", "s7")), Outcome::Noted { .. }), "one is replaced");
+    }
+}

@@ -1,0 +1,32 @@
+//! A search of every descriptor of a table, in order of ids. Messages are not among them.
+//!
+//! Matches are numbered over all contents together, so that one number says where to go on. A content that several
+//! descriptors hold is searched for each of them.
+
+use dormouse_proto::descriptor::view::{FoundInAll, Group};
+use dormouse_proto::id::FdId;
+
+use super::Search;
+use super::excerpt::Excerpts;
+use crate::table::{Table, extent};
+
+/// What there is to be found. A descriptor whose matches come after those that are shown is listed with their number, as
+/// long as there is room. O(n) in all contents together.
+pub(super) fn find<'a>(search: &Search<'a>, table: &'a Table, excerpts: &mut Excerpts<'a>) -> FoundInAll<'a> {
+    let (mut total, mut descriptors, mut found_in, mut groups) = (0, 0, 0, Vec::new());
+    for (fd, entry) in table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. })) {
+        descriptors += 1;
+        let matches = search.scan(entry, total, excerpts);
+        total += matches;
+        let excerpts_here = excerpts.take();
+        let extent = (!excerpts_here.is_empty()).then(|| extent(entry));
+        found_in += u64::from(matches > 0);
+        // What comes before those that are shown was listed by the call before.
+        let is_ahead = matches > 0 && total >= search.start;
+        if is_ahead && (excerpts.make_room() || extent.is_some()) {
+            groups.push(Group { fd, matches, extent, excerpts: excerpts_here });
+        }
+    }
+    let shown = search.shown(total, excerpts.shown());
+    FoundInAll { query: search.query, descriptors, found_in, shown, groups }
+}

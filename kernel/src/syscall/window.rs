@@ -1,0 +1,106 @@
+//! A part of a list: as many of its items, from a position on, as one answer shows.
+
+use dormouse_proto::descriptor::view::Shown;
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
+
+use super::args::Args;
+
+/// What is asked for of a list, and how much of it may be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    start: u64,
+    max: u64,
+    max_chars: u64,
+}
+
+impl Window {
+    /// The window that `start` and `max` name.
+    ///
+    /// # Errors
+    /// `invalid_range`.
+    pub(super) fn parse(args: &Args, default_max: u64, max_chars: u64) -> Result<Self, FdError> {
+        let (start, max) = (args.at_least("start", 1, 1)?, args.at_least("max", 1, default_max)?);
+        Ok(Self { start, max, max_chars })
+    }
+
+    /// The items in it. `chars` reckons what showing an item takes; the first is shown whatever it takes.
+    ///
+    /// # Errors
+    /// `invalid_range`, with what is valid.
+    pub(super) fn of<T>(
+        self,
+        args: &Args,
+        items: impl IntoIterator<Item = T>,
+        chars: impl Fn(&T) -> u64,
+    ) -> Result<(Shown, Vec<T>), FdError> {
+        let (mut total, mut chars_left, mut shown) = (0, Some(self.max_chars), Vec::new());
+        for item in items {
+            total += 1;
+            let Some(left) = chars_left.filter(|_| total >= self.start) else { continue };
+            let rest = left.checked_sub(chars(&item));
+            if rest.is_some() || shown.is_empty() {
+                shown.push(item);
+            }
+            chars_left = rest.filter(|_| (shown.len() as u64) < self.max);
+        }
+        if self.start > total.max(1) {
+            let message = format!("Invalid start {}. Valid range: 1-{}", self.start, total.max(1));
+            return Err(args.error(FdErrorKind::InvalidRange, message));
+        }
+        Ok((Shown { total, start: self.start, count: shown.len() as u64 }, shown))
+    }
+}
+
+/// The text, or as many of its characters as this and a sign that there are more.
+pub(super) fn cut(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::args::{Key, Kind};
+    use super::*;
+
+    const KEYS: [Key; 2] = [("start", Kind::Integer), ("max", Kind::Integer)];
+
+    fn shown(args: &str, max_chars: u64) -> Result<(String, Option<u64>, Vec<u64>), String> {
+        let args = Args::parse("t", args, &[&KEYS]).unwrap();
+        let window = Window::parse(&args, 4, max_chars).map_err(|error| error.message)?;
+        let (shown, items) = window.of(&args, [10, 20, 30, 5, 5], |chars| *chars).map_err(|error| error.message)?;
+        Ok((shown.range(), shown.next(), items))
+    }
+
+    #[test]
+    fn items_are_shown_while_there_is_room() {
+        let cases = [
+            ("{}", 999, ("1-4", Some(5), vec![10, 20, 30, 5])),
+            (r#"{"max": 2}"#, 999, ("1-2", Some(3), vec![10, 20])),
+            (r#"{"start": 4}"#, 999, ("4-5", None, vec![5, 5])),
+            ("{}", 59, ("1-2", Some(3), vec![10, 20])),
+            ("{}", 60, ("1-3", Some(4), vec![10, 20, 30])),
+            (r#"{"start": 3}"#, 0, ("3-3", Some(4), vec![30])),
+            (r#"{"start": 5, "max": 1}"#, 0, ("5-5", None, vec![5])),
+        ];
+        for (args, max_chars, (range, next, items)) in cases {
+            assert_eq!(shown(args, max_chars), Ok((range.to_owned(), next, items)), "{args} in {max_chars}");
+        }
+        for (args, message) in [
+            (r#"{"start": 6}"#, "Valid range: 1-5"),
+            (r#"{"start": 0}"#, "it must be 1 or more"),
+            (r#"{"max": 0}"#, "it must be 1 or more"),
+        ] {
+            assert!(shown(args, 99).unwrap_err().contains(message), "{args}");
+        }
+    }
+
+    #[test]
+    fn an_empty_list_is_shown_from_its_beginning() {
+        let args = Args::parse("t", "{}", &[&KEYS]).unwrap();
+        let window = Window::parse(&args, 4, 10).unwrap();
+        let (shown, items) = window.of(&args, Vec::<u64>::new(), |chars| *chars).unwrap();
+        assert_eq!((shown.range().as_str(), shown.next(), items), ("0", None, vec![]));
+    }
+}

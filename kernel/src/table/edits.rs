@@ -1,0 +1,130 @@
+//! A table under random edits, against a plain map: descriptors that are opened, replaced and noted of, and forks between.
+
+use std::collections::BTreeMap;
+
+use dormouse_proto::id::FdId;
+use dormouse_proto::model::Usage;
+use dormouse_proto::record::{Entry, Note, Section};
+use proptest::prelude::*;
+
+use super::Table;
+use crate::content::Content;
+
+fn entry(text: &str) -> Entry<Content> {
+    Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0)
+}
+
+#[derive(Clone, Debug)]
+enum Edit {
+    Open(String),
+    Put(u32, String),
+    Note(u32, Note),
+    Fork,
+}
+
+fn notes() -> impl Strategy<Value = Note> {
+    let name = prop::option::of("[ab]").prop_map(|name| Note::Named { name: name.map(Into::into) });
+    let marked = ("[xyz]", 1_u64..4).prop_map(|(ref_id, line)| Note::Marked {
+        ref_id: ref_id.into(),
+        section: Section { start_line: line, end_line: line },
+    });
+    let summary =
+        "[a-z]{1,3}".prop_map(|summary| Note::Summarized { summary: summary.into(), usage: Usage::default() });
+    prop_oneof![name, marked, "[xyz]".prop_map(|ref_id| Note::Unmarked { ref_id: ref_id.into() }), summary]
+}
+
+fn edits() -> impl Strategy<Value = Vec<Edit>> {
+    let edit = prop_oneof![
+        3 => "[a-z]{0,3}".prop_map(Edit::Open),
+        1 => (1_u32..30, "[a-z]{0,3}").prop_map(|(number, text)| Edit::Put(number, text)),
+        4 => (1_u32..12, notes()).prop_map(|(number, note)| Edit::Note(number, note)),
+        1 => Just(Edit::Fork),
+    ];
+    prop::collection::vec(edit, 0..60)
+}
+
+/// What a descriptor is known by: its text, and what was noted of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Known {
+    text: String,
+    name: Option<String>,
+    sections: BTreeMap<String, u64>,
+    summary: Option<String>,
+}
+
+impl Known {
+    fn note(&mut self, note: &Note) {
+        match note {
+            Note::Named { name } => self.name = name.as_deref().map(str::to_owned),
+            Note::Marked { ref_id, section } => {
+                self.sections.insert(ref_id.to_string(), section.start_line);
+            }
+            Note::Unmarked { ref_id } => {
+                self.sections.remove(&**ref_id);
+            }
+            Note::Summarized { summary, .. } => self.summary = Some(summary.to_string()),
+        }
+    }
+
+    fn of(entry: &Entry<Content>) -> Self {
+        let notes = &entry.notes;
+        let sections = notes.sections.iter().map(|(ref_id, section)| (ref_id.to_string(), section.start_line));
+        Self {
+            text: entry.content.text().to_owned(),
+            name: notes.name.as_deref().map(str::to_owned),
+            sections: sections.collect(),
+            summary: notes.summary.as_deref().map(str::to_owned),
+        }
+    }
+}
+
+type Model = BTreeMap<u32, Known>;
+
+fn agrees(table: &Table, model: &Model, next: u32) {
+    let held = table.iter().map(|(id, entry)| (id.clone(), Known::of(entry)));
+    assert!(held.eq(model.iter().map(|(number, known)| (FdId::Fd(*number), known.clone()))));
+    assert_eq!(table.next_fd(), next);
+    for name in ["a", "b"] {
+        let holder = model.iter().find(|(_, known)| known.name.as_deref() == Some(name)).map(|(n, _)| FdId::Fd(*n));
+        assert_eq!(table.named(name).map(|(id, _)| id), holder.as_ref());
+        assert_eq!(table.resolve(name).ok().map(|(id, _)| id), holder);
+    }
+    let parts: Vec<_> = table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect();
+    assert_eq!(Table::from_parts(parts, next).as_ref(), Ok(table));
+}
+
+fn edit((table, model, next): &mut (Table, Model, u32), edit: Edit) {
+    let (number, text) = match edit {
+        Edit::Open(text) => (table.next_fd(), text),
+        Edit::Put(number, text) => (number, text),
+        Edit::Note(number, note) => {
+            table.note(&FdId::Fd(number), &note);
+            model.entry(number).and_modify(|known| known.note(&note));
+            return;
+        }
+        Edit::Fork => return,
+    };
+    table.insert(FdId::Fd(number), entry(&text));
+    model.insert(number, Known { text, ..Known::default() });
+    *next = (*next).max(number + 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_table_is_a_map_and_a_fork_never_sees_what_follows(edits in edits()) {
+        let mut live = (Table::new(), Model::new(), 1);
+        let mut forked = Vec::new();
+        for next in edits {
+            if let Edit::Fork = next {
+                forked.push(live.clone());
+            }
+            edit(&mut live, next);
+        }
+        forked.push(live);
+        for (table, model, next) in forked {
+            agrees(&table, &model, next);
+        }
+    }
+}

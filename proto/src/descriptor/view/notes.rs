@@ -1,0 +1,80 @@
+//! `fd_renamed`, `fd_section` and `fd_sections`: what a process notes of a descriptor.
+
+use super::{Extent, Part, Served, Shown, content_in, go_on_listing};
+use crate::id::FdId;
+use crate::record::Section;
+use crate::tool::Answer;
+use crate::xml::Element;
+
+impl Section {
+    fn lines(self) -> String {
+        format!("{}-{}", self.start_line, self.end_line)
+    }
+}
+
+/// `fd_renamed`: the descriptor goes by `name`, or by its id alone; before, it went by `previous`.
+#[must_use]
+pub fn renamed(fd: &FdId, name: Option<&str>, previous: Option<&str>) -> Answer {
+    let element = Element::new("fd_renamed").attribute("fd", fd);
+    Answer::ok(element.attribute_if("name", name).attribute_if("previous", previous).to_xml())
+}
+
+/// `fd_section`: these lines are marked. `replaced` are those that the same id stood for before.
+#[must_use]
+pub fn marked(fd: &FdId, ref_id: &str, section: Section, total_lines: u64, replaced: Option<Section>) -> Answer {
+    let element = section_of(fd, ref_id, section)
+        .attribute("total_lines", total_lines)
+        .attribute_if("replaced", replaced.map(Section::lines));
+    Answer::ok(element.to_xml())
+}
+
+/// `fd_section`: these lines are no longer marked.
+#[must_use]
+pub fn unmarked(fd: &FdId, ref_id: &str, section: Section) -> Answer {
+    Answer::ok(section_of(fd, ref_id, section).attribute("deleted", true).to_xml())
+}
+
+fn section_of(fd: &FdId, ref_id: &str, section: Section) -> Element {
+    Element::new("fd_section").attribute("fd", fd).attribute("ref_id", ref_id).attribute("lines", section.lines())
+}
+
+/// `fd_content` of marked lines. Where the answer is bounded, `rest` is what is still to be read of them.
+#[must_use]
+pub fn section(
+    fd: &FdId,
+    extent: Extent,
+    ref_id: &str,
+    served: Served,
+    part: Part<'_>,
+    rest: Option<Served>,
+) -> Answer {
+    let element = Element::new("fd_content").attribute("fd", fd).attribute("section", ref_id);
+    content_in(element, extent, served, part, rest)
+}
+
+/// Marked lines in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedSection<'a> {
+    /// The id that they are marked by.
+    pub ref_id: &'a str,
+    /// The lines.
+    pub section: Section,
+    /// How they begin.
+    pub text: String,
+}
+
+/// `fd_sections`: one `section` each, with how it begins as the text.
+#[must_use]
+pub fn sections(fd: &FdId, total_lines: u64, shown: Shown, listed: &[ListedSection<'_>]) -> Answer {
+    let element = Element::new("fd_sections")
+        .attribute("fd", fd)
+        .attribute("total", shown.total)
+        .attribute("shown", shown.range())
+        .attribute("total_lines", total_lines);
+    let element = go_on_listing(element, shown, "sections", "list_fd_sections");
+    let sections = listed.iter().map(|listed| {
+        let element = Element::new("section").attribute("ref_id", listed.ref_id);
+        element.attribute("lines", listed.section.lines()).text(listed.text.as_str())
+    });
+    Answer::ok(sections.fold(element, Element::child).to_xml())
+}
