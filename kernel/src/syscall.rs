@@ -7,6 +7,7 @@
 mod args;
 pub mod fd_to_file;
 pub mod fork;
+mod form;
 pub mod handle;
 mod instructions;
 pub mod read_fd;
@@ -127,6 +128,8 @@ pub struct PendingWrite {
     fd: FdId,
     /// Lines that are written.
     lines: u64,
+    /// Whether they are JSON reformatted; none where nobody thought of that.
+    pretty: Option<bool>,
 }
 
 impl PendingWrite {
@@ -143,7 +146,13 @@ impl PendingWrite {
 
     fn written(&self) -> Written<'_> {
         let FileWrite { path, bytes, mode, .. } = &self.write;
-        Written { file_path: path, mode: mode.word(), bytes: bytes.len() as u64, lines: self.lines }
+        Written {
+            file_path: path,
+            mode: mode.word(),
+            bytes: bytes.len() as u64,
+            lines: self.lines,
+            pretty: self.pretty,
+        }
     }
 }
 

@@ -8,8 +8,11 @@
 
 pub mod admission;
 mod conversation;
+mod form;
+mod preview;
 
 pub(crate) use self::conversation::marker;
+pub use self::form::{Form, View, view_of};
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -215,6 +218,7 @@ pub fn extent(entry: &Entry<Content>) -> Extent {
         total_lines: content.total_lines(),
         total_chars: content.total_chars(),
         encoding: if content.is_binary() { Encoding::Base64 } else { Encoding::Text },
+        pretty: None,
     }
 }
 

@@ -120,11 +120,12 @@ impl Draft {
     }
 
     fn open_for_host(&mut self, ticket: Arc<str>, content: Content, source: &str, page_chars: Option<u32>) {
-        let default = self.state.settings().cloned().unwrap_or_default().page_chars;
-        let page_chars = page_chars.unwrap_or(default).max(1);
+        let settings = self.state.settings().cloned().unwrap_or_default();
+        let page_chars = page_chars.unwrap_or(settings.page_chars).max(1);
         let id = self.state.table.next_id();
         let entry = Entry::new(content, page_chars, source, self.now_ms);
-        let answer = admission::opened(&id, &entry, &format!("Opened {source}. Use read_fd to read its pages."));
+        let message = format!("Opened {source}. Use read_fd to read its pages.");
+        let answer = admission::opened(&id, &entry, &message, &settings);
         self.open(id, entry);
         self.perform(Effect::AnswerHost { ticket, answer });
     }

@@ -16,9 +16,9 @@ use dormouse_proto::tool::Access;
 use self::excerpt::Excerpts;
 use self::matcher::{Case, Matcher};
 use super::args::{Args, Key, Kind};
-use super::{Outcome, Tool};
+use super::{Outcome, Tool, form};
 use crate::content::Content;
-use crate::table::{Table, extent};
+use crate::table::Table;
 
 /// `search_fd` as a tool.
 pub const TOOL: Tool =
@@ -27,7 +27,7 @@ pub const TOOL: Tool =
 /// Matches in one answer, if the call does not say how many.
 const MAX_MATCHES: u64 = 50;
 
-const KEYS: [Key; 7] = [
+const KEYS: [Key; 8] = [
     ("fd", Kind::Text),
     ("query", Kind::Text),
     ("case_sensitive", Kind::Flag),
@@ -35,6 +35,7 @@ const KEYS: [Key; 7] = [
     ("context", Kind::Integer),
     ("start", Kind::Integer),
     ("max_matches", Kind::Integer),
+    form::KEY,
 ];
 
 const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor. Returns the number of all matches, and \
@@ -49,7 +50,8 @@ const SCHEMA: &str = r#"{
     "regex": {"type": "boolean", "description": "Take the query as a regular expression; ^ and $ match at lines"},
     "context": {"type": "integer", "minimum": 0, "description": "Lines to show before and after each match; 0 if left out"},
     "start": {"type": "integer", "minimum": 1, "description": "The number of the first match to show; 1 if left out"},
-    "max_matches": {"type": "integer", "minimum": 1, "description": "The most matches to show; 50 if left out"}
+    "max_matches": {"type": "integer", "minimum": 1, "description": "The most matches to show; 50 if left out"},
+    "pretty": {"type": "boolean", "description": "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If left out, JSON on one line is, where the program wants that"}
   },
   "required": ["fd", "query"],
   "additionalProperties": false
@@ -66,8 +68,9 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let fd = args.fd()?;
     let search = Search::parse(&args)?;
     let (id, entry) = table.resolve(fd)?;
-    let found = search.find(&args, &entry, settings.max_read_chars)?;
-    Ok(Outcome::Answer(view::search(&id, extent(&entry), &found)))
+    let view = form::view(&args, entry, form::asked(&args), settings)?;
+    let found = search.find(&args, &view.entry, settings.max_read_chars)?;
+    Ok(Outcome::Answer(view::search(&id, view.extent(), &found)))
 }
 
 #[derive(Debug)]

@@ -3,13 +3,16 @@
 //! Answers of descriptor tools are [`Answer`]s already, and nothing here takes an `Answer`: that is what keeps them from
 //! being wrapped again. Admission never looks at the name of a tool, and never changes the table: it says what to open.
 
+use std::borrow::Cow;
+
 use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::tool::{Answer, ToolOutput};
 
-use super::{Table, extent};
+use super::preview::previewed;
+use super::{Table, view_of};
 use crate::content::Content;
 
 /// What becomes of an output or input.
@@ -66,11 +69,13 @@ pub fn admit_input(table: &Table, part: &SpokenPart, settings: Option<&Descripto
     }
 }
 
-/// The `fd_result` of a descriptor that has just been opened, with its first page and this message.
+/// The `fd_result` of a descriptor that has just been opened, with this message and as much of it as the settings want to be
+/// shown. JSON on a single line is reformatted first where they say so, at the cost of
+/// [`Content::pretty`]: some 0.2 s for 20 MB.
 #[must_use]
-pub fn opened(id: &FdId, entry: &Entry<Content>, message: &str) -> Answer {
-    let preview = entry.content.page(entry.page_chars, 1).expect("every content has a first page");
-    view::result(id, &entry.source, extent(entry), message, preview.part())
+pub fn opened(id: &FdId, entry: &Entry<Content>, message: &str, settings: &DescriptorSettings) -> Answer {
+    let view = view_of(Cow::Borrowed(entry), None, settings).expect("nothing is refused that was not asked for");
+    view::result(id, &entry.source, view.extent(), message, previewed(&view.entry, settings.preview))
 }
 
 fn open(
@@ -83,7 +88,7 @@ fn open(
 ) -> Admission {
     let id = table.next_id();
     let entry = Entry::new(content, settings.page_chars.max(1), source, now_ms);
-    let answer = opened(&id, &entry, message);
+    let answer = opened(&id, &entry, message, settings);
     Admission::Opened { id, entry, answer }
 }
 

@@ -16,6 +16,9 @@ pub struct Extent {
     pub total_chars: u64,
     /// How its bytes are shown.
     pub encoding: Encoding,
+    /// Whether it is JSON reformatted, and pages, lines and characters are those of the reformatted text. None where the
+    /// content is as it is and a call did not insist on that.
+    pub pretty: Option<bool>,
 }
 
 /// How bytes are shown.
@@ -118,9 +121,50 @@ impl Served {
     }
 }
 
-/// `fd_result`: content has just become a descriptor; `part` is its first page.
+/// What of a new descriptor is shown at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Previewed<'a> {
+    /// Its beginning.
+    pub head: Part<'a>,
+    /// Its end, where that is shown as well.
+    pub tail: Option<Tail<'a>>,
+}
+
+/// The end of a content, and what stands between it and the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail<'a> {
+    /// What is not shown.
+    pub omitted: Omitted,
+    /// The end.
+    pub part: Part<'a>,
+}
+
+/// What is not shown between two parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Omitted {
+    /// Its first and its last line, from 1. A line that is shown in part is among them.
+    pub lines: (u64, u64),
+    /// Its characters.
+    pub chars: u64,
+}
+
+impl Tail<'_> {
+    fn add_to(self, element: Element) -> Element {
+        let Self { omitted: Omitted { lines: (first, last), chars }, part } = self;
+        let omitted = Element::new("omitted").attribute("lines", format!("{first}-{last}")).attribute("chars", chars);
+        let preview = Element::new("preview")
+            .attribute("part", "tail")
+            .attribute("lines", part.lines())
+            .attribute_if("continued", part.continued.then_some(true))
+            .text(part.text);
+        element.child(omitted).child(preview)
+    }
+}
+
+/// `fd_result`: content has just become a descriptor. `lines` and `truncated` are those of its beginning.
 #[must_use]
-pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, part: Part<'_>) -> Answer {
+pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, preview: Previewed<'_>) -> Answer {
+    let Previewed { head: part, tail } = preview;
     let element = Element::new("fd_result")
         .attribute("fd", fd)
         .attribute("source", source)
@@ -130,9 +174,10 @@ pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, part: Part
         .attribute("total_lines", extent.total_lines)
         .attribute("total_chars", extent.total_chars)
         .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("pretty", extent.pretty)
         .child(Element::new("message").text(message))
         .child(Element::new("preview").text(part.text));
-    Answer::ok(element.to_xml())
+    Answer::ok(tail.into_iter().fold(element, |element, tail| tail.add_to(element)).to_xml())
 }
 
 /// `fd_content`: a part of a content. Where the answer is bounded, `rest` is what is still to be read of what was asked.
@@ -145,14 +190,16 @@ pub fn content(fd: &FdId, extent: Extent, served: Served, part: Part<'_>, rest: 
         .attribute("truncated", part.truncated)
         .attribute("lines", part.lines())
         .attribute("total_lines", extent.total_lines)
-        .attribute_if("encoding", extent.encoding.word());
-    Answer::ok(go_on(element, rest).text(part.text).to_xml())
+        .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("pretty", extent.pretty);
+    Answer::ok(go_on(element, rest, extent.pretty).text(part.text).to_xml())
 }
 
-fn go_on(element: Element, rest: Option<Served>) -> Element {
+fn go_on(element: Element, rest: Option<Served>, pretty: Option<bool>) -> Element {
     let Some((mode, start, count)) = rest.and_then(Served::units) else { return element };
+    let form = pretty.map(|pretty| format!(", pretty={pretty}")).unwrap_or_default();
     let message = format!(
-        "Only the first part of what was asked is shown. Go on with read_fd and mode={mode}, start={start}, count={count}."
+        "Only the first part of what was asked is shown. Go on with read_fd and mode={mode}, start={start}, count={count}{form}."
     );
     element
         .attribute("complete", false)
@@ -163,7 +210,7 @@ fn go_on(element: Element, rest: Option<Served>) -> Element {
 }
 
 /// `fd_extraction`: a part of `source` is now `new`. It names the new descriptor and never shows its content. `lines` are
-/// those of the source.
+/// those of the source, reformatted if it says so.
 #[must_use]
 pub fn extraction(source: &FdId, new: &FdId, served: Served, part: Part<'_>, extent: Extent) -> Answer {
     let element = served
@@ -172,7 +219,8 @@ pub fn extraction(source: &FdId, new: &FdId, served: Served, part: Part<'_>, ext
         .attribute("pages", extent.pages)
         .attribute("total_lines", extent.total_lines)
         .attribute("total_chars", extent.total_chars)
-        .attribute_if("encoding", extent.encoding.word());
+        .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("pretty", extent.pretty);
     Answer::ok(element.to_xml())
 }
 
@@ -187,6 +235,8 @@ pub struct Written<'a> {
     pub bytes: u64,
     /// Lines that were written.
     pub lines: u64,
+    /// Whether it was JSON reformatted, as in [`Extent`].
+    pub pretty: Option<bool>,
 }
 
 /// `fd_write`: content went into a file.
@@ -206,6 +256,7 @@ pub fn write(fd: &FdId, written: Written<'_>) -> Answer {
         .attribute("file_path", written.file_path)
         .attribute("success", true)
         .attribute("mode", written.mode)
+        .attribute_if("pretty", written.pretty)
         .child(Element::new("message").text(message))
         .child(stats);
     Answer::ok(element.to_xml())
@@ -254,6 +305,7 @@ pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
         .attribute("pages", extent.pages)
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("pretty", extent.pretty)
         .attribute_if("next_start", next)
         .attribute_if("message", message);
     Answer::ok(found.excerpts.iter().fold(element, |element, excerpt| element.child(excerpt.element())).to_xml())
