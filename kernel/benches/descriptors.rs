@@ -152,6 +152,29 @@ fn search(bencher: Bencher<'_, '_>, kind: &str, args: &str) {
     bencher.counter(BytesCount::new(len)).bench_local(|| search_fd(black_box(&table), args, &settings, 0));
 }
 
+fn json(len: usize) -> Bytes {
+    let item = r#"{"id":12345,"name":"a name of some length","tags":["one","two"],"score":0.75,"none":null}"#;
+    Bytes::from(format!("[{}]", vec![item; len / item.len()].join(",")))
+}
+
+/// Reading JSON into nothing, which reformatting it does first.
+#[divan::bench(sample_count = 20)]
+fn limit_parse_20_mb_of_json(bencher: Bencher<'_, '_>) {
+    let bytes = json(20 * MB);
+    bencher
+        .counter(BytesCount::new(bytes.len()))
+        .bench_local(|| serde_json::from_slice::<serde::de::IgnoredAny>(black_box(&bytes)).is_ok());
+}
+
+#[divan::bench(sample_count = 20)]
+fn reformat_20_mb_of_json(bencher: Bencher<'_, '_>) {
+    let bytes = json(20 * MB);
+    bencher
+        .counter(BytesCount::new(bytes.len()))
+        .with_inputs(|| Content::new(bytes.clone()))
+        .bench_local_values(|content| content.pretty().map(Content::total_lines).is_ok());
+}
+
 #[divan::bench]
 fn fork_table_of_100_x_1_mb(bencher: Bencher<'_, '_>) {
     let bytes = text("lines_of_80", MB);

@@ -6,7 +6,7 @@
 //!
 //! Creating a text content checks and indexes it in one go, close to memory bandwidth. After that nothing scans it from
 //! its start: any page, line or character range costs O(log n + what is returned). A table of pages is made when a page
-//! size is first asked for, in one pass, and kept.
+//! size is first asked for, in one pass, and kept; so is the reformatted text of JSON.
 //!
 //! This module never copies text to serve or extract it, and never changes a content (FD-2).
 
@@ -14,6 +14,7 @@ mod builder;
 mod chars;
 mod index;
 mod pages;
+mod pretty;
 mod slice;
 
 use std::fmt;
@@ -30,6 +31,7 @@ use dormouse_proto::record::ContentRef;
 pub use builder::{Builder, Collected};
 use index::Index;
 use pages::PageTables;
+pub use pretty::PrettyError;
 pub use slice::Slice;
 
 /// Immutable bytes with an index. Cloning costs a pointer; equal if the bytes are.
@@ -41,6 +43,7 @@ pub struct Content {
 struct Inner {
     data: Data,
     hash: OnceLock<ContentHash>,
+    pretty: OnceLock<Result<Content, PrettyError>>,
 }
 
 enum Data {
@@ -94,7 +97,7 @@ impl Content {
     }
 
     fn from_data(data: Data) -> Self {
-        Self { inner: Arc::new(Inner { data, hash: OnceLock::new() }) }
+        Self { inner: Arc::new(Inner { data, hash: OnceLock::new(), pretty: OnceLock::new() }) }
     }
 
     fn shown(&self) -> &Text {
@@ -123,6 +126,26 @@ impl Content {
     #[must_use]
     pub fn is_binary(&self) -> bool {
         matches!(self.inner.data, Data::Binary(..))
+    }
+
+    /// JSON reformatted, as a content of its own: paged, searched and read like any other. Only white space differs. It is
+    /// made when it is first asked for, in two passes at some 100 MB/s, and kept in memory for as long as this content,
+    /// whatever comes of the bytes that it was made from.
+    ///
+    /// # Errors
+    /// It is not JSON, nests too deep, or would grow too much. That is kept as well.
+    pub fn pretty(&self) -> Result<&Self, PrettyError> {
+        let make = || match &self.inner.data {
+            Data::Text(Text { text, .. }) => pretty::pretty(text).map(|text| Self::from_text(text.into())),
+            Data::Binary(..) => Err(PrettyError::Binary),
+        };
+        self.inner.pretty.get_or_init(make).as_ref().map_err(PrettyError::clone)
+    }
+
+    /// Whether it may be JSON on a single line: worth [`pretty`](Self::pretty). Looks at its first characters only.
+    #[must_use]
+    pub fn may_be_json_line(&self) -> bool {
+        !self.is_binary() && self.total_lines() == 1 && pretty::may_be_json(self.text())
     }
 
     /// The BLAKE3 hash of the bytes. O(n) when first asked for, kept afterwards.

@@ -8,6 +8,7 @@ mod args;
 pub mod delete_fd_section;
 pub mod fd_to_file;
 pub mod fork;
+mod form;
 pub mod get_fd_section;
 pub mod handle;
 mod instructions;
@@ -151,6 +152,8 @@ pub struct PendingWrite {
     fd: FdId,
     /// Lines that are written.
     lines: u64,
+    /// Whether they are JSON reformatted; none where nobody thought of that.
+    pretty: Option<bool>,
 }
 
 impl PendingWrite {
@@ -167,7 +170,13 @@ impl PendingWrite {
 
     fn written(&self) -> Written<'_> {
         let FileWrite { path, bytes, mode, .. } = &self.write;
-        Written { file_path: path, mode: mode.word(), bytes: bytes.len() as u64, lines: self.lines }
+        Written {
+            file_path: path,
+            mode: mode.word(),
+            bytes: bytes.len() as u64,
+            lines: self.lines,
+            pretty: self.pretty,
+        }
     }
 }
 

@@ -10,8 +10,11 @@ pub mod admission;
 mod conversation;
 #[cfg(test)]
 mod edits;
+mod form;
+mod preview;
 
 pub(crate) use self::conversation::marker;
+pub use self::form::{Form, View, served, view_of};
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -218,6 +221,7 @@ pub fn extent(entry: &Entry<Content>) -> Extent {
         total_chars: content.total_chars(),
         encoding: if content.is_binary() { Encoding::Base64 } else { Encoding::Text },
         cut_bytes: *cut_bytes,
+        pretty: None,
     }
 }
 

@@ -11,7 +11,7 @@ use dormouse_kernel::syscall::{
 };
 use dormouse_kernel::table::Table;
 use dormouse_kernel::table::admission::{Admission, admit_input, admit_output};
-use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::model::Usage;
@@ -22,6 +22,8 @@ use dormouse_proto::xml::Element;
 use dormouse_proto::xml::text::sanitize;
 
 const CODE: &str = "fn main() {\n    if a < b && c {\n        emit(\"</fd_content>\");\r\n    }\n}\n\u{1b}[0m";
+
+const JSON: &str = r#"{"name":"a<b","sizes":[1.0,1e400,12345678901234567890],"none":[],"name":"\u00e9"}"#;
 
 fn table() -> Table {
     let mut table = Table::new();
@@ -36,6 +38,11 @@ const MARK: &str = r#"{"fd": "fd:1", "start_line": 3, "end_line": 3, "ref_id": "
 
 fn settings() -> DescriptorSettings {
     DescriptorSettings { max_direct_output_chars: 60, max_input_chars: 60, page_chars: 40, ..Default::default() }
+}
+
+fn admitted_with(text: impl Into<String>, preview: Preview) -> String {
+    let settings = DescriptorSettings { preview, pretty_json: true, ..settings() };
+    admitted(admit_output(&table(), ToolOutput::ok(text.into()), "tool:t", Some(&settings), 0))
 }
 
 fn shown(outcome: Outcome) -> String {
@@ -80,6 +87,12 @@ fn write(args: &str) -> String {
     shown(fd_to_file(&table(), args, &settings(), 0))
 }
 
+fn of_json(call: Syscall, args: &str, max_read_chars: u64) -> String {
+    let mut table = Table::new();
+    table.insert(table.next_id(), Entry::new(Content::new(JSON), 40, "tool:t", 0));
+    shown(call(&table, args, &DescriptorSettings { max_read_chars, ..settings() }, 0))
+}
+
 fn refused(args: &str) -> String {
     let Outcome::Write(pending) = fd_to_file(&table(), args, &settings(), 0) else { panic!("it asks the host") };
     let message = "out.txt is there already. Use another path, or exist_ok=true.".into();
@@ -99,6 +112,22 @@ fn every_element_is_as_it_was() {
             "fd_result_base64.xml",
             admitted(admit_output(&table(), ToolOutput::ok(vec![255; 60]), "tool:t", Some(&settings()), 0)),
         ),
+        (
+            "fd_result_head_tail.xml",
+            admitted_with((1..=30).map(|n| format!("line {n}\r\n")).collect::<String>(), Preview::HeadTail),
+        ),
+        ("fd_result_head_tail_of_a_line.xml", admitted_with("<b>&".repeat(30), Preview::HeadTail)),
+        ("fd_result_pretty.xml", admitted_with(JSON, Preview::Head)),
+        ("fd_result_pretty_head_tail.xml", admitted_with(JSON, Preview::HeadTail)),
+        ("fd_content_pretty.xml", of_json(read_fd, r#"{"fd": "fd:1", "page": 2, "pretty": true}"#, 50)),
+        ("fd_content_pretty_bounded.xml", of_json(read_fd, r#"{"fd": "fd:1", "read_all": true, "pretty": true}"#, 50)),
+        (
+            "fd_extraction_pretty.xml",
+            of_json(read_fd, r#"{"fd": "fd:1", "page": 2, "pretty": true, "extract_to_new_fd": true}"#, 50),
+        ),
+        ("fd_search_pretty.xml", of_json(search_fd, r#"{"fd": "fd:1", "query": "name", "pretty": true}"#, 500)),
+        ("fd_write_pretty.xml", of_json(fd_to_file, r#"{"fd": "fd:1", "file_path": "out.json", "pretty": true}"#, 50)),
+        ("fd_error_pretty.xml", read(r#"{"fd": "fd:1", "pretty": true}"#)),
         ("fd_content.xml", read(r#"{"fd": "fd:1", "page": 2}"#)),
         ("fd_content_all.xml", read(r#"{"fd": "fd:1", "read_all": true}"#)),
         ("fd_content_lines.xml", read(r#"{"fd": "fd:1", "start_line": 1, "end_line": 2}"#)),

@@ -64,6 +64,7 @@ fn answer(text: &str) -> Answer {
         total_chars: 1 << 30,
         encoding: Encoding::Text,
         cut_bytes: 0,
+        pretty: None,
     };
     let part = Part { text, first_line: 6_710_886, last_line: 6_710_937, continued: true, truncated: true };
     view::content(&FdId::Fd(1), extent, Served::Page(131_072), part, None)

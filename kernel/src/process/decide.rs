@@ -126,7 +126,8 @@ impl Draft {
         let id = self.state.table.next_id();
         let mut entry = Entry::new(Content::new(kept.bytes), page_chars, source, self.now_ms);
         entry.cut_bytes = collected.cut_bytes + kept.cut_bytes;
-        let answer = admission::opened(&id, &entry, &format!("Opened {source}. Use read_fd to read its pages."));
+        let message = format!("Opened {source}. Use read_fd to read its pages.");
+        let answer = admission::opened(&id, &entry, &message, &settings);
         self.open(id, entry);
         self.perform(Effect::AnswerHost { ticket, answer });
     }

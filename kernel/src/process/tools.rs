@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::{ModelError, Reply};
@@ -59,8 +60,11 @@ impl Draft {
 
     fn call_outside(&mut self, call: CallId, tool: &Arc<str>) {
         let written = self.slot(call).args.clone();
-        let expanded =
-            if self.state.program.expands(tool) { handle::expand(&self.state.table, &written) } else { Ok(None) };
+        let expanded = if self.state.program.expands(tool) {
+            handle::expand(&self.state.table, &written, &self.settings())
+        } else {
+            Ok(None)
+        };
         match expanded {
             Ok(expanded) => {
                 let args = expanded.map_or_else(|| written.clone(), Arc::from);
@@ -101,9 +105,12 @@ impl Draft {
         }
     }
 
+    fn settings(&self) -> DescriptorSettings {
+        self.state.settings().copied().unwrap_or_default()
+    }
+
     fn outcome(&self, call: CallId, tool: &syscall::Tool) -> Outcome {
-        let settings = self.state.settings().copied().unwrap_or_default();
-        (tool.call)(&self.state.table, &self.slot(call).args, &settings, self.now_ms)
+        (tool.call)(&self.state.table, &self.slot(call).args, &self.settings(), self.now_ms)
     }
 
     /// Whether a call that may have been made can be made again: a model is only asked once more, and some writes are the

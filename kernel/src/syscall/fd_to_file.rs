@@ -2,7 +2,8 @@
 //!
 //! It says what to write and never writes: the host does, under the user's permissions. What is written is exact, whatever
 //! characters were shown in its place, and is not bounded. The whole of a binary content is its raw bytes; a part of it is
-//! a part of its base64 text.
+//! a part of its base64 text. JSON is written reformatted where the call says so; a part of it also where reading it shows it
+//! so, since the part is counted in what was read.
 
 use bytes::Bytes;
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
@@ -11,14 +12,14 @@ use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::selection::{self, Selection};
-use super::{Outcome, PendingWrite, Tool};
-use crate::table::Table;
+use super::{Outcome, PendingWrite, Tool, form};
+use crate::table::{Form, Table};
 
 /// `fd_to_file` as a tool.
 pub const TOOL: Tool =
     Tool { name: "fd_to_file", access: Access::Write, description: DESCRIPTION, schema: SCHEMA, call: fd_to_file };
 
-const KEYS: [Key; 7] = [
+const KEYS: [Key; 8] = [
     ("fd", Kind::Text),
     ("file_path", Kind::Text),
     ("mode", Kind::Text),
@@ -26,6 +27,7 @@ const KEYS: [Key; 7] = [
     ("create", Kind::Flag),
     ("exist_ok", Kind::Flag),
     ("select", Kind::Text),
+    form::KEY,
 ];
 
 const DESCRIPTION: &str = "Writes content that is kept in a file descriptor to a file, exactly and without passing through \
@@ -47,32 +49,36 @@ const SCHEMA: &str = r#"{
     "select": {"type": "string", "enum": ["page", "line", "char"], "description": "The unit of start and count; page if left out"},
     "start": {"type": "integer", "minimum": 0, "description": "Where to begin: pages and lines count from 1, characters from 0"},
     "count": {"type": "integer", "minimum": 1, "description": "How many units; 1 if left out"},
-    "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"}
+    "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"},
+    "pretty": {"type": "boolean", "description": "Whether JSON is written reformatted. If left out, everything is written as it is, and a part as read_fd counts and shows it"}
   },
   "required": ["fd", "file_path"],
   "additionalProperties": false
 }"#;
 
-/// Answers a call: with a write for the host, or with an error. Copies nothing.
+/// Answers a call: with a write for the host, or with an error. Copies nothing; JSON that is written reformatted is
+/// made once.
 #[must_use]
-pub fn fd_to_file(table: &Table, args: &str, _settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args).into()
+pub fn fd_to_file(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
+    run(table, args, settings).into()
 }
 
-fn run(table: &Table, args: &str) -> Result<Outcome, FdError> {
+fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
     let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS])?;
     let asked = args.fd()?;
     let path = args.required_text("file_path", "the file to write to")?.to_owned();
     let mode = write_mode(&args)?;
     let selection = Selection::parse(&args, "select")?.unwrap_or(Selection::All);
     let (fd, entry) = table.resolve(asked)?;
+    let exact = (selection == Selection::All).then_some(Form::Plain);
+    let view = form::view(&args, entry, form::asked(&args).or(exact), settings)?;
     let bytes = match selection {
-        Selection::All => entry.content.bytes().clone(),
-        part => entry.content.extract(&part.choose(&args, &entry)?.slice).bytes().clone(),
+        Selection::All => view.entry.content.bytes().clone(),
+        part => view.entry.content.extract(&part.choose(&args, &view.entry)?.slice).bytes().clone(),
     };
     let lines = lines_of(&bytes);
     let write = FileWrite { path, bytes, mode, presence: presence(&args) };
-    Ok(Outcome::Write(PendingWrite { write, asked_fd: asked.to_owned(), fd, lines }))
+    Ok(Outcome::Write(PendingWrite { write, asked_fd: asked.to_owned(), fd, lines, pretty: view.pretty }))
 }
 
 fn write_mode(args: &Args) -> Result<WriteMode, FdError> {

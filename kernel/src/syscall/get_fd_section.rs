@@ -8,7 +8,7 @@ use super::args::{Args, Key, Kind};
 use super::read_fd::extract;
 use super::selection::Selection;
 use super::{Outcome, Tool};
-use crate::table::{Table, extent};
+use crate::table::{Table, served};
 
 /// `get_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
@@ -48,12 +48,13 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) ->
     let args = Args::parse(TOOL.name, args, &[&KEYS])?;
     let (id, entry) = table.resolve(args.fd()?)?;
     let (ref_id, section) = find(&args, &entry.notes)?;
-    let chosen = lines(section).choose(&args, &entry)?;
+    let view = served(entry, settings);
+    let chosen = lines(section).choose(&args, &view.entry)?;
     if args.flag("extract_to_new_fd") == Some(true) {
-        return Ok(extract(table, &id, &entry, chosen, now_ms));
+        return Ok(extract(table, &id, &view, chosen, now_ms));
     }
-    let (shown, rest) = chosen.bound(&entry, settings.max_read_chars);
-    Ok(Outcome::Answer(view::section(&id, extent(&entry), ref_id, shown.served, shown.slice.part(), rest)))
+    let (shown, rest) = chosen.bound(&view.entry, settings.max_read_chars);
+    Ok(Outcome::Answer(view::section(&id, view.extent(), ref_id, shown.served, shown.slice.part(), rest)))
 }
 
 /// The section that `ref_id` names.

@@ -5,13 +5,13 @@
 
 use std::borrow::Cow;
 
-use dormouse_proto::descriptor::{FdError, FdErrorKind};
+use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use serde_json::Value;
 
 use crate::content::{Content, Slice};
-use crate::table::Table;
+use crate::table::{Table, served};
 
 /// The most bytes that the arguments of one call may grow by.
 const MAX_EXPANDED_BYTES: usize = 16 << 20;
@@ -24,19 +24,20 @@ const PARTS: &str = "lines 10-40, page 2, pages 2-4, chars 0-99, or section ID";
 ///
 /// # Errors
 /// `not_found`, `invalid_page`, `invalid_range`, `invalid_parameter`: a handle that stands for nothing, or for too much.
-pub fn expand(table: &Table, args: &str) -> Result<Option<String>, FdError> {
+pub fn expand(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Option<String>, FdError> {
     if !args.contains("{{") {
         return Ok(None);
     }
     // What is no JSON is refused by the tool itself, which knows what it wants.
     let Ok(mut value) = serde_json::from_str::<Value>(args) else { return Ok(None) };
-    let mut expansion = Expansion { table, replaced: 0, bytes_left: MAX_EXPANDED_BYTES };
+    let mut expansion = Expansion { table, settings, replaced: 0, bytes_left: MAX_EXPANDED_BYTES };
     expansion.visit(&mut value)?;
     Ok((expansion.replaced > 0).then(|| value.to_string()))
 }
 
 struct Expansion<'a> {
     table: &'a Table,
+    settings: &'a DescriptorSettings,
     replaced: usize,
     bytes_left: usize,
 }
@@ -58,7 +59,11 @@ impl Expansion<'_> {
     }
 
     fn replacement(&mut self, text: &str) -> Result<Option<String>, FdError> {
-        let Some(handle) = Handle::parse(self.table, text)? else { return Ok(None) };
+        let Some(mut handle) = Handle::parse(self.table, text)? else { return Ok(None) };
+        // A part is one of what the model saw; the whole is exact.
+        if handle.part.is_some() {
+            handle.entry = served(handle.entry, self.settings).entry;
+        }
         let text = handle.slice()?.text;
         self.bytes_left = self.bytes_left.checked_sub(text.len()).ok_or_else(|| {
             handle.error(
@@ -179,6 +184,21 @@ mod tests {
         table
     }
 
+    fn expanded(table: &Table, args: &str) -> Result<Option<String>, FdError> {
+        expand(table, args, &DescriptorSettings::default())
+    }
+
+    #[test]
+    fn a_part_of_reformatted_json_is_one_of_what_was_shown_and_the_whole_is_exact() {
+        let mut table = Table::new();
+        table.insert(table.next_id(), Entry::new(Content::new("[1,2]"), 8, "tool:t", 0));
+        let settings = DescriptorSettings { pretty_json: true, ..DescriptorSettings::default() };
+        for (handle, text) in [("{{fd:1}}", "[1,2]"), ("{{fd:1 line 2}}", "  1,\n")] {
+            let expected = json!({ "x": text }).to_string();
+            assert_eq!(expand(&table, &json!({ "x": handle }).to_string(), &settings), Ok(Some(expected)));
+        }
+    }
+
     #[test]
     fn a_string_that_is_a_handle_is_replaced_wherever_it_stands() {
         let cases = [
@@ -197,7 +217,7 @@ mod tests {
         for (handle, text) in cases {
             let args = json!({ "to": "a", "body": [handle, { "deep": handle }], "n": 1.50 }).to_string();
             let expected = json!({ "to": "a", "body": [text, { "deep": text }], "n": 1.50 }).to_string();
-            assert_eq!(expand(&table(), &args), Ok(Some(expected)), "{handle}");
+            assert_eq!(expanded(&table(), &args), Ok(Some(expected)), "{handle}");
         }
     }
 
@@ -215,10 +235,10 @@ mod tests {
             "{{ lines 1-2}}",
         ] {
             let args = format!("{{\"x\":  {}}}", json!(text));
-            assert_eq!(expand(&table(), &args), Ok(None), "{text}");
+            assert_eq!(expanded(&table(), &args), Ok(None), "{text}");
         }
-        assert_eq!(expand(&table(), "{{fd:1}}"), Ok(None), "no JSON");
-        assert_eq!(expand(&table(), r#"{"{{fd:1}}": 1}"#), Ok(None), "a key");
+        assert_eq!(expanded(&table(), "{{fd:1}}"), Ok(None), "no JSON");
+        assert_eq!(expanded(&table(), r#"{"{{fd:1}}": 1}"#), Ok(None), "a key");
     }
 
     #[test]
@@ -237,7 +257,7 @@ mod tests {
             ("{{fd:1 section none}}", FdErrorKind::NotFound, "The sections are: rest"),
         ];
         for (handle, kind, message) in cases {
-            let error = expand(&table(), &json!({ "x": handle }).to_string()).unwrap_err();
+            let error = expanded(&table(), &json!({ "x": handle }).to_string()).unwrap_err();
             assert_eq!(error.kind, kind, "{handle}: {}", error.message);
             assert!(error.message.contains(message), "{handle}: {}", error.message);
         }
@@ -248,7 +268,7 @@ mod tests {
         let mut table = Table::new();
         table.insert(table.next_id(), Entry::new(Content::new("x".repeat(MAX_EXPANDED_BYTES / 2)), 8, "tool:t", 0));
         let args = |count| json!({ "x": vec!["{{fd:1}}"; count] }).to_string();
-        assert!(expand(&table, &args(2)).is_ok());
-        assert_eq!(expand(&table, &args(3)).unwrap_err().kind, FdErrorKind::InvalidRange);
+        assert!(expanded(&table, &args(2)).is_ok());
+        assert_eq!(expanded(&table, &args(3)).unwrap_err().kind, FdErrorKind::InvalidRange);
     }
 }

@@ -13,7 +13,7 @@ use super::args::{Args, Key, Kind};
 use super::window::{Window, cut};
 use super::{Outcome, Tool};
 use crate::content::Content;
-use crate::table::{Table, extent};
+use crate::table::{Table, served};
 
 /// `list_fds` as a tool.
 pub const TOOL: Tool =
@@ -57,7 +57,7 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let longest = usize::try_from(settings.max_read_chars).unwrap_or(usize::MAX);
     let summaries: Vec<_> =
         items.iter().map(|(_, entry)| entry.notes.summary.as_deref().map(|text| cut(text, longest))).collect();
-    let listed = items.iter().zip(&summaries).map(|(item, summary)| listed(item, summary.as_deref()));
+    let listed = items.iter().zip(&summaries).map(|(item, summary)| listed(item, summary.as_deref(), settings));
     Ok(Outcome::Answer(view::list(shown, &listed.collect::<Vec<_>>())))
 }
 
@@ -77,12 +77,12 @@ fn reckoned((_, entry): &Item<'_>) -> u64 {
     ELEMENT_CHARS + texts.into_iter().flatten().map(|text| text.chars().count() as u64).sum::<u64>()
 }
 
-fn listed<'a>((id, entry): &'a Item<'_>, summary: Option<&'a str>) -> ListedFd<'a> {
+fn listed<'a>((id, entry): &'a Item<'_>, summary: Option<&'a str>, settings: &DescriptorSettings) -> ListedFd<'a> {
     ListedFd {
         fd: id.clone(),
         name: entry.notes.name.as_deref(),
         source: &entry.source,
-        extent: extent(entry),
+        extent: served(Cow::Borrowed(&**entry), settings).extent(),
         page_chars: entry.page_chars,
         opened: opened(entry.opened_ms),
         sections: entry.notes.sections.len(),

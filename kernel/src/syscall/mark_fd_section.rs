@@ -7,7 +7,7 @@ use dormouse_proto::tool::Access;
 use super::args::{Args, Key, Kind};
 use super::selection::Selection;
 use super::{Outcome, Tool};
-use crate::table::Table;
+use crate::table::{Table, View, served};
 
 /// `mark_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
@@ -41,16 +41,17 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call. O(log n).
 #[must_use]
-pub fn mark_fd_section(table: &Table, args: &str, _settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args).into()
+pub fn mark_fd_section(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
+    run(table, args, settings).into()
 }
 
-fn run(table: &Table, args: &str) -> Result<Outcome, FdError> {
+fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
     let args = Args::parse(TOOL.name, args, &[&KEYS])?;
     let fd = args.fd()?;
     let ref_id = args.label("ref_id", "the section's id, such as \"bug_details\"")?;
     let lines = asked_lines(&args)?;
     let (id, entry) = table.resolve(fd)?;
+    let View { entry, .. } = served(entry, settings);
     let slice = lines.choose(&args, &entry)?.slice;
     let section = Section { start_line: slice.first_line, end_line: slice.last_line };
     let replaced = entry.notes.sections.get(ref_id).copied();

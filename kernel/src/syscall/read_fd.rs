@@ -7,18 +7,18 @@ use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::selection::{self, Chosen, Selection};
-use super::{Outcome, Tool};
-use crate::content::Content;
-use crate::table::{Table, extent};
+use super::{Outcome, Tool, form};
+use crate::table::{Table, View};
 
 /// `read_fd` as a tool.
 pub const TOOL: Tool =
     Tool { name: "read_fd", access: Access::Read, description: DESCRIPTION, schema: SCHEMA, call: read_fd };
 
-const KEYS: [Key; 6] = [
+const KEYS: [Key; 7] = [
     ("fd", Kind::Text),
     ("mode", Kind::Text),
     ("extract_to_new_fd", Kind::Flag),
+    form::KEY,
     ("unit", Kind::Later),
     ("index", Kind::Later),
     ("name", Kind::Text),
@@ -40,12 +40,14 @@ const SCHEMA: &str = r#"{
     "start": {"type": "integer", "minimum": 0, "description": "Where to begin: pages and lines count from 1, characters from 0"},
     "count": {"type": "integer", "minimum": 1, "description": "How many units; 1 if left out"},
     "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"},
-    "extract_to_new_fd": {"type": "boolean", "description": "Make the part a new descriptor instead of showing it"}
+    "extract_to_new_fd": {"type": "boolean", "description": "Make the part a new descriptor instead of showing it"},
+    "pretty": {"type": "boolean", "description": "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If left out, JSON on one line is, where the program wants that"}
   },
   "additionalProperties": false
 }"#;
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown).
+/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown),
+/// once JSON that is served reformatted has been.
 #[must_use]
 pub fn read_fd(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Outcome {
     run(table, args, settings, now_ms).into()
@@ -58,12 +60,13 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) ->
     let fd = args.fd()?;
     let selection = select(&args)?;
     let (id, entry) = table.resolve(fd)?;
-    let chosen = selection.choose(&args, &entry)?;
+    let view = form::view(&args, entry, form::asked(&args), settings)?;
+    let chosen = selection.choose(&args, &view.entry)?;
     if args.flag("extract_to_new_fd") == Some(true) {
-        return Ok(extract(table, &id, &entry, chosen, now_ms));
+        return Ok(extract(table, &id, &view, chosen, now_ms));
     }
-    let (shown, rest) = chosen.bound(&entry, settings.max_read_chars);
-    Ok(Outcome::Answer(view::content(&id, extent(&entry), shown.served, shown.slice.part(), rest)))
+    let (shown, rest) = chosen.bound(&view.entry, settings.max_read_chars);
+    Ok(Outcome::Answer(view::content(&id, view.extent(), shown.served, shown.slice.part(), rest)))
 }
 
 fn select(args: &Args) -> Result<Selection, FdError> {
@@ -78,12 +81,12 @@ fn select(args: &Args) -> Result<Selection, FdError> {
 }
 
 /// The new descriptor keeps the page size of its source (ruling 12 of the design).
-pub(super) fn extract(table: &Table, id: &FdId, entry: &Entry<Content>, chosen: Chosen<'_>, now_ms: u64) -> Outcome {
+pub(super) fn extract(table: &Table, id: &FdId, view: &View<'_>, chosen: Chosen<'_>, now_ms: u64) -> Outcome {
     let Chosen { slice, served } = chosen;
-    let content = entry.content.extract(&slice);
-    let extracted = Entry::new(content, entry.page_chars, format!("extract:{id}"), now_ms);
+    let content = view.entry.content.extract(&slice);
+    let extracted = Entry::new(content, view.entry.page_chars, format!("extract:{id}"), now_ms);
     let new = table.next_id();
-    let answer = view::extraction(id, &new, served, slice.part(), extent(&extracted));
+    let answer = view::extraction(id, &new, served, slice.part(), view.describe(&extracted));
     Outcome::Opened { id: new, entry: extracted, answer }
 }
 

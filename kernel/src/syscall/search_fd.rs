@@ -19,9 +19,9 @@ use dormouse_proto::tool::Access;
 use self::excerpt::Excerpts;
 use self::matcher::{Case, Matcher};
 use super::args::{Args, Key, Kind};
-use super::{Outcome, Tool};
+use super::{Outcome, Tool, form};
 use crate::content::Content;
-use crate::table::{Table, extent};
+use crate::table::Table;
 
 /// `search_fd` as a tool.
 pub const TOOL: Tool =
@@ -33,7 +33,7 @@ pub(super) const ALL: &str = "*";
 /// Matches in one answer, if the call does not say how many.
 const MAX_MATCHES: u64 = 50;
 
-const KEYS: [Key; 7] = [
+const KEYS: [Key; 8] = [
     ("fd", Kind::Text),
     ("query", Kind::Text),
     ("case_sensitive", Kind::Flag),
@@ -41,6 +41,7 @@ const KEYS: [Key; 7] = [
     ("context", Kind::Integer),
     ("start", Kind::Integer),
     ("max_matches", Kind::Integer),
+    form::KEY,
 ];
 
 const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor, or in all of them at once. Returns the number of all matches, and \
@@ -55,7 +56,8 @@ const SCHEMA: &str = r#"{
     "regex": {"type": "boolean", "description": "Take the query as a regular expression; ^ and $ match at lines"},
     "context": {"type": "integer", "minimum": 0, "description": "Lines to show before and after each match; 0 if left out"},
     "start": {"type": "integer", "minimum": 1, "description": "The number of the first match to show; 1 if left out"},
-    "max_matches": {"type": "integer", "minimum": 1, "description": "The most matches to show; 50 if left out"}
+    "max_matches": {"type": "integer", "minimum": 1, "description": "The most matches to show; 50 if left out"},
+    "pretty": {"type": "boolean", "description": "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If left out, JSON on one line is, where the program wants that"}
   },
   "required": ["fd", "query"],
   "additionalProperties": false
@@ -74,16 +76,18 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let search = Search::parse(&args)?;
     let mut excerpts = Excerpts::new(search.context_lines, settings.max_read_chars);
     if fd == ALL {
-        let found = all::find(&search, table, &mut excerpts);
+        let views = all::views(table, settings);
+        let found = all::find(&search, &views, &mut excerpts);
         search.check_start(&args, found.shown.total)?;
         return Ok(Outcome::Answer(view::search_all(&found)));
     }
     let (id, entry) = table.resolve(fd)?;
-    let matches = search.scan(&entry, 0, &mut excerpts);
+    let view = form::view(&args, entry, form::asked(&args), settings)?;
+    let matches = search.scan(&view.entry, 0, &mut excerpts);
     search.check_start(&args, matches)?;
     let found =
         Found { query: search.query, shown: search.shown(matches, excerpts.shown()), excerpts: excerpts.take() };
-    Ok(Outcome::Answer(view::search(&id, extent(&entry), &found)))
+    Ok(Outcome::Answer(view::search(&id, view.extent(), &found)))
 }
 
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use dormouse_proto::tool::{Access, Answer};
 use super::args::{Args, Key, Kind};
 use super::{Outcome, Tool};
 use crate::content::Content;
-use crate::table::{Table, extent};
+use crate::table::{Table, View, extent, served};
 
 /// `summarize_fd` as a tool.
 pub const TOOL: Tool =
@@ -56,6 +56,7 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let args = Args::parse(TOOL.name, args, &[&KEYS])?;
     let asked = args.fd()?;
     let (fd, entry) = table.resolve(asked)?;
+    let View { entry, .. } = served(entry, settings);
     let focus = args.text("focus").filter(|focus| !focus.trim().is_empty());
     let is_new = focus.is_some() || args.flag("again") == Some(true);
     if let Some(text) = entry.notes.summary.as_deref().filter(|_| !is_new) {

@@ -26,6 +26,9 @@ pub struct Extent {
     pub encoding: Encoding,
     /// Bytes that came after it and were cut off.
     pub cut_bytes: u64,
+    /// Whether it is JSON reformatted, and pages, lines and characters are those of the reformatted text. None where the
+    /// content is as it is and a call did not insist on that.
+    pub pretty: Option<bool>,
 }
 
 impl Extent {
@@ -134,9 +137,50 @@ impl Served {
     }
 }
 
-/// `fd_result`: content has just become a descriptor; `part` is its first page.
+/// What of a new descriptor is shown at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Previewed<'a> {
+    /// Its beginning.
+    pub head: Part<'a>,
+    /// Its end, where that is shown as well.
+    pub tail: Option<Tail<'a>>,
+}
+
+/// The end of a content, and what stands between it and the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail<'a> {
+    /// What is not shown.
+    pub omitted: Omitted,
+    /// The end.
+    pub part: Part<'a>,
+}
+
+/// What is not shown between two parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Omitted {
+    /// Its first and its last line, from 1. A line that is shown in part is among them.
+    pub lines: (u64, u64),
+    /// Its characters.
+    pub chars: u64,
+}
+
+impl Tail<'_> {
+    fn add_to(self, element: Element) -> Element {
+        let Self { omitted: Omitted { lines: (first, last), chars }, part } = self;
+        let omitted = Element::new("omitted").attribute("lines", format!("{first}-{last}")).attribute("chars", chars);
+        let preview = Element::new("preview")
+            .attribute("part", "tail")
+            .attribute("lines", part.lines())
+            .attribute_if("continued", part.continued.then_some(true))
+            .text(part.text);
+        element.child(omitted).child(preview)
+    }
+}
+
+/// `fd_result`: content has just become a descriptor. `lines` and `truncated` are those of its beginning.
 #[must_use]
-pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, part: Part<'_>) -> Answer {
+pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, preview: Previewed<'_>) -> Answer {
+    let Previewed { head: part, tail } = preview;
     let element = Element::new("fd_result")
         .attribute("fd", fd)
         .attribute("source", source)
@@ -147,9 +191,10 @@ pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, part: Part
         .attribute("total_chars", extent.total_chars)
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("cut_bytes", extent.cut())
+        .attribute_if("pretty", extent.pretty)
         .child(Element::new("message").text(message))
         .child(Element::new("preview").text(part.text));
-    Answer::ok(element.to_xml())
+    Answer::ok(tail.into_iter().fold(element, |element, tail| tail.add_to(element)).to_xml())
 }
 
 /// `fd_content`: a part of a content. Where the answer is bounded, `rest` is what is still to be read of what was asked.
@@ -168,14 +213,16 @@ fn content_in(element: Element, extent: Extent, served: Served, part: Part<'_>, 
         .attribute("lines", part.lines())
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
-        .attribute_if("cut_bytes", extent.cut());
-    Answer::ok(go_on(element, rest).text(part.text).to_xml())
+        .attribute_if("cut_bytes", extent.cut())
+        .attribute_if("pretty", extent.pretty);
+    Answer::ok(go_on(element, rest, extent.pretty).text(part.text).to_xml())
 }
 
-fn go_on(element: Element, rest: Option<Served>) -> Element {
+fn go_on(element: Element, rest: Option<Served>, pretty: Option<bool>) -> Element {
     let Some((mode, start, count)) = rest.and_then(Served::units) else { return element };
+    let form = pretty.map(|pretty| format!(", pretty={pretty}")).unwrap_or_default();
     let message = format!(
-        "Only the first part of what was asked is shown. Go on with read_fd and mode={mode}, start={start}, count={count}."
+        "Only the first part of what was asked is shown. Go on with read_fd and mode={mode}, start={start}, count={count}{form}."
     );
     element
         .attribute("complete", false)
@@ -186,7 +233,7 @@ fn go_on(element: Element, rest: Option<Served>) -> Element {
 }
 
 /// `fd_extraction`: a part of `source` is now `new`. It names the new descriptor and never shows its content. `lines` are
-/// those of the source.
+/// those of the source, reformatted if it says so.
 #[must_use]
 pub fn extraction(source: &FdId, new: &FdId, served: Served, part: Part<'_>, extent: Extent) -> Answer {
     let element = served
@@ -195,7 +242,8 @@ pub fn extraction(source: &FdId, new: &FdId, served: Served, part: Part<'_>, ext
         .attribute("pages", extent.pages)
         .attribute("total_lines", extent.total_lines)
         .attribute("total_chars", extent.total_chars)
-        .attribute_if("encoding", extent.encoding.word());
+        .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("pretty", extent.pretty);
     Answer::ok(element.to_xml())
 }
 
@@ -210,6 +258,8 @@ pub struct Written<'a> {
     pub bytes: u64,
     /// Lines that were written.
     pub lines: u64,
+    /// Whether it was JSON reformatted, as in [`Extent`].
+    pub pretty: Option<bool>,
 }
 
 /// `fd_write`: content went into a file.
@@ -229,6 +279,7 @@ pub fn write(fd: &FdId, written: Written<'_>) -> Answer {
         .attribute("file_path", written.file_path)
         .attribute("success", true)
         .attribute("mode", written.mode)
+        .attribute_if("pretty", written.pretty)
         .child(Element::new("message").text(message))
         .child(stats);
     Answer::ok(element.to_xml())
@@ -271,7 +322,8 @@ pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
         .attribute("shown", shown.range())
         .attribute("pages", extent.pages)
         .attribute("total_lines", extent.total_lines)
-        .attribute_if("encoding", extent.encoding.word());
+        .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("pretty", extent.pretty);
     let element = go_on_listing(element, *shown, "matches", "search_fd");
     Answer::ok(excerpts.iter().fold(element, |element, excerpt| element.child(excerpt.element())).to_xml())
 }

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-const KERNEL_NAMES: [&str; 16] = [
+const KERNEL_NAMES: [&str; 17] = [
     "fd_",
     "preview",
+    "omitted",
     "ref",
     "message",
     "match",

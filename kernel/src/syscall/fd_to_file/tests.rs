@@ -39,7 +39,11 @@ fn the_host_is_asked_for_exactly_what_was_selected() {
     for (args, bytes, lines, mode, presence) in cases {
         let Outcome::Write(pending) = call(text.as_bytes(), args) else { panic!("{args} must write") };
         let write = FileWrite { path: "out.txt".into(), bytes: Bytes::from(bytes), mode, presence };
-        assert_eq!(pending, PendingWrite { write, asked_fd: "fd-1".into(), fd: FdId::Fd(1), lines }, "{args}");
+        assert_eq!(
+            pending,
+            PendingWrite { write, asked_fd: "fd-1".into(), fd: FdId::Fd(1), lines, pretty: None },
+            "{args}"
+        );
     }
 }
 

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use roxmltree::Document;
 
 use super::*;
+use crate::content::Content;
 
 fn table(text: &str, page_chars: u32) -> Table {
     let entry = Entry::new(Content::new(text.to_owned()), page_chars, "tool:t", 0);

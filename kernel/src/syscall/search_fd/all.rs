@@ -3,19 +3,25 @@
 //! Matches are numbered over all contents together, so that one number says where to go on. A content that several
 //! descriptors hold is searched for each of them.
 
+use std::borrow::Cow;
+
+use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::descriptor::view::{FoundInAll, Group};
 use dormouse_proto::id::FdId;
 
 use super::Search;
 use super::excerpt::Excerpts;
-use crate::table::{Table, extent};
+use crate::table::{Table, View, extent, served};
 
 /// What there is to be found. A descriptor whose matches come after those that are shown is listed with their number, as
 /// long as there is room. O(n) in all contents together.
-pub(super) fn find<'a>(search: &Search<'a>, table: &'a Table, excerpts: &mut Excerpts<'a>) -> FoundInAll<'a> {
-    let (mut total, mut descriptors, mut found_in, mut groups) = (0, 0, 0, Vec::new());
-    for (fd, entry) in table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. })) {
-        descriptors += 1;
+pub(super) fn find<'a>(
+    search: &Search<'a>,
+    views: &'a [(&'a FdId, View<'a>)],
+    excerpts: &mut Excerpts<'a>,
+) -> FoundInAll<'a> {
+    let (mut total, mut found_in, mut groups) = (0, 0, Vec::new());
+    for (fd, View { entry, .. }) in views {
         let matches = search.scan(entry, total, excerpts);
         total += matches;
         let excerpts_here = excerpts.take();
@@ -28,5 +34,11 @@ pub(super) fn find<'a>(search: &Search<'a>, table: &'a Table, excerpts: &mut Exc
         }
     }
     let shown = search.shown(total, excerpts.shown());
-    FoundInAll { query: search.query, descriptors, found_in, shown, groups }
+    FoundInAll { query: search.query, descriptors: views.len() as u64, found_in, shown, groups }
+}
+
+/// Every descriptor of a table but its messages, in the form that calls are served which ask for none.
+pub(super) fn views<'a>(table: &'a Table, settings: &DescriptorSettings) -> Vec<(&'a FdId, View<'a>)> {
+    let held = table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. }));
+    held.map(|(id, entry)| (id, served(Cow::Borrowed(entry), settings))).collect()
 }

@@ -1,0 +1,198 @@
+//! JSON reformatted: one value or one item a line, two spaces deeper for each level.
+//!
+//! Only white space changes. Tokens stay byte for byte what they are: numbers of any size, escapes, keys in their order and
+//! twice if they are twice. Several values, one after another as in JSON Lines, each begin a line. Empty objects and lists
+//! stay on one. Nothing here recurses, whatever the nesting.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::de::IgnoredAny;
+
+/// The deepest nesting that is followed: as deep as `serde_json` reads.
+const MAX_DEPTH: usize = 127;
+
+/// The reformatted text may be so many times as long: many tiny items far inside would grow with the square of their depth.
+const MAX_GROWTH: usize = 8;
+
+/// Below so many bytes growth is of no concern.
+const SMALL_BYTES: usize = 64 << 10;
+
+/// The most bytes of a reformatted text. It is kept in memory for as long as its content is.
+const MAX_PRETTY_BYTES: usize = 512 << 20;
+
+const INDENT: &str = "  ";
+
+/// Why a content has no reformatted text.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PrettyError {
+    /// Its bytes are not text.
+    #[error("the content is binary, and only JSON can be reformatted")]
+    Binary,
+    /// It holds white space only.
+    #[error("the content is empty, and only JSON can be reformatted")]
+    Empty,
+    /// It is not JSON, or not to its end.
+    #[error("the content is not JSON: {0}")]
+    NotJson(#[source] Arc<serde_json::Error>),
+    /// It is nested deeper than is followed.
+    #[error("the JSON is nested more than {MAX_DEPTH} levels deep at byte {at}")]
+    TooDeep {
+        /// Where it goes too deep, in bytes from 0.
+        at: usize,
+    },
+    /// It would become too long.
+    #[error("the JSON would grow from {from} to more than {limit} bytes")]
+    TooLong {
+        /// Bytes of the content.
+        from: usize,
+        /// The most bytes that are made of it.
+        limit: usize,
+    },
+}
+
+/// Whether a text begins like an object or a list. O(the white space that it begins with).
+pub(super) fn may_be_json(text: &str) -> bool {
+    text.trim_start_matches(is_space).starts_with(['{', '['])
+}
+
+/// The text reformatted, without an LF at its end. Two passes: one that checks it, one that spaces it.
+///
+/// # Errors
+/// It is not JSON, or it goes too deep, or would grow too much.
+pub(super) fn pretty(text: &str) -> Result<String, PrettyError> {
+    if text.len() > MAX_PRETTY_BYTES {
+        return Err(PrettyError::TooLong { from: text.len(), limit: MAX_PRETTY_BYTES });
+    }
+    let values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    let count = values.map(|value| value.map(|_| 1)).sum::<Result<usize, _>>();
+    match count.map_err(|error| PrettyError::NotJson(Arc::new(error)))? {
+        0 => Err(PrettyError::Empty),
+        _ => Spacing::new(text).run(),
+    }
+}
+
+/// White space between tokens, as JSON knows it.
+fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r')
+}
+
+/// A pass over text that is known to be JSON.
+struct Spacing<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
+    out: String,
+    limit: usize,
+}
+
+impl<'a> Spacing<'a> {
+    fn new(text: &'a str) -> Self {
+        let limit = text.len().max(SMALL_BYTES / MAX_GROWTH).saturating_mul(MAX_GROWTH).min(MAX_PRETTY_BYTES);
+        Self { text, at: 0, depth: 0, out: String::with_capacity(text.len()), limit }
+    }
+
+    fn run(mut self) -> Result<String, PrettyError> {
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'{' | b'[' => self.open()?,
+                b'}' | b']' => self.close()?,
+                b',' => {
+                    self.copy(1);
+                    self.break_line()?;
+                }
+                b':' => {
+                    self.copy(1);
+                    self.out.push(' ');
+                }
+                _ => self.scalar()?,
+            }
+        }
+        self.out.shrink_to_fit();
+        Ok(self.out)
+    }
+
+    /// The first byte of the next token.
+    fn peek(&mut self) -> Option<u8> {
+        let spaces = self.text.as_bytes()[self.at..].iter().take_while(|byte| is_space(char::from(**byte)));
+        self.at += spaces.count();
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn copy(&mut self, len: usize) {
+        self.out.push_str(&self.text[self.at..self.at + len]);
+        self.at += len;
+    }
+
+    fn open(&mut self) -> Result<(), PrettyError> {
+        self.begin()?;
+        self.copy(1);
+        if matches!(self.peek(), Some(b'}' | b']')) {
+            self.copy(1);
+            return Ok(());
+        }
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(PrettyError::TooDeep { at: self.at });
+        }
+        self.break_line()
+    }
+
+    fn close(&mut self) -> Result<(), PrettyError> {
+        self.depth = self.depth.checked_sub(1).expect("each end in checked JSON has its beginning");
+        self.break_line()?;
+        self.copy(1);
+        Ok(())
+    }
+
+    fn scalar(&mut self) -> Result<(), PrettyError> {
+        self.begin()?;
+        let token = token(self.text.as_bytes(), self.at);
+        self.copy(token.len());
+        Ok(())
+    }
+
+    /// Each value that is not inside of another begins a line.
+    fn begin(&mut self) -> Result<(), PrettyError> {
+        if self.depth == 0 && !self.out.is_empty() { self.break_line() } else { Ok(()) }
+    }
+
+    fn break_line(&mut self) -> Result<(), PrettyError> {
+        self.out.push('\n');
+        self.out.extend(std::iter::repeat_n(INDENT, self.depth));
+        if self.out.len() > self.limit {
+            return Err(PrettyError::TooLong { from: self.text.len(), limit: self.limit });
+        }
+        Ok(())
+    }
+}
+
+/// The string, number or word that begins at a byte.
+fn token(bytes: &[u8], at: usize) -> Range<usize> {
+    let rest = &bytes[at..];
+    let len = match rest.first() {
+        Some(b'"') => 1 + string(&rest[1..]),
+        _ => rest.iter().position(|byte| ends_token(*byte)).unwrap_or(rest.len()),
+    };
+    at..at + len
+}
+
+fn ends_token(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b':' | b'[' | b']' | b'{' | b'}' | b'"')
+}
+
+/// How long a string is, after its first quote and with its last.
+fn string(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        let found = memchr::memchr2(b'"', b'\\', &bytes[at..]).expect("each string in checked JSON has its end");
+        at += found + 1;
+        if bytes[at - 1] == b'"' {
+            return at;
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Reformatted JSON against what `serde_json` reads and writes.
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+use crate::content::Content;
+
+fn without_space(json: &str) -> String {
+    let (mut in_string, mut is_escaped) = (false, false);
+    let kept = json.chars().filter(|c| {
+        let keep = in_string || !c.is_ascii_whitespace();
+        in_string ^= *c == '"' && !is_escaped;
+        is_escaped = in_string && *c == '\\' && !is_escaped;
+        keep
+    });
+    kept.collect()
+}
+
+#[test]
+fn tokens_stay_as_they_are() {
+    let cases = [
+        (r#"{"a":1}"#, "{\n  \"a\": 1\n}"),
+        (
+            r#"[1.0,1e400,12345678901234567890,-0.10,true]"#,
+            "[\n  1.0,\n  1e400,\n  12345678901234567890,\n  -0.10,\n  true\n]",
+        ),
+        (r#"{"b":null,"a":1,"b":[]}"#, "{\n  \"b\": null,\n  \"a\": 1,\n  \"b\": []\n}"),
+        (r#"["\u00e9\/\\\"[1,2]:{","é😀"]"#, "[\n  \"\\u00e9\\/\\\\\\\"[1,2]:{\",\n  \"é😀\"\n]"),
+        (" [ ] ", "[]"),
+        ("{ \r\n }\n", "{}"),
+        ("[[],{},[ 1 ]]", "[\n  [],\n  {},\n  [\n    1\n  ]\n]"),
+        ("\"\"", "\"\""),
+        ("{\n\n\"a\" \t: [\n1]}", "{\n  \"a\": [\n    1\n  ]\n}"),
+    ];
+    for (json, expected) in cases {
+        assert_eq!(pretty(json).unwrap(), expected, "{json}");
+    }
+}
+
+#[test]
+fn each_of_several_values_begins_a_line() {
+    let cases = [
+        ("{\"a\":1}\n{\"b\":2}\n", "{\n  \"a\": 1\n}\n{\n  \"b\": 2\n}"),
+        ("[][] {}", "[]\n[]\n{}"),
+        ("1 \"two\"[3]null ", "1\n\"two\"\n[\n  3\n]\nnull"),
+    ];
+    for (json, expected) in cases {
+        assert_eq!(pretty(json).unwrap(), expected, "{json}");
+    }
+}
+
+#[test]
+fn what_is_refused_says_why() {
+    let deepest = "[".repeat(MAX_DEPTH) + "1" + &"]".repeat(MAX_DEPTH);
+    assert!(serde_json::from_str::<Value>(&pretty(&deepest).unwrap()).is_ok());
+    let too_deep = format!("[{deepest}]");
+    assert!(serde_json::from_str::<Value>(&too_deep).is_err(), "serde_json reads no deeper");
+    let hundred_thousand = "[".repeat(100_000) + &"]".repeat(100_000);
+    let far_inside = "[".repeat(100) + &"1,".repeat(100_000) + "1" + &"]".repeat(100);
+    let cases = [
+        ("", "the content is empty"),
+        (" \n", "the content is empty"),
+        ("hello", "the content is not JSON: expected value at line 1 column 1"),
+        ("{\"a\":1} x", "the content is not JSON: expected value at line 1 column 9"),
+        ("{\"a\":1", "the content is not JSON: EOF"),
+        ("[1,]", "the content is not JSON: "),
+        ("[\"a\u{1}\"]", "the content is not JSON: control character"),
+        ("\u{feff}{}", "the content is not JSON: expected value"),
+        (too_deep.as_str(), "more than 127 levels deep at byte 128"),
+        (hundred_thousand.as_str(), "more than 127 levels deep"),
+        (&"[".repeat(100_000), "the content is not JSON: EOF"),
+        (far_inside.as_str(), "the JSON would grow from 200201 to more than 1601608 bytes"),
+    ];
+    for (json, message) in cases {
+        let error = pretty(json).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+    assert!(matches!(Content::new(vec![0xff]).pretty(), Err(PrettyError::Binary)));
+}
+
+#[test]
+fn it_is_made_once_and_is_a_content_of_its_own() {
+    let content = Content::new("[1,2]");
+    let pretty = content.pretty().unwrap();
+    assert!(std::ptr::eq(pretty, content.clone().pretty().unwrap()), "every holder has the same");
+    assert_eq!((pretty.text(), pretty.total_lines(), content.total_lines()), ("[\n  1,\n  2\n]", 4, 1));
+    assert_eq!(pretty.pretty().unwrap().text(), pretty.text());
+}
+
+#[test]
+fn a_line_of_json_is_known_by_its_beginning() {
+    let cases = [
+        ("{}", true),
+        (" \t[1]\n", true),
+        ("[not JSON", true),
+        ("[1,\n2]", false),
+        ("{}\n{}\n", false),
+        ("1", false),
+        ("", false),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(Content::new(text).may_be_json_line(), expected, "{text:?}");
+    }
+    assert!(!Content::new(vec![b'{', 0xff]).may_be_json_line());
+}
+
+fn value(scalar: BoxedStrategy<Value>) -> impl Strategy<Value = Value> {
+    scalar.prop_recursive(6, 60, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::vec((any::<String>(), inner), 0..6).prop_map(|fields| fields.into_iter().collect()),
+        ]
+    })
+}
+
+fn exact() -> BoxedStrategy<Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ]
+    .boxed()
+}
+
+/// Tokens with any white space between them.
+fn spaced(value: &Value, spaces: &[String]) -> String {
+    let json = value.to_string();
+    let mut spaces = spaces.iter().cycle();
+    let (mut rest, mut spread) = (json.as_str(), String::new());
+    while !rest.is_empty() {
+        let len = if b"{}[]:,".contains(&rest.as_bytes()[0]) { 1 } else { token(rest.as_bytes(), 0).len() };
+        spread += spaces.next().map_or("", String::as_str);
+        spread += &rest[..len];
+        rest = &rest[len..];
+    }
+    spread
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_serde_json_would_write(value in value(exact())) {
+        let expected = serde_json::to_string_pretty(&value).unwrap();
+        prop_assert_eq!(pretty(&value.to_string()).unwrap(), expected);
+    }
+
+    #[test]
+    fn only_white_space_changes(
+        value in value(prop_oneof![exact(), any::<f64>().prop_map(Value::from).boxed()].boxed()),
+        spaces in prop::collection::vec("[ \t\r\n]{0,3}", 1..8),
+    ) {
+        let json = spaced(&value, &spaces);
+        let pretty = pretty(&json).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Value>(&pretty).unwrap(), serde_json::from_str::<Value>(&json).unwrap());
+        prop_assert_eq!(without_space(&pretty), without_space(&json));
+        prop_assert_eq!(without_space(&pretty), value.to_string());
+    }
+
+    #[test]
+    fn hostile_text_is_refused_or_kept(json in r#"[\[\]{}:,"\\1a \n]{0,16}"#) {
+        if let Ok(pretty) = pretty(&json) {
+            prop_assert_eq!(without_space(&pretty), without_space(&json));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The parameter `pretty`: whether a call is served JSON reformatted.
+
+use std::borrow::Cow;
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::record::Entry;
+
+use super::args::{Args, Key, Kind};
+use crate::content::Content;
+use crate::table::{Form, View, view_of};
+
+/// The parameter.
+pub(super) const KEY: Key = ("pretty", Kind::Flag);
+
+/// The form that a call asks for, if it does.
+pub(super) fn asked(args: &Args) -> Option<Form> {
+    args.flag(KEY.0).map(|pretty| if pretty { Form::Pretty } else { Form::Plain })
+}
+
+/// The descriptor in the form that is served.
+///
+/// # Errors
+/// `invalid_parameter`: reformatted JSON was asked for, and why there is none.
+pub(super) fn view<'a>(
+    args: &Args,
+    entry: Cow<'a, Entry<Content>>,
+    asked: Option<Form>,
+    settings: &DescriptorSettings,
+) -> Result<View<'a>, FdError> {
+    view_of(entry, asked, settings)
+        .map_err(|error| args.invalid(format!("pretty=true cannot be served: {error}. Leave 'pretty' out or false.")))
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::tool::Answer;
+    use roxmltree::Document;
+
+    use super::super::{Outcome, fd_to_file, read_fd, search_fd};
+    use super::*;
+    use crate::table::Table;
+
+    const JSON: &str = r#"{"a":1.0,"b":[10,20]}"#;
+    const PRETTY: &str = "{\n  \"a\": 1.0,\n  \"b\": [\n    10,\n    20\n  ]\n}";
+
+    fn settings(pretty_json: bool) -> DescriptorSettings {
+        DescriptorSettings { pretty_json, ..DescriptorSettings::default() }
+    }
+
+    fn table(bytes: &[u8]) -> Table {
+        let mut table = Table::new();
+        table.insert(table.next_id(), Entry::new(Content::new(bytes.to_vec()), 12, "tool:t", 0));
+        table
+    }
+
+    fn args(more: &str) -> String {
+        format!(r#"{{"fd": "fd:1"{}}}"#, more.replace('\'', "\""))
+    }
+
+    fn read(more: &str, settings: &DescriptorSettings) -> Outcome {
+        read_fd(&table(JSON.as_bytes()), &args(more), settings, 0)
+    }
+
+    fn written(more: &str, settings: &DescriptorSettings) -> (String, Answer) {
+        let args = args(&format!(",'file_path':'o'{more}"));
+        let Outcome::Write(pending) = fd_to_file(&table(JSON.as_bytes()), &args, settings, 0) else {
+            panic!("{args} must write")
+        };
+        (String::from_utf8(pending.write.bytes.to_vec()).unwrap(), pending.answer(Ok(())))
+    }
+
+    /// The text of an answer and what it says of its form.
+    fn shown(outcome: &Outcome) -> (String, Option<String>) {
+        let xml = outcome.answer().unwrap().text.to_string();
+        let document = Document::parse(&xml).unwrap();
+        let text = document.root_element().children().filter_map(|node| node.text()).collect();
+        (text, document.root_element().attribute("pretty").map(str::to_owned))
+    }
+
+    #[test]
+    fn a_part_is_read_extracted_and_written_from_the_same_view() {
+        let cases = [
+            (false, ",'start_line':3,'end_line':4,'pretty':true", Some("true"), "  \"b\": [\n    10,\n"),
+            (true, ",'start_line':3,'end_line':4", Some("true"), "  \"b\": [\n    10,\n"),
+            (true, ",'start':0,'count':4,'UNIT':'char','pretty':'true'", Some("true"), "{\n  "),
+            (true, ",'page':1,'pretty':false", Some("false"), &JSON[..12]),
+            (false, ",'page':1", None, &JSON[..12]),
+            (false, ",'page':2,'pretty':true", Some("true"), "  \"a\": 1.0,\n"),
+            (true, ",'read_all':true,'pretty':true", Some("true"), PRETTY),
+        ];
+        for (is_on, more, says, text) in cases {
+            let expected = (text.to_owned(), says.map(str::to_owned));
+            let (settings, more_read) = (settings(is_on), more.replace("UNIT", "mode"));
+            assert_eq!(shown(&read(&more_read, &settings)), expected, "{more}");
+            let extracted = read(&format!("{more_read},'extract_to_new_fd':true"), &settings);
+            assert_eq!(shown(&extracted).1, expected.1, "{more}");
+            let Outcome::Opened { entry, .. } = extracted else { panic!("{more} must open") };
+            assert_eq!(entry.content.bytes(), text, "{more}");
+            let (bytes, answer) = written(&more.replace("UNIT", "select"), &settings);
+            assert_eq!(bytes, text, "{more}");
+            assert_eq!(shown(&Outcome::Answer(answer)).1, expected.1, "{more}");
+        }
+    }
+
+    #[test]
+    fn the_whole_is_written_exactly_unless_the_call_says_otherwise() {
+        let cases = [
+            (false, "", JSON, None),
+            (true, "", JSON, Some("false")),
+            (true, ",'read_all':true", JSON, Some("false")),
+            (false, ",'pretty':true", PRETTY, Some("true")),
+        ];
+        for (is_on, more, text, says) in cases {
+            let (bytes, answer) = written(more, &settings(is_on));
+            assert_eq!((bytes.as_str(), shown(&Outcome::Answer(answer)).1.as_deref()), (text, says), "{is_on} {more}");
+        }
+    }
+
+    #[test]
+    fn a_search_finds_places_of_the_view() {
+        let cases = [(false, ",'pretty':true", "line=\"5\""), (true, "", "line=\"5\""), (false, "", "line=\"1\"")];
+        for (is_on, more, place) in cases {
+            let args = args(&format!(",'query':'20'{more}"));
+            let outcome = search_fd(&table(JSON.as_bytes()), &args, &settings(is_on), 0);
+            let xml = &outcome.answer().unwrap().text;
+            assert!(xml.contains(place), "{args}: {xml}");
+            assert_eq!(xml.contains("pretty=\"true\""), place != "line=\"1\"", "{args}: {xml}");
+        }
+    }
+
+    #[test]
+    fn going_on_stays_in_the_view_that_was_asked_for() {
+        for (is_on, more, form) in [
+            (false, ",'pretty':true", "count=1, pretty=true."),
+            (true, ",'pretty':false", "count=11, pretty=false."),
+            (false, "", "count=11."),
+        ] {
+            let settings = DescriptorSettings { max_read_chars: 10, ..settings(is_on) };
+            let outcome = read(&format!(",'mode':'line','count':2{more}"), &settings);
+            let xml = &outcome.answer().unwrap().text;
+            assert!(xml.contains(form), "{more}: {xml}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_is_refused_where_it_was_asked_for_and_plain_otherwise() {
+        let on = settings(true);
+        let cases: [(&[u8], &str); 3] = [
+            (b"[prose]", "the content is not JSON: expected value at line 1 column 2. Leave 'pretty' out or false."),
+            (b"", "the content is empty"),
+            (&[0xff, 0xfe], "the content is binary"),
+        ];
+        for (bytes, message) in cases {
+            let table = table(bytes);
+            for (call, more) in [
+                (read_fd as fn(&Table, &str, &DescriptorSettings, u64) -> Outcome, ""),
+                (search_fd, ",'query':'x'"),
+                (fd_to_file, ",'file_path':'o'"),
+            ] {
+                let refused = call(&table, &args(&format!(",'pretty':true{more}")), &on, 0);
+                let answer = refused.answer().expect("nothing is written");
+                assert!(answer.is_error && answer.text.contains("type=\"invalid_parameter\""), "{}", answer.text);
+                assert!(answer.text.contains(message), "{}", answer.text);
+                let served = call(&table, &args(more), &on, 0);
+                assert!(!served.answer().is_some_and(|answer| answer.is_error), "{served:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Which text of a descriptor a call is served: its own, or its JSON reformatted.
+//!
+//! The one place that decides it. What opens a descriptor, what reads it and what searches it agree by asking here.
+
+use std::borrow::Cow;
+
+use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::descriptor::view::Extent;
+use dormouse_proto::record::Entry;
+
+use super::extent;
+use crate::content::{Content, PrettyError};
+
+/// A form of a content's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As it is.
+    Plain,
+    /// JSON reformatted.
+    Pretty,
+}
+
+/// A descriptor in the form that is served.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// The descriptor; its content is the reformatted one where that is served.
+    pub entry: Cow<'a, Entry<Content>>,
+    /// Whether it is. None where the content is as it is, and would be for every call that does not ask for another form.
+    pub pretty: Option<bool>,
+}
+
+impl View<'_> {
+    /// What is served, as every answer about it describes it.
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        self.describe(&self.entry)
+    }
+
+    /// A descriptor that was made of what is served, as an answer about this one describes it.
+    #[must_use]
+    pub fn describe(&self, entry: &Entry<Content>) -> Extent {
+        Extent { pretty: self.pretty, ..extent(entry) }
+    }
+}
+
+/// The form of a descriptor that a call is served: the one that it asked for; else JSON on a single line is reformatted
+/// where the settings say so, and everything else is plain. Costs what [`Content::pretty`] costs where JSON is reformatted
+/// for the first time, otherwise nothing.
+///
+/// # Errors
+/// Reformatted JSON was asked for, and the content has none.
+pub fn view_of<'a>(
+    entry: Cow<'a, Entry<Content>>,
+    asked: Option<Form>,
+    settings: &DescriptorSettings,
+) -> Result<View<'a>, PrettyError> {
+    let by_default = settings.pretty_json && entry.content.may_be_json_line();
+    match asked {
+        Some(Form::Pretty) => pretty(&entry),
+        Some(Form::Plain) if by_default => Ok(View { entry, pretty: Some(false) }),
+        None if by_default => Ok(pretty(&entry).unwrap_or(View { entry, pretty: None })),
+        _ => Ok(View { entry, pretty: None }),
+    }
+}
+
+/// The form of a descriptor that a call is served which asks for none. Costs what [`view_of`] costs.
+#[must_use]
+pub fn served<'a>(entry: Cow<'a, Entry<Content>>, settings: &DescriptorSettings) -> View<'a> {
+    view_of(entry, None, settings).expect("nothing is refused that was not asked for")
+}
+
+fn pretty<'a>(entry: &Entry<Content>) -> Result<View<'a>, PrettyError> {
+    let content = entry.content.pretty()?.clone();
+    Ok(View { entry: Cow::Owned(Entry { content, ..entry.clone() }), pretty: Some(true) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pretty_json: bool) -> DescriptorSettings {
+        DescriptorSettings { pretty_json, ..DescriptorSettings::default() }
+    }
+
+    /// The lines of what is served and what is said of it, with the setting off and on; none where that is refused.
+    fn check(text: &str, asked: Option<Form>, off: Option<(u64, Option<bool>)>, on: Option<(u64, Option<bool>)>) {
+        for (is_on, expected) in [(false, off), (true, on)] {
+            let entry = Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0);
+            let view = view_of(Cow::Borrowed(&entry), asked, &settings(is_on)).ok();
+            let extent = view.map(|view| view.extent());
+            assert_eq!(extent.map(|e| (e.total_lines, e.pretty)), expected, "{text:?} {asked:?} {is_on}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_wins_over_the_setting_and_the_setting_is_for_json_on_one_line() {
+        let (plain, pretty) = (Some((1, None)), Some((4, Some(true))));
+        check("[1,2]", None, plain, pretty);
+        check("[1,2]\n", None, plain, pretty);
+        check("[1,2]", Some(Form::Pretty), pretty, pretty);
+        check("[1,2]", Some(Form::Plain), plain, Some((1, Some(false))));
+        check("[1,\n2]", None, Some((2, None)), Some((2, None)));
+        check("[1,\n2]", Some(Form::Plain), Some((2, None)), Some((2, None)));
+        check("[1,\n2]", Some(Form::Pretty), pretty, pretty);
+        check("[prose]", None, plain, plain);
+        check("[prose]", Some(Form::Pretty), None, None);
+        check("", None, plain, plain);
+    }
+}
