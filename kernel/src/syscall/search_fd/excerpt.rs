@@ -16,10 +16,12 @@ const CONTEXT_LINE_CHARS: u64 = 400;
 /// What the element around an excerpt is reckoned at, so that a flood of tiny ones is bounded as well.
 const ELEMENT_CHARS: u64 = 64;
 
-/// The excerpts of one answer, bounded: beyond the bound matches are counted but not shown. The first is always shown.
+/// The excerpts of one answer, bounded: beyond the bound matches are counted but not shown. The first is always shown, cut
+/// to the bound.
 #[derive(Debug)]
 pub(super) struct Excerpts<'a> {
     context_lines: u64,
+    max_chars: u64,
     chars_left: u64,
     shown: u64,
     is_full: bool,
@@ -30,7 +32,15 @@ pub(super) struct Excerpts<'a> {
 
 impl<'a> Excerpts<'a> {
     pub(super) fn new(context_lines: u64, max_chars: u64) -> Self {
-        Self { context_lines, chars_left: max_chars, shown: 0, is_full: false, excerpts: Vec::new(), last_line: 0..0 }
+        Self {
+            context_lines,
+            max_chars: max_chars.max(1),
+            chars_left: max_chars,
+            shown: 0,
+            is_full: false,
+            excerpts: Vec::new(),
+            last_line: 0..0,
+        }
     }
 
     /// Shows the match at these bytes of the entry's content, if there is still room. Matches of another entry come after
@@ -93,6 +103,8 @@ impl<'a> Excerpts<'a> {
     fn window(&self, content: &Content, found: &Range<usize>) -> Range<usize> {
         let text = content.text();
         let around = AROUND_CHARS.saturating_add(CONTEXT_LINE_CHARS.saturating_mul(self.context_lines));
+        // No context is wider than the answer.
+        let around = around.min(self.max_chars / 2);
         let first = content.line_at(found.start).saturating_sub(self.context_lines).max(1);
         let last = content.line_at(found.end - 1).saturating_add(self.context_lines);
         let start = content.line_start(first);
@@ -106,9 +118,9 @@ impl<'a> Excerpts<'a> {
         }
         let found_char = content.char_at(found.start);
         // A match that is itself too long is shown by its beginning.
-        let found_end = content.char_at(found.end).min(found_char.saturating_add(around));
+        let found_end = content.char_at(found.end).min(found_char.saturating_add(around.max(1)));
         let from = found_char.saturating_sub(around).max(start_char);
-        let to = found_end.saturating_add(around).min(end_char);
+        let to = found_end.saturating_add(around).min(end_char).min(from.saturating_add(self.max_chars));
         content.byte_at(from)..content.byte_at(to)
     }
 }

@@ -211,6 +211,27 @@ fn a_flood_of_matches_in_all_is_bounded_and_each_is_shown_once() {
     }
 }
 
+#[test]
+fn what_is_shown_is_bounded_whatever_context_is_asked_for() {
+    let lines = format!("{}needle\n{}", "before\n".repeat(100), "after\n".repeat(100));
+    let long = format!("{}needle{}", "b".repeat(1000), "a".repeat(1000));
+    for (text, query) in [(&lines, "needle"), (&long, "needle"), (&long, "[a-z]+")] {
+        for context in [0, 7, i64::MAX] {
+            for max_read_chars in [0, 1, 2, 3, 50, 700] {
+                let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
+                let args = format!(r#"{{"fd": "fd:1", "query": "{query}", "regex": true, "context": {context}}}"#);
+                let Outcome::Answer(answer) = search_fd(&table(text, 100), &args, &settings, 0) else {
+                    panic!("{args}")
+                };
+                let (totals, matches) = seen(&answer.text);
+                assert_eq!(totals, "1 1-1", "{args}");
+                let shown = matches[0].split_once(' ').unwrap().1.chars().count() as u64;
+                assert!((1..=max_read_chars.max(1)).contains(&shown), "{shown} of {max_read_chars}: {args}");
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

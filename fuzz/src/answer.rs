@@ -1,0 +1,79 @@
+//! What is true of every answer: one element that parses, that says by its flag whether it is an error, and in which no
+//! tag of the kernel stands that the kernel did not write.
+
+use dormouse_proto::tool::Answer;
+use dormouse_proto::xml::text::is_carried;
+use roxmltree::{Document, Node};
+
+/// What names of the kernel's own elements begin with (section 5 of the design).
+const KERNEL_NAMES: [&str; 14] = [
+    "fd_",
+    "preview",
+    "ref",
+    "message",
+    "match",
+    "stats",
+    "details",
+    "file_descriptor_",
+    "fork",
+    "spawn",
+    "child",
+    "process",
+    "preload",
+    "env_info",
+];
+
+/// Parses an answer.
+///
+/// # Panics
+/// XML-1 is broken, a tag of the kernel stands in a text, or the error flag contradicts the element.
+#[must_use]
+pub fn parse(answer: &Answer) -> Document<'_> {
+    let document = parse_xml(&answer.text);
+    let is_error = document.root_element().has_tag_name("fd_error");
+    assert_eq!(answer.is_error, is_error, "the flag contradicts the element: {}", answer.text);
+    document
+}
+
+/// Parses the XML of an answer.
+///
+/// # Panics
+/// As [`parse`], but for the flag.
+#[must_use]
+pub fn parse_xml(xml: &str) -> Document<'_> {
+    let document = Document::parse(xml).unwrap_or_else(|error| panic!("XML-1: {error}: {xml:?}"));
+    assert!(is_carried(xml), "XML cannot carry {xml:?}");
+    let elements = document.root().descendants().filter(Node::is_element);
+    let written = elements.filter(|node| is_kernel_name(node.tag_name().name())).count();
+    let tags = || xml.split('<').skip(1);
+    let opening = tags().filter(|after| is_kernel_name(after)).count();
+    let closing = tags().filter_map(|after| after.strip_prefix('/')).filter(|after| is_kernel_name(after)).count();
+    assert!(opening == written && closing <= written, "a tag of the kernel stands in a text: {xml:?}");
+    document
+}
+
+fn is_kernel_name(text: &str) -> bool {
+    let text = text.as_bytes();
+    KERNEL_NAMES.iter().any(|name| text.get(..name.len()).is_some_and(|n| n.eq_ignore_ascii_case(name.as_bytes())))
+}
+
+/// The text of an element, as a reader of the answer sees it.
+#[must_use]
+pub fn text(node: Node<'_, '_>) -> String {
+    node.children().filter(Node::is_text).filter_map(|child| child.text()).collect()
+}
+
+/// The elements inside of an element.
+pub fn elements<'a, 'input>(node: Node<'a, 'input>) -> impl Iterator<Item = Node<'a, 'input>> {
+    node.children().filter(Node::is_element)
+}
+
+/// An attribute that is a number.
+///
+/// # Panics
+/// It is there and no number.
+#[must_use]
+pub fn number(node: Node<'_, '_>, attribute: &str) -> Option<usize> {
+    let value = node.attribute(attribute)?;
+    Some(value.parse().unwrap_or_else(|error| panic!("{attribute}={value:?}: {error}")))
+}
