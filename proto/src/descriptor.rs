@@ -100,6 +100,8 @@ pub enum FdErrorKind {
     WriteError,
     /// The user has not permitted this path.
     AccessDenied,
+    /// The temporary file was changed since that version was read.
+    StaleVersion,
 }
 
 impl FdErrorKind {
@@ -116,6 +118,7 @@ impl FdErrorKind {
             Self::PermissionError => "permission_error",
             Self::WriteError => "write_error",
             Self::AccessDenied => "access_denied",
+            Self::StaleVersion => "stale_version",
         }
     }
 }

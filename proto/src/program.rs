@@ -55,8 +55,23 @@ pub const MAX_NESTING: usize = 32;
 /// The tools that work on descriptors; one of them switches the descriptor system on.
 pub const DESCRIPTOR_TOOLS: [&str; 3] = ["read_fd", "search_fd", "fd_to_file"];
 
+/// The tools that work on the temporary files of a tree of processes. They need no descriptors and switch nothing on.
+pub const TEMP_FILE_TOOLS: [&str; 5] =
+    ["create_temp_file", "read_temp_file", "write_temp_file", "append_temp_file", "delete_temp_file"];
+
 /// The tools of the kernel itself.
-pub const BUILTIN_TOOLS: [&str; 5] = ["read_fd", "search_fd", "fd_to_file", "fork", "spawn"];
+pub const BUILTIN_TOOLS: [&str; 10] = [
+    "read_fd",
+    "search_fd",
+    "fd_to_file",
+    "fork",
+    "spawn",
+    "create_temp_file",
+    "read_temp_file",
+    "write_temp_file",
+    "append_temp_file",
+    "delete_temp_file",
+];
 
 /// A place in a text: bytes from, up to.
 pub type Span = Range<usize>;

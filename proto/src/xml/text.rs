@@ -10,7 +10,7 @@ use quick_xml::events::{BytesCData, BytesText, Event};
 use super::IN_MEMORY;
 
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-const KERNEL_NAMES: [&str; 14] = [
+const KERNEL_NAMES: [&str; 15] = [
     "fd_",
     "preview",
     "ref",
@@ -25,6 +25,7 @@ const KERNEL_NAMES: [&str; 14] = [
     "process",
     "preload",
     "env_info",
+    "temp_file",
 ];
 
 /// Whether XML 1.0 can carry every character of `text`. One pass.
