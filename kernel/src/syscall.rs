@@ -4,15 +4,21 @@
 //! never changes the table and never touches a file: it says what to open and what to write. A mistake of the model is an
 //! answer to it. What a syscall answers is an [`Answer`], which nothing puts into a descriptor again.
 
+pub mod append_temp_file;
 mod args;
+pub mod create_temp_file;
+pub mod delete_temp_file;
 pub mod fd_to_file;
 pub mod fork;
 pub mod handle;
 mod instructions;
 pub mod read_fd;
+pub mod read_temp_file;
 pub mod search_fd;
 mod selection;
 pub mod spawn;
+pub(crate) mod temp_file;
+pub mod write_temp_file;
 
 use dormouse_proto::descriptor::view::{self, Written};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
@@ -25,15 +31,16 @@ pub use fd_to_file::fd_to_file;
 pub use instructions::{REFERENCES, instructions};
 pub use read_fd::read_fd;
 pub use search_fd::search_fd;
+pub use temp_file::{PendingTempFile, TEMP_FILE_TOOLS};
 
 use crate::content::Content;
 use crate::table::Table;
 
-/// The shape of every descriptor tool: the caller's table, its arguments as JSON text, the settings of its program, and the
+/// The shape of every tool that is a function of its caller's table: that table, its arguments as JSON text, the settings of its program, and the
 /// time in milliseconds since the epoch.
 pub type Syscall = fn(&Table, &str, &DescriptorSettings, u64) -> Outcome;
 
-/// A descriptor tool of the kernel.
+/// A tool of the kernel that works on descriptors, or asks for something on behalf of its caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Tool {
     /// Its name.
@@ -93,6 +100,8 @@ pub enum Outcome {
     },
     /// The host is asked to write a file; what the caller reads depends on what comes of it.
     Write(PendingWrite),
+    /// The files of the process's tree are asked for something; what the caller reads depends on what comes of it.
+    TempFile(PendingTempFile),
 }
 
 impl Outcome {
@@ -101,7 +110,7 @@ impl Outcome {
     pub fn answer(&self) -> Option<&Answer> {
         match self {
             Self::Answer(answer) | Self::Opened { answer, .. } | Self::Noted { answer, .. } => Some(answer),
-            Self::Write(_) => None,
+            Self::Write(_) | Self::TempFile(_) => None,
         }
     }
 }
@@ -157,7 +166,7 @@ mod tests {
 
     #[test]
     fn each_schema_is_json_and_names_what_the_parser_accepts() {
-        for tool in TOOLS {
+        for tool in TOOLS.iter().chain(&TEMP_FILE_TOOLS) {
             let schema: Value = serde_json::from_str(tool.schema).unwrap();
             assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
             for (name, property) in schema["properties"].as_object().unwrap() {
@@ -166,7 +175,10 @@ mod tests {
                     "boolean" => json!(true),
                     _ => json!("x"),
                 };
-                let mut args = json!({ "fd": "fd:9" });
+                let mut args = json!({});
+                if schema["properties"].get("fd").is_some() {
+                    args["fd"] = "fd:9".into();
+                }
                 args[name] = value;
                 let outcome = (tool.call)(&Table::new(), &args.to_string(), &DescriptorSettings::default(), 0);
                 let text = outcome.answer().map(|answer| answer.text.to_string()).unwrap_or_default();

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{
     Birth, Child, Decision, Effect, Fact, HostTool, Input, Speaker, State, Surroundings, born, decide, evolve,
 };
@@ -15,6 +16,7 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
 use dormouse_proto::record::{Lifetime, Phase};
+use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply, TempId};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 use proptest::prelude::*;
 
@@ -26,7 +28,7 @@ max_iterations = 6
 [prompt]
 system = "You are a test."
 [tools]
-enabled = ["read_fd", "search_fd", "fd_to_file", "fork", "grep"]
+enabled = ["read_fd", "search_fd", "fd_to_file", "fork", "grep", "append_temp_file", "read_temp_file"]
 [file_descriptor]
 max_direct_output_chars = 50
 default_page_size = 20
@@ -71,7 +73,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         16 => (0_usize..120).prop_map(Step::Speak),
         4 => Just(Step::HostCall),
-        32 => (prop::collection::vec(0_u8..8, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
+        32 => (prop::collection::vec(0_u8..10, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
         2 => Just(Step::FailModel),
         32 => (any::<u8>(), 0_usize..120).prop_map(|(which, size)| Step::Return(which, size)),
         16 => any::<u8>().prop_map(Step::EndChild),
@@ -82,12 +84,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// A call that asks for something of the tree's files.
+type TempCall = (CallId, TempFileOp<Content>);
+
 /// The world around one machine: what it was asked to do and has not answered yet.
 struct World {
     state: State,
     journal: Vec<Fact>,
     tools: Vec<CallId>,
     writes: Vec<CallId>,
+    temp_files: Vec<TempCall>,
     children: Vec<(CallId, u32)>,
     past: Vec<CallId>,
     issued: BTreeSet<CallId>,
@@ -98,8 +104,8 @@ struct World {
 impl World {
     fn new(state: State) -> Self {
         let (journal, sent, issued, children) = (Vec::new(), Vec::new(), BTreeSet::new(), Vec::new());
-        let (tools, writes, past) = (Vec::new(), Vec::new(), Vec::new());
-        Self { state, journal, tools, writes, children, past, issued, sent, uses: 0 }
+        let (tools, writes, temp_files, past) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { state, journal, tools, writes, temp_files, children, past, issued, sent, uses: 0 }
     }
 
     /// Feeds the machine and returns how many facts followed.
@@ -129,6 +135,10 @@ impl World {
             Effect::WriteFile { call, .. } => {
                 self.issue(call, resumed);
                 self.writes.push(call);
+            }
+            Effect::TempFile { call, op, .. } => {
+                self.issue(call, resumed);
+                self.temp_files.push((call, op));
             }
             Effect::StartChildren { children } => children.iter().for_each(|child| self.start(child)),
             Effect::Abandon { calls } => self.past.extend(calls),
@@ -228,6 +238,18 @@ impl World {
             self.past.push(call);
             return Some(Input::FileWritten { call, result: Ok(()) });
         }
+        if let Some((call, op)) = take(&mut self.temp_files, which) {
+            self.past.push(call);
+            let (id, version) = (TempId(1), 2);
+            let result = match op {
+                _ if size.is_multiple_of(5) => Err(TempFileError::NotFound { id, known: Vec::new() }),
+                TempFileOp::Read { .. } => {
+                    Ok(TempFileReply::Contents { id, version, content: Content::new("z".repeat(size)) })
+                }
+                _ => Ok(TempFileReply::Changed { id, version, total_bytes: 3 }),
+            };
+            return Some(Input::TempFileDone { call, result });
+        }
         let call = take(&mut self.tools, which)?;
         self.past.push(call);
         Some(Input::ToolReturned { call, output: ToolOutput::ok("z".repeat(size)) })
@@ -248,6 +270,7 @@ impl World {
             Input::ModelReplied { call, result: Ok(reply) },
             Input::ToolReturned { call, output: ToolOutput::ok("late") },
             Input::FileWritten { call, result: Ok(()) },
+            Input::TempFileDone { call, result: Err(TempFileError::TooMany { max_files: 1 }) },
             Input::ChildEnded { call, index: 0, child: Pid(50), exit },
         ];
         for input in late {
@@ -278,6 +301,8 @@ fn tool_use(number: u32, tool: u8) -> Block {
         3 => ("fd_to_file", r#"{"fd": "fd:1", "file_path": "out.txt"}"#),
         4 => ("fork", r#"{"prompts": ["a", "b"]}"#),
         5 => ("nonsense", "{}"),
+        8 => ("append_temp_file", r#"{"temp_file_id": "temp:1", "content": "x"}"#),
+        9 => ("read_temp_file", r#"{"temp_file_id": "temp:1"}"#),
         _ => ("grep", "{}"),
     };
     Block::ToolUse { id: format!("u{number}").into(), name: name.into(), args: args.into(), raw: None }
@@ -367,7 +392,8 @@ fn a_call_in_flight_when_the_kernel_stopped_is_repeated_only_where_that_is_harml
     let a_host_tool = (tool_use(1, 6), false);
     let a_whole_file = (tool_use(1, 3), true);
     let children = (tool_use(1, 4), true);
-    for (block, repeated) in [a_host_tool, a_whole_file, children] {
+    let a_temp_file = (tool_use(1, 8), true);
+    for (block, repeated) in [a_host_tool, a_whole_file, children, a_temp_file] {
         let (call, state) = asked(&process(Lifetime::Task, &"line\n".repeat(20)));
         let (acting, first) = after(&state, replied(call, block.clone()));
         assert!(!first.is_empty(), "{block:?} is performed");
@@ -417,4 +443,28 @@ fn a_tool_use_in_a_cut_reply_is_never_run() {
     let reply = Reply { blocks: vec![tool_use(1, 6)], stop: StopReason::MaxTokens, usage: Usage::default() };
     let (_, effects) = after(&state, Input::ModelReplied { call, result: Ok(reply) });
     assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "{effects:?}");
+}
+
+#[test]
+fn what_a_temporary_file_holds_is_read_whole_or_becomes_a_descriptor_and_its_version_is_told() {
+    let cases = [
+        (20, 0, "<temp_file id=\"temp:1\" version=\"3\" total_chars=\"20\">zzz"),
+        (51, 1, "<fd_result fd=\"fd:1\" source=\"temp:1\""),
+    ];
+    for (size, descriptors, start) in cases {
+        let (call, state) = asked(&process(Lifetime::Task, "go"));
+        let (acting, effects) = after(&state, replied(call, tool_use(1, 9)));
+        let [Effect::TempFile { call, op, max_bytes }] = &effects[..] else { panic!("it asks: {effects:?}") };
+        assert_eq!((op, *max_bytes), (&TempFileOp::Read { id: TempId(1) }, 1_000_000_000));
+        let content = Content::new("z".repeat(size));
+        let result = Ok(TempFileReply::Contents { id: TempId(1), version: 3, content: content.clone() });
+        let (read, _) = after(&acting, Input::TempFileDone { call: *call, result });
+        let (text, is_error) = last_answer(&read);
+        assert!(text.starts_with(start) && !is_error, "{text}");
+        assert_eq!((read.table().len(), read.tally().produced_chars), (descriptors, size as u64));
+        if let Some((_, entry)) = read.table().iter().next() {
+            assert!(text.contains("Version 3 of temp:1 exceeds 50 characters") && text.contains("version=3"), "{text}");
+            assert_eq!(entry.content.bytes().as_ptr(), content.bytes().as_ptr(), "nothing is copied");
+        }
+    }
 }

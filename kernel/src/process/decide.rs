@@ -65,6 +65,7 @@ impl Draft {
             Input::ModelReplied { call, result } => self.take_reply(call, result),
             Input::ToolReturned { call, output } => self.take_output(call, output),
             Input::FileWritten { call, result } => self.take_written(call, result),
+            Input::TempFileDone { call, result } => self.take_temp_file(call, result),
             Input::ChildEnded { call, index, child, exit } => self.take_child(call, index, child, exit),
             Input::Interrupted => self.interrupt(),
             Input::Killed => self.kill(),

@@ -6,9 +6,11 @@ use dormouse_proto::file::FileWrite;
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::Request;
 use dormouse_proto::process::{Exit, Origin};
+use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Answer;
 
 use super::Image;
+use crate::content::Content;
 use crate::program::Program;
 
 /// Something to be done, after the facts before it are durable.
@@ -38,6 +40,16 @@ pub enum Effect {
         call: CallId,
         /// What is written.
         write: FileWrite,
+    },
+    /// Ask the files of the process's tree; what comes is [`Input::TempFileDone`](super::Input::TempFileDone). The call is
+    /// the operation's origin: one that is asked for again is not done again.
+    TempFile {
+        /// The call.
+        call: CallId,
+        /// The operation.
+        op: TempFileOp<Content>,
+        /// The most bytes that a file may hold, as the program says.
+        max_bytes: u64,
     },
     /// See to it that these children exist; each end is [`Input::ChildEnded`](super::Input::ChildEnded). A child that
     /// exists already, by parent and origin, is not made again, and its end is reported once more.
@@ -79,9 +91,10 @@ impl Effect {
     #[must_use]
     pub fn begins(&self, calls: &[CallId]) -> bool {
         match self {
-            Self::CallModel { call, .. } | Self::CallTool { call, .. } | Self::WriteFile { call, .. } => {
-                calls.contains(call)
-            }
+            Self::CallModel { call, .. }
+            | Self::CallTool { call, .. }
+            | Self::WriteFile { call, .. }
+            | Self::TempFile { call, .. } => calls.contains(call),
             Self::StartChildren { children } => children.iter().any(|child| match child.origin {
                 Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
                 Origin::Started | Origin::Restored { .. } => false,

@@ -8,7 +8,10 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::process::Exit;
 use dormouse_proto::spoken::Spoken;
+use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::ToolOutput;
+
+use crate::content::Content;
 
 /// Something that happened to a process.
 #[derive(Clone, Debug)]
@@ -60,6 +63,13 @@ pub enum Input {
         call: CallId,
         /// What came of it.
         result: Result<(), FileError>,
+    },
+    /// The files of the tree answered.
+    TempFileDone {
+        /// The call.
+        call: CallId,
+        /// What came of it; durable where it is a change.
+        result: Result<TempFileReply<Content>, TempFileError>,
     },
     /// A child ended.
     ChildEnded {

@@ -30,7 +30,7 @@ impl Draft {
 
     /// A call that had been made when the kernel stopped: made again where that is harmless, else answered.
     pub(super) fn repeat_or_answer(&mut self, call: CallId, kind: &Kind) {
-        if kind.may_repeat() || self.is_repeatable_write(call) {
+        if kind.may_repeat() || self.is_repeatable(call) {
             self.perform_call(call, kind);
         } else {
             self.answer(call, Answer::error(UNKNOWN), 0);

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
 use dormouse_proto::record::{Caller, Phase, Slot};
+use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, ToolOutput};
 
 use super::decide::Draft;
 use super::toolbox::Kind;
 use super::{Effect, Fact};
-use crate::syscall::{self, Outcome, PendingWrite, handle};
+use crate::content::Content;
+use crate::syscall::{self, Outcome, PendingTempFile, handle};
 use crate::table::admission;
 
 impl Draft {
@@ -92,6 +94,10 @@ impl Draft {
                 self.intend(call);
                 self.perform(Effect::WriteFile { call, write: pending.write });
             }
+            Outcome::TempFile(PendingTempFile { op, max_bytes, .. }) => {
+                self.intend(call);
+                self.perform(Effect::TempFile { call, op, max_bytes });
+            }
         }
     }
 
@@ -108,16 +114,14 @@ impl Draft {
         }
     }
 
-    /// The write that a slot asks for.
-    fn pending_write(&self, call: CallId) -> Option<PendingWrite> {
-        match self.pending(call)? {
-            Outcome::Write(pending) => Some(pending),
-            Outcome::Answer(_) | Outcome::Opened { .. } | Outcome::Noted { .. } => None,
+    /// Whether a call that may have been made can be made again: some writes are the same however often they are done, and
+    /// the tree's files know a call that they have seen (TEMP-1).
+    pub(super) fn is_repeatable(&self, call: CallId) -> bool {
+        match self.pending(call) {
+            Some(Outcome::Write(pending)) => pending.write.is_repeatable(),
+            Some(Outcome::TempFile(_)) => true,
+            _ => false,
         }
-    }
-
-    pub(super) fn is_repeatable_write(&self, call: CallId) -> bool {
-        self.pending_write(call).is_some_and(|pending| pending.write.is_repeatable())
     }
 
     pub(super) fn take_written(&mut self, call: CallId, result: Result<(), FileError>) {
@@ -125,10 +129,28 @@ impl Draft {
             return;
         }
         let caller = self.caller();
-        if let Some(pending) = self.pending_write(call) {
+        if let Some(Outcome::Write(pending)) = self.pending(call) {
             self.answer_whole(call, pending.answer(result));
             self.settle(caller);
         }
+    }
+
+    pub(super) fn take_temp_file(&mut self, call: CallId, result: Result<TempFileReply<Content>, TempFileError>) {
+        if self.state.open_slot(call).is_none() {
+            return;
+        }
+        let caller = self.caller();
+        match (self.pending(call), result) {
+            (Some(Outcome::TempFile(_)), Ok(TempFileReply::Contents { id, version, content })) => {
+                let (table, settings) = (&self.state.table, self.state.settings());
+                let admission = admission::admit_temp_file(table, (id, version), &content, settings, self.now_ms);
+                let answer = self.admitted(admission);
+                self.answer(call, answer, content.total_chars());
+            }
+            (Some(Outcome::TempFile(pending)), result) => self.answer_whole(call, pending.answer(result)),
+            _ => return,
+        }
+        self.settle(caller);
     }
 
     pub(super) fn take_output(&mut self, call: CallId, output: ToolOutput) {
