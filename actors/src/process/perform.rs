@@ -2,16 +2,20 @@
 
 use std::panic::AssertUnwindSafe;
 
+use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Effect, Input};
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite};
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
+use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin};
 use dormouse_proto::tool::ToolOutput;
 use futures_util::future::{BoxFuture, FutureExt};
+use tokio::sync::oneshot;
 
 use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
 use crate::event::Event;
 use crate::supervisor::SupervisorMessage;
+use crate::temp_files::{Request, TempFilesMessage};
 
 impl Running {
     pub(super) fn perform(&mut self, effect: Effect) {
@@ -31,6 +35,7 @@ impl Running {
                 self.call_tool(call, &tool, &args);
             }
             Effect::WriteFile { call, write } => self.write_file(call, write),
+            Effect::TempFile { call, op, max_bytes } => self.ask_temp_files(call, op, max_bytes),
             Effect::StartChildren { children } => {
                 self.tell_supervisor(SupervisorMessage::StartChildren { parent: pid, children });
             }
@@ -91,6 +96,20 @@ impl Running {
         });
     }
 
+    /// Asked at once, so that what one reply asks for is done in its order; only the answer is waited for beside the actor.
+    fn ask_temp_files(&mut self, call: CallId, op: TempFileOp<Content>, max_bytes: u64) {
+        let (reply, answer) = oneshot::channel();
+        let origin = TempFileOrigin { pid: self.pid(), call };
+        let request = Request { root: self.root, origin, op, max_bytes, reply };
+        // Where the files are gone the reply is dropped with the request.
+        let _ = self.world.temp_files.cast(TempFilesMessage::Request(request));
+        let work = Box::pin(async move {
+            let result = answer.await.unwrap_or_else(|_| Err(temp_files_failed("they gave no answer")));
+            Input::TempFileDone { call, result }
+        });
+        self.start(call, work, |call, why| Input::TempFileDone { call, result: Err(temp_files_failed(&why)) });
+    }
+
     fn abandon(&mut self, calls: Vec<CallId>) {
         for call in &calls {
             if let Some(task) = self.in_flight.remove(call) {
@@ -105,4 +124,11 @@ impl Running {
             tracing::debug!(pid = %self.pid(), "the kernel is shutting down");
         }
     }
+}
+
+/// What was asked may have been done, and the model is told so.
+fn temp_files_failed(why: &str) -> TempFileError {
+    let reason =
+        format!("The temporary files failed inside: {why}. Whether this was done is unknown: read, then decide.");
+    TempFileError::Unavailable { reason }
 }
