@@ -16,7 +16,7 @@ use std::sync::Arc;
 use dormouse_kernel::content::Content;
 use dormouse_kernel::temp_files::{Pieces, TempFiles};
 use dormouse_proto::id::Pid;
-use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply};
+use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply, TempId};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -220,7 +220,7 @@ impl Forest {
 }
 
 /// A file and its version.
-type Version = (dormouse_proto::temp_file::TempId, u64);
+type Version = (TempId, u64);
 
 fn unreadable((id, version): Version, reason: &str) -> String {
     format!("Version {version} of {id} cannot be read: {reason}")

@@ -36,8 +36,8 @@ pub use temp_file::{PendingTempFile, TEMP_FILE_TOOLS};
 use crate::content::Content;
 use crate::table::Table;
 
-/// The shape of every tool that is a function of its caller's table: that table, its arguments as JSON text, the settings of its program, and the
-/// time in milliseconds since the epoch.
+/// The shape of every tool that is a function of its caller's table: that table, its arguments as JSON text, the settings of
+/// its program, and the time in milliseconds since the epoch.
 pub type Syscall = fn(&Table, &str, &DescriptorSettings, u64) -> Outcome;
 
 /// A tool of the kernel that works on descriptors, or asks for something on behalf of its caller.

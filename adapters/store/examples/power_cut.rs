@@ -1,6 +1,7 @@
 //! The writer and the verifier of a power cut test: what was acknowledged must be there afterwards.
 //!
-//! `power_cut write DIR START` writes numbered records, each with a content and a change of temporary files, and prints each number once it is durable.
+//! `power_cut write DIR START` writes numbered records, each with a content and a change of temporary files, and prints each
+//! number once it is durable.
 //! `power_cut verify DIR ACKED` opens the store and prints `missing=N wrong=N` about the records before ACKED.
 
 use std::io::Write as _;

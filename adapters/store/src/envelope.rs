@@ -11,8 +11,8 @@
 //! | 7 | zero | |
 //! | 8-15 | commit | the number of the commit, from 1, rising by one |
 //! | 16-23 | length | of the payload, in bytes |
-//! | 24-31 | subject | the pid; of a temp file that of its tree's root; of `opened` the segment's number; of a content 0 |
-//! | 32-39 | first | the first fact's number; of a snapshot that of the last fact in it; of a temp file that of the change; otherwise 0 |
+//! | 24-31 | subject | the pid; temp file: the root's of its tree; `opened`: the segment's number; content: 0 |
+//! | 32-39 | first | facts: the first's number; snapshot: the last's in it; temp file: the change's; otherwise 0 |
 //! | 40-47 | count | facts: how many; content: bytes of the content itself; otherwise 0 |
 //! | 48-79 | payload hash | BLAKE3 of the payload; of a content its name, the BLAKE3 of the content itself |
 //! | 80-111 | previous | the hash of the record before this one; of the first, zeros |
