@@ -12,10 +12,12 @@ use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
+use dormouse_proto::temp_file::TempFileRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
 use crate::ports::{Entry, OwnerToken, Store, StoreError};
+use crate::temp_files::Held;
 
 /// Something to be made durable.
 pub(crate) enum Durable {
@@ -23,6 +25,7 @@ pub(crate) enum Durable {
     Facts { pid: Pid, first: FactNumber, facts: Arc<[Fact]> },
     Snapshot { pid: Pid, at: FactNumber, image: Box<Image> },
     Ended { pid: Pid, exit: Exit },
+    TempFile { root: Pid, record: TempFileRecord<Held> },
 }
 
 /// Why something was not made durable.
@@ -61,6 +64,14 @@ pub(crate) enum CheckpointMessage {
     Close {
         reply: oneshot::Sender<()>,
     },
+}
+
+/// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot be.
+pub(crate) fn append(checkpoint: &ActorRef<CheckpointMessage>, entries: Vec<Durable>, acknowledge: Acknowledge) {
+    let message = CheckpointMessage::Append(Append { entries, acknowledge });
+    if let Err(ractor::MessagingErr::SendErr(CheckpointMessage::Append(append))) = checkpoint.cast(message) {
+        (append.acknowledge)(Err(CommitError::Closed));
+    }
 }
 
 pub(crate) struct CheckpointActor;
@@ -190,6 +201,14 @@ fn encode(durable: Durable, entries: &mut Vec<Entry>) -> Result<(), CodecError> 
             Entry::Facts { pid, first, facts: encoded.collect::<Result<_, _>>()? }
         }
         Durable::Ended { pid, exit } => Entry::Ended { pid, exit },
+        Durable::TempFile { root, record } => {
+            let number = record.number;
+            let record = record.try_map(&mut |held| match held {
+                Held::Here(content) => refer(content),
+                Held::Stored(reference) => Ok(reference),
+            })?;
+            Entry::TempFile { root, number, record: codec::encode(&record)? }
+        }
     };
     entries.push(entry);
     Ok(())

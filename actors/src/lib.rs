@@ -3,6 +3,7 @@
 //! * One actor per process owns its descriptor table and conversation ([`dormouse_kernel::process`] decides for it).
 //! * The supervisor makes processes, knows who is whose child, and restarts one that faults.
 //! * The checkpoint actor makes facts and contents durable, many at once, before anything that follows from them is done.
+//! * The temporary files actor keeps what the processes of a tree share.
 //!
 //! What an embedder sees is [`handle`]; what adapters implement is [`ports`]. Nothing here opens a file or a socket.
 
@@ -15,6 +16,7 @@ pub mod ports;
 mod process;
 mod recovery;
 mod supervisor;
+mod temp_files;
 mod world;
 
 pub use error::KernelError;

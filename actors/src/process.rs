@@ -71,6 +71,8 @@ pub(crate) struct Begin {
     pub(crate) world: Arc<World>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) state: State,
+    /// The process that its tree begins with.
+    pub(crate) root: Pid,
     pub(crate) last: FactNumber,
     /// The fact that the latest snapshot stands at.
     pub(crate) snapshot_at: FactNumber,
@@ -84,6 +86,7 @@ pub(crate) struct Running {
     supervisor: ActorRef<SupervisorMessage>,
     myself: ActorRef<ProcessMessage>,
     state: State,
+    root: Pid,
     last: FactNumber,
     snapshot_at: FactNumber,
     view: watch::Sender<Option<View>>,
@@ -115,12 +118,13 @@ impl Actor for ProcessActor {
         myself: ActorRef<Self::Msg>,
         begin: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let Begin { world, supervisor, state, last, snapshot_at, view } = begin;
+        let Begin { world, supervisor, state, root, last, snapshot_at, view } = begin;
         Ok(Running {
             world,
             supervisor,
             myself,
             state,
+            root,
             last,
             snapshot_at,
             view,
@@ -197,7 +201,8 @@ impl Running {
         if let Input::ModelReplied { call, .. }
         | Input::ToolReturned { call, .. }
         | Input::FileWritten { call, .. }
-        | Input::Summarized { call, .. } = input
+        | Input::Summarized { call, .. }
+        | Input::TempFileDone { call, .. } = input
         {
             self.in_flight.remove(call);
         }

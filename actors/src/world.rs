@@ -10,9 +10,10 @@ use dormouse_proto::model::{ModelError, ModelErrorKind};
 use ractor::ActorRef;
 use tokio::sync::{Semaphore, broadcast, oneshot};
 
-use crate::checkpoint::{Acknowledge, Append, CheckpointMessage, CommitError, Durable};
+use crate::checkpoint::{self, Acknowledge, CheckpointMessage, Durable};
 use crate::event::Event;
 use crate::ports::{Host, Model, Provider, Store, Tool};
+use crate::temp_files::TempFilesMessage;
 
 /// Ports, permits and the event channel of a kernel. Shared by reference, changed by nobody.
 pub(crate) struct World {
@@ -26,6 +27,7 @@ pub(crate) struct World {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) around: Arc<Surroundings>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,
+    pub(crate) temp_files: ActorRef<TempFilesMessage>,
     /// None after the kernel was shut down, so that whoever watches is told: handles that are still held keep no stream open.
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
     pub(crate) model_permits: Semaphore,
@@ -45,10 +47,7 @@ pub(crate) struct Limits {
 impl World {
     /// Makes `entries` durable together; `acknowledge` is told when that is done, or that it cannot be.
     pub(crate) fn append(&self, entries: Vec<Durable>, acknowledge: Acknowledge) {
-        let message = CheckpointMessage::Append(Append { entries, acknowledge });
-        if let Err(ractor::MessagingErr::SendErr(CheckpointMessage::Append(append))) = self.checkpoint.cast(message) {
-            (append.acknowledge)(Err(CommitError::Closed));
-        }
+        checkpoint::append(&self.checkpoint, entries, acknowledge);
     }
 
     /// The store, while the kernel runs on one.
@@ -58,6 +57,8 @@ impl World {
 
     /// Commits what is on its way and lets go of the store.
     pub(crate) async fn close(&self) {
+        // One that is gone already needs no stopping.
+        let _ = self.temp_files.stop_and_wait(None, None).await;
         let (reply, closed) = oneshot::channel();
         if self.checkpoint.cast(CheckpointMessage::Close { reply }).is_ok() {
             let _ = closed.await;

@@ -29,3 +29,4 @@ pub mod program;
 pub mod references;
 pub mod syscall;
 pub mod table;
+pub mod temp_files;

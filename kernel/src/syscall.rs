@@ -4,8 +4,11 @@
 //! never changes the table and never touches a file: it says what to open and what to write. A mistake of the model is an
 //! answer to it. What a syscall answers is an [`Answer`], which nothing puts into a descriptor again.
 
+pub mod append_temp_file;
 mod args;
+pub mod create_temp_file;
 pub mod delete_fd_section;
+pub mod delete_temp_file;
 pub mod fd_to_file;
 pub mod fork;
 mod form;
@@ -16,12 +19,15 @@ pub mod list_fd_sections;
 pub mod list_fds;
 pub mod mark_fd_section;
 pub mod read_fd;
+pub mod read_temp_file;
 pub mod rename_fd;
 pub mod search_fd;
 mod selection;
 pub mod spawn;
 pub mod summarize_fd;
+pub(crate) mod temp_file;
 mod window;
+pub mod write_temp_file;
 
 use dormouse_proto::descriptor::view::{self, Written};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
@@ -41,15 +47,16 @@ pub use read_fd::read_fd;
 pub use rename_fd::rename_fd;
 pub use search_fd::search_fd;
 pub use summarize_fd::{PendingSummary, Summarized, summarize_fd};
+pub use temp_file::{PendingTempFile, TEMP_FILE_TOOLS};
 
 use crate::content::Content;
 use crate::table::Table;
 
-/// The shape of every descriptor tool: the caller's table, its arguments as JSON text, the settings of its program, and the
-/// time in milliseconds since the epoch.
+/// The shape of every tool that is a function of its caller's table: that table, its arguments as JSON text, the settings of
+/// its program, and the time in milliseconds since the epoch.
 pub type Syscall = fn(&Table, &str, &DescriptorSettings, u64) -> Outcome;
 
-/// A descriptor tool of the kernel.
+/// A tool of the kernel that works on descriptors, or asks for something on behalf of its caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Tool {
     /// Its name.
@@ -122,6 +129,8 @@ pub enum Outcome {
     Write(PendingWrite),
     /// A model is asked for a summary; what is noted and what the caller reads depends on what it says.
     Summarize(PendingSummary),
+    /// The files of the process's tree are asked for something; what the caller reads depends on what comes of it.
+    TempFile(PendingTempFile),
 }
 
 impl Outcome {
@@ -130,7 +139,7 @@ impl Outcome {
     pub fn answer(&self) -> Option<&Answer> {
         match self {
             Self::Answer(answer) | Self::Opened { answer, .. } | Self::Noted { answer, .. } => Some(answer),
-            Self::Write(_) | Self::Summarize(_) => None,
+            Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => None,
         }
     }
 }
@@ -194,7 +203,7 @@ mod tests {
 
     #[test]
     fn each_schema_is_json_and_names_what_the_parser_accepts() {
-        for tool in TOOLS {
+        for tool in TOOLS.iter().chain(&TEMP_FILE_TOOLS) {
             let schema: Value = serde_json::from_str(tool.schema).unwrap();
             assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
             for (name, property) in schema["properties"].as_object().unwrap() {

@@ -6,17 +6,18 @@ use std::process::{Command, Stdio};
 
 use dormouse_kernel::content::Content;
 use dormouse_kernel::syscall::{
-    MESSAGES, Outcome, REFERENCES, Syscall, TOOLS, delete_fd_section, fd_to_file, get_fd_section, instructions,
-    list_fd_sections, list_fds, mark_fd_section, read_fd, rename_fd, search_fd,
+    MESSAGES, Outcome, REFERENCES, Syscall, TEMP_FILE_TOOLS, TOOLS, delete_fd_section, fd_to_file, get_fd_section,
+    instructions, list_fd_sections, list_fds, mark_fd_section, read_fd, rename_fd, search_fd,
 };
 use dormouse_kernel::table::Table;
-use dormouse_kernel::table::admission::{Admission, admit_input, admit_output};
+use dormouse_kernel::table::admission::{Admission, admit_input, admit_output, admit_temp_file};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::model::Usage;
 use dormouse_proto::record::{Entry, Note, Section};
 use dormouse_proto::spoken::SpokenPart;
+use dormouse_proto::temp_file::{TempFileError, TempFileReply, TempId};
 use dormouse_proto::tool::ToolOutput;
 use dormouse_proto::xml::Element;
 use dormouse_proto::xml::text::sanitize;
@@ -55,6 +56,21 @@ fn shown(outcome: Outcome) -> String {
 fn admitted(admission: Admission) -> String {
     let (Admission::Direct(answer) | Admission::Opened { answer, .. }) = admission;
     answer.text.to_string()
+}
+
+const TEMP: TempId = TempId(1);
+
+fn temp_file(text: &str) -> String {
+    let settings = DescriptorSettings { max_direct_output_chars: 90, ..settings() };
+    admitted(admit_temp_file(&table(), (TEMP, 3), &Content::new(text.to_owned()), Some(&settings), 0))
+}
+
+fn temp_file_answer(result: Result<TempFileReply<Content>, TempFileError>) -> String {
+    let create = &TEMP_FILE_TOOLS[0];
+    let Outcome::TempFile(pending) = (create.call)(&table(), r#"{"fd": "fd:2"}"#, &settings(), 0) else {
+        panic!("it asks the files of the tree")
+    };
+    pending.answer(result).text.to_string()
 }
 
 fn read(args: &str) -> String {
@@ -151,6 +167,13 @@ fn every_element_is_as_it_was() {
         ("fd_error_page.xml", read(r#"{"fd": "fd:1", "page": 9}"#)),
         ("fd_error_parameter.xml", read(r#"{"fd": "fd:1", "paeg": 9}"#)),
         ("fd_error_file.xml", refused(r#"{"fd": "fd:1", "file_path": "out.txt", "exist_ok": false}"#)),
+        ("temp_file.xml", temp_file(CODE)),
+        ("temp_file_large.xml", temp_file(&CODE.repeat(2))),
+        (
+            "temp_file_created.xml",
+            temp_file_answer(Ok(TempFileReply::Changed { id: TEMP, version: 1, total_bytes: 6 })),
+        ),
+        ("temp_file_stale.xml", temp_file_answer(Err(TempFileError::Stale { id: TEMP, asked: 1, current: 2 }))),
         ("file_descriptor_instructions.txt", instructions(&["read_fd", "search_fd", "fd_to_file", "fork"])),
         ("file_descriptor_instructions_all.txt", instructions(&everything)),
     ];

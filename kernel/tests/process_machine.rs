@@ -11,7 +11,9 @@ use dormouse_kernel::process::{
     Birth, Child, Decision, Effect, Fact, HostTool, Input, Speaker, State, Surroundings, born, decide, evolve,
 };
 use dormouse_kernel::program::{Program, compile};
-use dormouse_kernel::syscall::{Outcome, PendingSummary, PendingWrite, fd_to_file, summarize_fd};
+use dormouse_kernel::syscall::{
+    Outcome, PendingSummary, PendingTempFile, PendingWrite, TEMP_FILE_TOOLS, fd_to_file, summarize_fd,
+};
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -19,6 +21,7 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
 use dormouse_proto::record::{Entry, Lifetime, Phase};
+use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply, TempId};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 use proptest::prelude::*;
 
@@ -31,7 +34,7 @@ max_iterations = 6
 system = "You are a test."
 [tools]
 enabled = ["read_fd", "search_fd", "fd_to_file", "summarize_fd", "rename_fd", "mark_fd_section", "delete_fd_section",
-    "fork", "grep"]
+    "fork", "grep", "append_temp_file", "read_temp_file"]
 [file_descriptor]
 max_direct_output_chars = 50
 default_page_size = 20
@@ -78,7 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         16 => (0_usize..120).prop_map(Step::Speak),
         4 => Just(Step::HostCall),
-        32 => (prop::collection::vec(0_u8..13, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
+        32 => (prop::collection::vec(0_u8..15, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
         2 => Just(Step::FailModel),
         32 => (any::<u8>(), 0_usize..120).prop_map(|(which, size)| Step::Return(which, size)),
         16 => any::<u8>().prop_map(Step::EndChild),
@@ -96,6 +99,7 @@ struct World {
     tools: Vec<CallId>,
     writes: Vec<(CallId, PendingWrite)>,
     summaries: Vec<(CallId, PendingSummary)>,
+    temp_files: Vec<(CallId, PendingTempFile)>,
     children: Vec<(CallId, u32)>,
     past: Vec<CallId>,
     issued: BTreeSet<CallId>,
@@ -106,8 +110,8 @@ struct World {
 impl World {
     fn new(state: State) -> Self {
         let (journal, sent, issued, children) = (Vec::new(), Vec::new(), BTreeSet::new(), Vec::new());
-        let (tools, writes, summaries, past) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { state, journal, tools, writes, summaries, children, past, issued, sent, uses: 0 }
+        let (tools, writes, summaries, temp_files, past) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { state, journal, tools, writes, summaries, temp_files, children, past, issued, sent, uses: 0 }
     }
 
     /// Feeds the machine and returns how many facts followed.
@@ -142,6 +146,10 @@ impl World {
                 self.issue(call, resumed);
                 assert!(request.tools.is_empty() && request.messages.len() == 1, "a question, and no conversation");
                 self.summaries.push((call, pending));
+            }
+            Effect::TempFile { call, pending } => {
+                self.issue(call, resumed);
+                self.temp_files.push((call, pending));
             }
             Effect::StartChildren { children } => children.iter().for_each(|child| self.start(child)),
             Effect::Abandon { calls } => self.past.extend(calls),
@@ -245,6 +253,18 @@ impl World {
             self.past.push(call);
             return Some(Input::Summarized { call, pending, result: Ok(last_words("in short")) });
         }
+        if let Some((call, pending)) = take(&mut self.temp_files, which) {
+            self.past.push(call);
+            let (id, version) = (TempId(1), 2);
+            let result = match pending.op {
+                _ if size.is_multiple_of(5) => Err(TempFileError::NotFound { id, known: Vec::new() }),
+                TempFileOp::Read { .. } => {
+                    Ok(TempFileReply::Contents { id, version, content: Content::new("z".repeat(size)) })
+                }
+                _ => Ok(TempFileReply::Changed { id, version, total_bytes: 3 }),
+            };
+            return Some(Input::TempFileDone { call, pending, result });
+        }
         let call = take(&mut self.tools, which)?;
         self.past.push(call);
         Some(Input::ToolReturned { call, output: ToolOutput::ok("z".repeat(size)) })
@@ -260,12 +280,13 @@ impl World {
         }
         let before = self.state.clone();
         let exit = Exit { status: ExitStatus::Done, message: "late".into() };
-        let (write, summary) = pending();
+        let (write, summary, temp_file) = pending();
         let late = [
             Input::ModelReplied { call, result: Ok(last_words("late")) },
             Input::ToolReturned { call, output: ToolOutput::ok("late") },
             Input::FileWritten { call, pending: write, result: Ok(()) },
             Input::Summarized { call, pending: summary, result: Ok(last_words("late")) },
+            Input::TempFileDone { call, pending: temp_file, result: Err(TempFileError::TooMany { max_files: 1 }) },
             Input::ChildEnded { call, index: 0, child: Pid(50), exit },
         ];
         for input in late {
@@ -288,16 +309,17 @@ fn last_words(text: &str) -> Reply {
     Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: Usage::default() }
 }
 
-/// A write and a summary of a descriptor, as they are asked for.
-fn pending() -> (PendingWrite, PendingSummary) {
+/// A write, a summary and a temporary file of a descriptor, as they are asked for.
+fn pending() -> (PendingWrite, PendingSummary, PendingTempFile) {
     let mut table = Table::new();
     table.insert(table.next_id(), Entry::new(Content::new("text"), 10, "tool:t", 0));
     let settings = DescriptorSettings::default();
     let write = fd_to_file(&table, r#"{"fd": "fd:1", "file_path": "out.txt"}"#, &settings, 0);
     let summary = summarize_fd(&table, r#"{"fd": "fd:1"}"#, &settings, 0);
-    match (write, summary) {
-        (Outcome::Write(write), Outcome::Summarize(summary)) => (write, summary),
-        others => panic!("both ask for something outside: {others:?}"),
+    let create = TEMP_FILE_TOOLS[0].call;
+    match (write, summary, create(&table, r#"{"fd": "fd:1"}"#, &settings, 0)) {
+        (Outcome::Write(write), Outcome::Summarize(summary), Outcome::TempFile(file)) => (write, summary, file),
+        others => panic!("all ask for something outside: {others:?}"),
     }
 }
 
@@ -319,6 +341,8 @@ fn tool_use(number: u32, tool: u8) -> Block {
         10 => ("rename_fd", r#"{"fd": "fd:1", "name": "log"}"#),
         11 => ("mark_fd_section", r#"{"fd": "msg:1", "start_line": 1, "end_line": 1, "ref_id": "top"}"#),
         12 => ("delete_fd_section", r#"{"fd": "msg:1", "ref_id": "top"}"#),
+        13 => ("append_temp_file", r#"{"temp_file_id": "temp:1", "content": "x"}"#),
+        14 => ("read_temp_file", r#"{"temp_file_id": "temp:1"}"#),
         _ => ("grep", "{}"),
     };
     Block::ToolUse { id: format!("u{number}").into(), name: name.into(), args: args.into(), raw: None }
@@ -408,7 +432,8 @@ fn a_call_in_flight_when_the_kernel_stopped_is_repeated_only_where_that_is_harml
     let a_host_tool = (tool_use(1, 6), false);
     let a_whole_file = (tool_use(1, 3), true);
     let children = (tool_use(1, 4), true);
-    for (block, repeated) in [a_host_tool, a_whole_file, children] {
+    let a_temp_file = (tool_use(1, 8), true);
+    for (block, repeated) in [a_host_tool, a_whole_file, children, a_temp_file] {
         let (call, state) = asked(&process(Lifetime::Task, &"line\n".repeat(20)));
         let (acting, first) = after(&state, replied(call, block.clone()));
         assert!(!first.is_empty(), "{block:?} is performed");
@@ -534,4 +559,28 @@ fn ended(state: State, indices: &[u32]) -> State {
         let exit = Exit { status: ExitStatus::Done, message: "done".into() };
         after(&state, Input::ChildEnded { call, index: *index, child: Pid(u64::from(*index) + 2), exit }).0
     })
+}
+
+#[test]
+fn what_a_temporary_file_holds_is_read_whole_or_becomes_a_descriptor_and_its_version_is_told() {
+    let cases = [
+        (20, 0, "<temp_file id=\"temp:1\" version=\"3\" total_chars=\"20\">zzz"),
+        (51, 1, "<fd_result fd=\"fd:1\" source=\"temp:1\""),
+    ];
+    for (size, descriptors, start) in cases {
+        let (call, state) = asked(&process(Lifetime::Task, "go"));
+        let (acting, effects) = after(&state, replied(call, tool_use(1, 14)));
+        let [Effect::TempFile { call, pending }] = &effects[..] else { panic!("it asks: {effects:?}") };
+        assert_eq!((&pending.op, pending.max_bytes), (&TempFileOp::Read { id: TempId(1) }, 1_000_000_000));
+        let content = Content::new("z".repeat(size));
+        let result = Ok(TempFileReply::Contents { id: TempId(1), version: 3, content: content.clone() });
+        let (read, _) = after(&acting, Input::TempFileDone { call: *call, pending: pending.clone(), result });
+        let (text, is_error) = last_answer(&read);
+        assert!(text.starts_with(start) && !is_error, "{text}");
+        assert_eq!((read.table().len(), read.tally().produced_chars), (descriptors, size as u64));
+        if let Some((_, entry)) = read.table().iter().next() {
+            assert!(text.contains("Version 3 of temp:1 exceeds 50 characters") && text.contains("version=3"), "{text}");
+            assert_eq!(entry.content.bytes().as_ptr(), content.bytes().as_ptr(), "nothing is copied");
+        }
+    }
 }

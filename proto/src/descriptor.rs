@@ -102,6 +102,8 @@ pub enum FdErrorKind {
     AccessDenied,
     /// A model that was asked gave no usable answer.
     ModelError,
+    /// The temporary file was changed since that version was read.
+    StaleVersion,
 }
 
 impl FdErrorKind {
@@ -119,6 +121,7 @@ impl FdErrorKind {
             Self::WriteError => "write_error",
             Self::AccessDenied => "access_denied",
             Self::ModelError => "model_error",
+            Self::StaleVersion => "stale_version",
         }
     }
 }

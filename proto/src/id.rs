@@ -118,7 +118,7 @@ impl FromStr for FdId {
 }
 
 /// A number as it is written of things that count from 1: digits, and no zero in front.
-fn counted(digits: &str) -> Option<u32> {
+pub(crate) fn counted(digits: &str) -> Option<u32> {
     let canonical = !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
     digits.parse().ok().filter(|_| canonical)
 }

@@ -23,5 +23,6 @@ pub mod process;
 pub mod program;
 pub mod record;
 pub mod spoken;
+pub mod temp_file;
 pub mod tool;
 pub mod xml;

@@ -66,8 +66,12 @@ pub const DESCRIPTOR_TOOLS: [&str; 10] = [
     "delete_fd_section",
 ];
 
+/// The tools that work on the temporary files of a tree of processes. They need no descriptors and switch nothing on.
+pub const TEMP_FILE_TOOLS: [&str; 5] =
+    ["create_temp_file", "read_temp_file", "write_temp_file", "append_temp_file", "delete_temp_file"];
+
 /// The tools of the kernel itself.
-pub const BUILTIN_TOOLS: [&str; 12] = [
+pub const BUILTIN_TOOLS: [&str; 17] = [
     "read_fd",
     "search_fd",
     "fd_to_file",
@@ -80,6 +84,11 @@ pub const BUILTIN_TOOLS: [&str; 12] = [
     "delete_fd_section",
     "fork",
     "spawn",
+    "create_temp_file",
+    "read_temp_file",
+    "write_temp_file",
+    "append_temp_file",
+    "delete_temp_file",
 ];
 
 /// A place in a text: bytes from, up to.

@@ -183,7 +183,9 @@ mod tests {
         assert_eq!(root.attribute("sanitized").is_some(), expected != text, "{xml:?}");
         assert_eq!(root.children().filter(|node| node.is_element()).count(), 0, "{xml:?}");
         let inside = xml.strip_suffix("</fd_content>").unwrap_or(&xml).to_ascii_lowercase();
-        for tag in ["</fd_", "<fd_error", "<preview", "</preview", "<message", "<ref", "<file_descriptor_"] {
+        for tag in
+            ["</fd_", "<fd_error", "<preview", "</preview", "<message", "<ref", "<file_descriptor_", "<temp_file"]
+        {
             assert!(!inside.contains(tag), "{tag} stands literally in {xml:?}");
         }
     }
@@ -198,7 +200,7 @@ mod tests {
             "]]]]>>",
             "</fd_content><fd_error type=\"x\">",
             "<![CDATA[<FD_ERROR]]>",
-            "<<fd_<preview></preview><ref id='x'><message><file_descriptor_instructions>",
+            "<<fd_<preview></preview><ref id='x'><message><file_descriptor_instructions></temp_file><temp_file id='temp:1'>",
             "crlf\r\nand \r alone < & \r]]>\r",
             "\u{0}\u{1b}[31m\u{8}\u{b}\u{c}\u{e}\u{1f}\u{7f}\u{85}\u{9f}\u{2028}\u{feff}\u{fffe}\u{ffff}\u{202e}",
             "quotes \" ' in\nattributes\tand é😀",

@@ -201,6 +201,10 @@ impl Store for FullDisk {
     fn content(&self, hash: dormouse::id::ContentHash) -> Result<bytes::Bytes, StoreError> {
         self.inner.content(hash)
     }
+
+    fn temp_files(&self, root: Pid) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.inner.temp_files(root)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,6 +15,7 @@ use crate::checkpoint::CheckpointActor;
 use crate::error::KernelError;
 use crate::ports::{Host, Model, NoHost, OwnerToken, Provider, Store, Tool};
 use crate::supervisor::SupervisorActor;
+use crate::temp_files::TempFilesActor;
 use crate::world::{Limits, World};
 
 const EVENTS: usize = 8192;
@@ -124,6 +125,8 @@ impl KernelBuilder {
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let spawned = CheckpointActor::spawn(None, CheckpointActor, claimed).await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
+        let spawned = TempFilesActor::spawn(None, TempFilesActor, (checkpoint.clone(), store.clone())).await;
+        let (temp_files, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let world = Arc::new(World {
             store: Mutex::new(store),
             opening,
@@ -133,6 +136,7 @@ impl KernelBuilder {
             tools: self.tools,
             host: self.host,
             checkpoint,
+            temp_files,
             events: RwLock::new(Some(broadcast::Sender::new(EVENTS))),
             model_permits: Semaphore::new(self.model_calls),
             limits: self.limits,

@@ -39,6 +39,13 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::UnknownContent`], [`StoreError::Damaged`], [`StoreError::Io`].
     fn content(&self, hash: ContentHash) -> Result<Bytes, StoreError>;
+
+    /// The encoded changes of the temporary files of the tree that begins with process `root`, by rising number from 1;
+    /// none where it never had a file.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Io`].
+    fn temp_files(&self, root: Pid) -> Result<Vec<Vec<u8>>, StoreError>;
 }
 
 /// Says who may write. Each [`Store::claim`] makes a greater one; a commit with an older one is refused.
@@ -86,6 +93,15 @@ pub enum Entry {
         pid: Pid,
         /// How.
         exit: Exit,
+    },
+    /// A change of the temporary files of a tree of processes, numbered without a gap.
+    TempFile {
+        /// The process that the tree begins with.
+        root: Pid,
+        /// The number of the change, from 1.
+        number: u64,
+        /// The encoded change.
+        record: Vec<u8>,
     },
 }
 

@@ -2,18 +2,22 @@
 
 use std::panic::AssertUnwindSafe;
 
+use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Effect, Input};
-use dormouse_kernel::syscall::PendingWrite;
+use dormouse_kernel::syscall::{PendingTempFile, PendingWrite};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
+use dormouse_proto::temp_file::{TempFileError, TempFileOrigin, TempFileReply};
 use dormouse_proto::tool::ToolOutput;
 use futures_util::future::{BoxFuture, FutureExt};
+use tokio::sync::oneshot;
 
 use super::model_call::Listeners;
 use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
 use crate::event::Event;
 use crate::supervisor::SupervisorMessage;
+use crate::temp_files::{self, TempFilesMessage};
 
 impl Running {
     pub(super) fn perform(&mut self, effect: Effect) {
@@ -32,6 +36,7 @@ impl Running {
                 self.call_tool(call, &tool, &args);
             }
             Effect::WriteFile { call, pending } => self.write_file(call, pending),
+            Effect::TempFile { call, pending } => self.ask_temp_files(call, pending),
             Effect::StartChildren { children } => {
                 self.tell_supervisor(SupervisorMessage::StartChildren { parent: pid, children });
             }
@@ -105,6 +110,19 @@ impl Running {
         });
     }
 
+    /// Asked at once, so that what one reply asks for is done in its order; only the answer is waited for beside the actor.
+    fn ask_temp_files(&mut self, call: CallId, pending: PendingTempFile) {
+        let (reply, answer) = oneshot::channel();
+        let origin = TempFileOrigin { pid: self.pid(), call };
+        let PendingTempFile { op, max_bytes, .. } = pending.clone();
+        let request = temp_files::Request { root: self.root, origin, op, max_bytes, reply };
+        // Where the files are gone the reply is dropped with the request.
+        let _ = self.world.temp_files.cast(TempFilesMessage::Request(request));
+        let work = async move { answer.await.unwrap_or_else(|_| temp_files_failed("they gave no answer".to_owned())) };
+        let input = move |result| Input::TempFileDone { call, pending, result };
+        self.start(work.boxed(), call, input, temp_files_failed);
+    }
+
     fn abandon(&mut self, calls: Vec<CallId>) {
         for call in &calls {
             if let Some(task) = self.in_flight.remove(call) {
@@ -123,4 +141,11 @@ impl Running {
 
 fn model_failed(why: String) -> Result<Reply, ModelError> {
     Err(ModelError::new(ModelErrorKind::Unavailable, format!("the model failed inside: {why}")))
+}
+
+/// What was asked may have been done, and the model is told so.
+fn temp_files_failed(why: String) -> Result<TempFileReply<Content>, TempFileError> {
+    let reason =
+        format!("The temporary files failed inside: {why}. Whether this was done is unknown: read, then decide.");
+    Err(TempFileError::Unavailable { reason })
 }

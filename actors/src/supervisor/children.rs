@@ -8,6 +8,7 @@ use super::table::{Run, place};
 use super::{Newborn, Supervisor};
 use crate::checkpoint::CommitError;
 use crate::event::Event;
+use crate::temp_files::TempFilesMessage;
 
 impl Supervisor {
     /// A child that exists already, by parent and origin, is not made again: one that sleeps is woken, the end of one
@@ -38,6 +39,10 @@ impl Supervisor {
         self.world.report(Event::Exited { pid, exit });
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
+        if row.parent.is_none() {
+            // Where the files are gone there is nothing to be forgotten.
+            let _ = self.world.temp_files.cast(TempFilesMessage::TreeEnded { root: pid });
+        }
     }
 
     pub(super) fn report_to_parent(&mut self, row: &ProcessRow) {

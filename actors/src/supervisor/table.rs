@@ -144,6 +144,12 @@ impl Table {
         self.entries.get(&pid)
     }
 
+    /// The process that the tree of `pid` begins with. Costs the depth of the tree.
+    pub(super) fn root(&self, pid: Pid) -> Pid {
+        let parent = |pid: &Pid| self.get(*pid).and_then(|entry| entry.row.parent);
+        std::iter::successors(Some(pid), parent).last().unwrap_or(pid)
+    }
+
     /// The child that a call made, if it did.
     pub(super) fn child(&self, parent: Pid, origin: &Origin) -> Option<&Entry> {
         let (call, index) = place(origin)?;

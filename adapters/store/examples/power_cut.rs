@@ -1,6 +1,7 @@
 //! The writer and the verifier of a power cut test: what was acknowledged must be there afterwards.
 //!
-//! `power_cut write DIR START` writes numbered records, each with a content, and prints each number once it is durable.
+//! `power_cut write DIR START` writes numbered records, each with a content and a change of temporary files, and prints each
+//! number once it is durable.
 //! `power_cut verify DIR ACKED` opens the store and prints `missing=N wrong=N` about the records before ACKED.
 
 use std::io::Write as _;
@@ -49,10 +50,11 @@ fn verify(dir: &str, acked: u64) -> Result<(), Box<dyn std::error::Error>> {
         Err(StoreError::UnknownProcess(_)) => Vec::new(),
         other => other?.facts,
     };
-    let (mut missing, mut wrong) = (acked.saturating_sub(facts.len() as u64), 0);
-    for (number, fact) in (0..acked).zip(&facts) {
+    let changes = if facts.is_empty() { Vec::new() } else { store.temp_files(PID)? };
+    let (mut missing, mut wrong) = (acked.saturating_sub(facts.len().min(changes.len()) as u64), 0);
+    for ((number, fact), change) in (0..acked).zip(&facts).zip(&changes) {
         let expected = content(number);
-        wrong += u64::from(*fact != hash(&expected).0);
+        wrong += u64::from(*fact != hash(&expected).0 || change != fact);
         match store.content(hash(&expected)) {
             Ok(found) => wrong += u64::from(found != expected),
             Err(StoreError::UnknownContent(_)) => missing += 1,
@@ -63,11 +65,12 @@ fn verify(dir: &str, acked: u64) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn entries(number: u64) -> [Entry; 2] {
+fn entries(number: u64) -> [Entry; 3] {
     let bytes = content(number);
     let hash = hash(&bytes);
     let facts = vec![hash.0.to_vec()];
-    [Entry::Content { hash, bytes }, Entry::Facts { pid: PID, first: FactNumber(number + 1), facts }]
+    let change = Entry::TempFile { root: PID, number: number + 1, record: hash.0.to_vec() };
+    [Entry::Content { hash, bytes }, Entry::Facts { pid: PID, first: FactNumber(number + 1), facts }, change]
 }
 
 /// Mostly small, now and then larger than a chunk.

@@ -17,7 +17,7 @@ use crate::index::{Applied, Changes, Fault, Index, Run};
 use crate::log::Log;
 use crate::mark::{Hash, Location, Mark};
 use crate::scan::{Found, walk};
-use crate::table::{Line, Table, ended};
+use crate::table::{Line, Reach, Table, ended};
 
 /// Records that the index is behind at most.
 const BATCH_RECORDS: usize = 1024;
@@ -137,7 +137,10 @@ impl Catalog {
     pub(crate) fn note(&mut self, at: Location, header: &Header, payload: PayloadOf<'_>) -> Result<(), CatalogError> {
         let (pid, first) = (Pid(header.subject), FactNumber(header.first));
         let old = self.table.line(pid).cloned();
-        let mut line = old.unwrap_or(Line { row: None, last: FactNumber(0), touched: at });
+        // Of a process whose birth is lost, files may be lost as well.
+        let touched = if header.kind == Kind::Born { at } else { Location::START };
+        let temp_files = Reach { last: 0, touched };
+        let mut line = old.unwrap_or(Line { row: None, last: FactNumber(0), touched: at, temp_files });
         let changes = &mut self.waiting;
         let key = self.table.key();
         match header.kind {
@@ -155,9 +158,15 @@ impl Catalog {
                 line.last = FactNumber(header.first + header.count.saturating_sub(1));
             }
             Kind::Snapshot => changes.image(pid, first, at, key),
+            Kind::TempFile => {
+                changes.temp_file(pid, header.first, at, key);
+                line.temp_files = Reach { last: header.first, touched: at };
+            }
             Kind::Ended => line.row = ended(line.row, unless_damaged(payload().and_then(|bytes| read_ended(&bytes)))?),
         }
-        line.touched = at;
+        if header.kind != Kind::TempFile {
+            line.touched = at;
+        }
         changes.line(pid, self.table.put(pid, line).map_err(unencodable)?);
         Ok(())
     }
@@ -241,6 +250,15 @@ impl Catalog {
         let covered = runs.iter().try_fold(first, |next, run| run.covers(next).then(|| run.first.plus(run.count)));
         let whole = covered.is_some_and(|next| next > upto);
         self.believe(whole).map(|()| whole.then_some(runs))
+    }
+
+    /// Where the changes of a tree's temporary files stand, up to number `last`; none where some are lost.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn temp_files(&self, root: Pid, last: u64) -> Result<Option<Vec<Location>>, Fault> {
+        let places = self.index()?.temp_files(root, last)?;
+        self.believe(places.is_some()).map(|()| places)
     }
 
     /// A no is believed only of an index that was built here: an older one may have lost something.

@@ -53,6 +53,9 @@ impl Draft {
                 Some(Self { first: at.0, ..Self::of(Kind::Snapshot, pid.0, image.clone()) })
             }
             Entry::Ended { pid, exit } => Some(Self::of(Kind::Ended, pid.0, encode(exit)?)),
+            Entry::TempFile { root, number, record } => {
+                Some(Self { first: *number, ..Self::of(Kind::TempFile, root.0, record.clone()) })
+            }
         })
     }
 

@@ -6,13 +6,13 @@
 //! |---|---|---|
 //! | 0-3 | magic | `DMLG` |
 //! | 4 | version | 1 |
-//! | 5 | kind | 1 opened, 2 content, 3 born, 4 facts, 5 snapshot, 6 ended |
+//! | 5 | kind | 1 opened, 2 content, 3 born, 4 facts, 5 snapshot, 6 ended, 7 temp file |
 //! | 6 | flags | bit 0: the last record of its commit |
 //! | 7 | zero | |
 //! | 8-15 | commit | the number of the commit, from 1, rising by one |
 //! | 16-23 | length | of the payload, in bytes |
-//! | 24-31 | subject | the pid; of `opened` the segment's number; of a content 0 |
-//! | 32-39 | first | the first fact's number; of a snapshot the number of the last fact in it; otherwise 0 |
+//! | 24-31 | subject | the pid; temp file: the root's of its tree; `opened`: the segment's number; content: 0 |
+//! | 32-39 | first | facts: the first's number; snapshot: the last's in it; temp file: the change's; otherwise 0 |
 //! | 40-47 | count | facts: how many; content: bytes of the content itself; otherwise 0 |
 //! | 48-79 | payload hash | BLAKE3 of the payload; of a content its name, the BLAKE3 of the content itself |
 //! | 80-111 | previous | the hash of the record before this one; of the first, zeros |
@@ -24,6 +24,7 @@
 //! * content: for more than 64 KiB, the chaining values (32 each) of its 64 KiB chunks; then the content.
 //! * born: length of the row (4), the row by `dormouse_proto::record::codec`, the image.
 //! * facts: for each fact its length (4) and its bytes. snapshot: the image. ended: the exit, by the same codec.
+//! * temp file: the change, as the port gave it.
 //!
 //! Because the hash is keyed and covers the place, only this store could have written a valid header, and only there:
 //! records of another store, older copies, and contents that look like records are never taken for the log. Because the
@@ -60,12 +61,16 @@ pub(crate) enum Kind {
     Snapshot = 5,
     /// A process ended.
     Ended = 6,
+    /// The temporary files of a tree of processes changed.
+    TempFile = 7,
 }
 
 impl Kind {
+    const ALL: [Self; 7] =
+        [Self::Opened, Self::Content, Self::Born, Self::Facts, Self::Snapshot, Self::Ended, Self::TempFile];
+
     fn of(byte: u8) -> Option<Self> {
-        let kinds = [Self::Opened, Self::Content, Self::Born, Self::Facts, Self::Snapshot, Self::Ended];
-        kinds.into_iter().find(|kind| *kind as u8 == byte)
+        Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 

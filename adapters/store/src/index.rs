@@ -5,8 +5,8 @@
 //! says is taken on trust: locations and the mark carry keyed hashes, the process table a digest. What it does not know is
 //! believed only of an index that was built in this session.
 //!
-//! Keys, numbers big-endian: `f` pid first-fact, `s` pid fact (snapshots and births), `c` hash: to a location
-//! and a count.
+//! Keys, numbers big-endian: `f` pid first-fact, `s` pid fact (snapshots and births), `t` pid number (temporary files of the
+//! tree that begins with it), `c` hash: to a location and a count.
 //! `p` pid: to a line of the process table. `m`: to the mark up to which the log is indexed, and the table's digest.
 
 use std::collections::HashSet;
@@ -68,6 +68,11 @@ impl Changes {
     /// An image of a process stands at a place.
     pub(crate) fn image(&mut self, pid: Pid, after: FactNumber, at: Location, key: &StoreKey) {
         self.place(&numbered(b's', pid, after), at, 1, key);
+    }
+
+    /// A change of the temporary files of a tree stands at a place.
+    pub(crate) fn temp_file(&mut self, root: Pid, number: u64, at: Location, key: &StoreKey) {
+        self.place(&numbered(b't', root, FactNumber(number)), at, 1, key);
     }
 
     /// A content stands at a place.
@@ -207,6 +212,26 @@ impl Index {
             Ok(())
         })?;
         found.iter().map(|(name, value)| self.run(name, value)).collect()
+    }
+
+    /// Where the changes of a tree's temporary files stand, from the first up to number `last`; none where some are missing.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn temp_files(&self, root: Pid, last: u64) -> Result<Option<Vec<Location>>, Fault> {
+        let name = |number| numbered(b't', root, FactNumber(number));
+        let mut found = Vec::new();
+        guard(|| {
+            for entry in self.db.range(name(1)..=name(last)) {
+                found.push(entry?);
+            }
+            Ok(())
+        })?;
+        // So many different numbers from 1 up to it leave no gap.
+        if found.len() as u64 != last {
+            return Ok(None);
+        }
+        found.iter().map(|(name, value)| Ok(self.place(name, value)?.0)).collect::<Result<_, _>>().map(Some)
     }
 
     /// Loses the last key of a kind, as damage to sled's file can.

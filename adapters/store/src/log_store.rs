@@ -139,7 +139,7 @@ impl LogStore {
 
     /// The records that `entries` need, after all rules were checked.
     fn drafts(&self, entries: &[Entry]) -> Result<Vec<Draft>, StoreError> {
-        check_entries(entries, |pid| self.catalog().table().line(pid).map(|line| line.last))?;
+        check_entries(entries, |pid| self.catalog().table().line(pid).map(Line::stand))?;
         let (mut drafts, mut fresh) = (Vec::new(), HashSet::new());
         for entry in entries {
             if let Entry::Content { hash, bytes } = entry {
@@ -290,6 +290,20 @@ impl Store for LogStore {
         }
         read
     }
+
+    fn temp_files(&self, root: Pid) -> Result<Vec<Vec<u8>>, StoreError> {
+        let reach = self.line(root)?.temp_files;
+        if let Some(lost) = self.catalog().table().lost().filter(|lost| reach.touched < lost.to) {
+            return Err(damaged(format!(
+                "the temporary files of process {root} may go on behind change {}: records are lost from {} to {}",
+                reach.last, lost.from, lost.to
+            )));
+        }
+        let places = self.ask(|catalog| catalog.temp_files(root, reach.last))?;
+        let places =
+            places.ok_or_else(|| damaged(format!("changes of the temporary files of process {root} are lost")))?;
+        places.into_iter().map(|at| reader::temp_file(&self.log, at)).collect()
+    }
 }
 
 impl Drop for LogStore {
@@ -314,7 +328,7 @@ mod tests {
 
     const CONTENT: &[u8] = b"content";
 
-    /// A process with three facts and two images, and a content.
+    /// A process with three facts, two images and a change of temporary files, and a content.
     fn fill(store: &LogStore) -> OwnerToken {
         let owner = store.claim().unwrap();
         let row = ProcessRow { pid: Pid(1), parent: None, program: "p".into(), origin: Origin::Started, exit: None };
@@ -323,7 +337,8 @@ mod tests {
         let snapshot = Entry::Snapshot { pid: Pid(1), at: FactNumber(1), image: vec![5] };
         store.commit(owner, &[facts(1, vec![vec![2]]), snapshot, facts(2, vec![vec![3]])]).unwrap();
         let (hash, bytes) = (name_of(CONTENT), Bytes::from_static(CONTENT));
-        store.commit(owner, &[Entry::Content { hash, bytes }, facts(3, vec![vec![4]])]).unwrap();
+        let temp_file = Entry::TempFile { root: Pid(1), number: 1, record: vec![6] };
+        store.commit(owner, &[Entry::Content { hash, bytes }, facts(3, vec![vec![4]]), temp_file]).unwrap();
         owner
     }
 
@@ -341,6 +356,7 @@ mod tests {
         let from_snapshot: [&[u8]; 3] = [&[5], &[3], &[4]];
         assert!(history == from_birth || history == from_snapshot, "{case}: {history:?}");
         assert_eq!(store.content(name_of(CONTENT)).unwrap(), CONTENT, "{case}");
+        assert_eq!(store.temp_files(Pid(1)).unwrap(), [[6]], "{case}");
     }
 
     #[test]
@@ -358,7 +374,7 @@ mod tests {
 
     #[test]
     fn what_the_index_lost_without_a_word_is_found_again() {
-        for kind in *b"fscpm" {
+        for kind in *b"fsctpm" {
             let folder = tempfile::tempdir().unwrap();
             fill(&LogStore::open(folder.path()).unwrap());
             let key = Head::read(folder.path()).unwrap().unwrap().key;

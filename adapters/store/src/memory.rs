@@ -11,7 +11,7 @@ use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 
 use crate::chunks::Chunks;
-use crate::rules::{check_entries, check_name, check_owner};
+use crate::rules::{Stand, check_entries, check_name, check_owner};
 
 /// A store in memory.
 #[derive(Debug, Default)]
@@ -29,11 +29,16 @@ struct Process {
     row: ProcessRow,
     images: BTreeMap<FactNumber, Vec<u8>>,
     facts: Vec<Vec<u8>>,
+    temp_files: Vec<Vec<u8>>,
 }
 
 impl Process {
     fn last(&self) -> FactNumber {
         FactNumber(0).plus(self.facts.len())
+    }
+
+    fn stand(&self) -> Stand {
+        Stand { last: self.last(), temp_files: self.temp_files.len() as u64 }
     }
 
     fn journal(&self, upto: FactNumber) -> Journal {
@@ -45,7 +50,7 @@ impl Process {
 
 impl Held {
     fn check(&self, entries: &[Entry]) -> Result<(), StoreError> {
-        check_entries(entries, |pid| self.processes.get(&pid).map(Process::last))?;
+        check_entries(entries, |pid| self.processes.get(&pid).map(Process::stand))?;
         entries.iter().try_for_each(|entry| match entry {
             Entry::Content { hash, bytes } if !self.contents.contains_key(hash) => {
                 check_name(*hash, &Chunks::of(bytes))
@@ -60,10 +65,12 @@ impl Held {
             Entry::Content { hash, bytes } => drop(self.contents.insert(*hash, bytes.clone())),
             Entry::Born { row, image } => {
                 let images = BTreeMap::from([(FactNumber(0), image.clone())]);
-                self.processes.insert(row.pid, Process { row: row.clone(), images, facts: Vec::new() });
+                let (row, facts, temp_files) = (row.clone(), Vec::new(), Vec::new());
+                self.processes.insert(row.pid, Process { row, images, facts, temp_files });
             }
             Entry::Facts { pid, facts, .. } => process(pid, &|it| it.facts.extend_from_slice(facts)),
             Entry::Snapshot { pid, at, image } => process(pid, &|it| drop(it.images.insert(*at, image.clone()))),
+            Entry::TempFile { root, record, .. } => process(root, &|it| it.temp_files.push(record.clone())),
             Entry::Ended { pid, exit } => process(pid, &|it| it.row.exit = Some(exit.clone())),
         }
     }
@@ -111,5 +118,10 @@ impl Store for MemoryStore {
 
     fn content(&self, hash: ContentHash) -> Result<Bytes, StoreError> {
         self.held().contents.get(&hash).cloned().ok_or(StoreError::UnknownContent(hash))
+    }
+
+    fn temp_files(&self, root: Pid) -> Result<Vec<Vec<u8>>, StoreError> {
+        let held = self.held();
+        held.processes.get(&root).map(|process| process.temp_files.clone()).ok_or(StoreError::UnknownProcess(root))
     }
 }

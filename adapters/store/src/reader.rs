@@ -37,6 +37,14 @@ pub(crate) fn image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
     Ok(payload)
 }
 
+/// The change of temporary files in a record.
+///
+/// # Errors
+/// [`StoreError::Damaged`], [`StoreError::Io`].
+pub(crate) fn temp_file(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
+    log.payload(at, &known_header(log, at)?)
+}
+
 /// The facts from `first` to `upto`, which `runs` hold without a gap and may hold more than.
 ///
 /// # Errors

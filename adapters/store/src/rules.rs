@@ -18,17 +18,23 @@ pub(crate) fn check_owner(shown: OwnerToken, newest: OwnerToken) -> Result<(), S
     if shown == newest { Ok(()) } else { Err(StoreError::Stale { stale: shown, newest }) }
 }
 
-/// Refuses entries that do not fit the journals as they stand. `last_fact` gives the last fact of a process, none where
-/// there is no such process.
+/// How far what is numbered goes for a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stand {
+    /// Its last fact.
+    pub(crate) last: FactNumber,
+    /// The last change of the temporary files of the tree that begins with it; 0 where there is none.
+    pub(crate) temp_files: u64,
+}
+
+/// Refuses entries that do not fit the journals as they stand. `stand_of` tells how a process stands, none where there is no
+/// such process.
 ///
 /// # Errors
 /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of the future, and [`StoreError::Io`] of
 /// kind `InvalidInput` for a gap, a second birth or an oversized part.
-pub(crate) fn check_entries(
-    entries: &[Entry],
-    last_fact: impl Fn(Pid) -> Option<FactNumber>,
-) -> Result<(), StoreError> {
-    let mut journals = Journals { last_fact: &last_fact, changed: BTreeMap::new() };
+pub(crate) fn check_entries(entries: &[Entry], stand_of: impl Fn(Pid) -> Option<Stand>) -> Result<(), StoreError> {
+    let mut journals = Journals { stand_of: &stand_of, changed: BTreeMap::new() };
     entries.iter().try_for_each(|entry| journals.check(entry))
 }
 
@@ -47,8 +53,8 @@ pub(crate) fn check_name(hash: ContentHash, chunks: &Chunks) -> Result<(), Store
 }
 
 struct Journals<'a> {
-    last_fact: &'a dyn Fn(Pid) -> Option<FactNumber>,
-    changed: BTreeMap<Pid, FactNumber>,
+    stand_of: &'a dyn Fn(Pid) -> Option<Stand>,
+    changed: BTreeMap<Pid, Stand>,
 }
 
 impl Journals<'_> {
@@ -58,15 +64,16 @@ impl Journals<'_> {
             Entry::Born { row, image } => self.born(row.pid, image),
             Entry::Facts { pid, first, facts } => self.facts(*pid, *first, facts),
             Entry::Snapshot { pid, at, image } => self.snapshot(*pid, *at, image),
-            Entry::Ended { pid, .. } => self.last(*pid).map(|_| ()),
+            Entry::Ended { pid, .. } => self.stand(*pid).map(|_| ()),
+            Entry::TempFile { root, number, record } => self.temp_file(*root, *number, record),
         }
     }
 
-    fn known(&self, pid: Pid) -> Option<FactNumber> {
-        self.changed.get(&pid).copied().or_else(|| (self.last_fact)(pid))
+    fn known(&self, pid: Pid) -> Option<Stand> {
+        self.changed.get(&pid).copied().or_else(|| (self.stand_of)(pid))
     }
 
-    fn last(&self, pid: Pid) -> Result<FactNumber, StoreError> {
+    fn stand(&self, pid: Pid) -> Result<Stand, StoreError> {
         self.known(pid).ok_or(StoreError::UnknownProcess(pid))
     }
 
@@ -74,28 +81,42 @@ impl Journals<'_> {
         if self.known(pid).is_some() {
             return Err(refused(format!("process {pid} was born before: a pid is never used again")));
         }
-        self.changed.insert(pid, FactNumber(0));
+        self.changed.insert(pid, Stand { last: FactNumber(0), temp_files: 0 });
         check_size(&format!("the image of process {pid}"), image)
     }
 
     fn facts(&mut self, pid: Pid, first: FactNumber, facts: &[Vec<u8>]) -> Result<(), StoreError> {
-        let last = self.last(pid)?;
+        let stand = self.stand(pid)?;
+        let last = stand.last;
         if first != last.plus(1) {
             return Err(refused(format!(
                 "process {pid} stands at fact {last}: the next is {}, but {first} was given",
                 last.plus(1)
             )));
         }
-        self.changed.insert(pid, last.plus(facts.len()));
+        self.changed.insert(pid, Stand { last: last.plus(facts.len()), ..stand });
         facts.iter().try_for_each(|fact| check_size(&format!("a fact of process {pid}"), fact))
     }
 
     fn snapshot(&self, pid: Pid, at: FactNumber, image: &[u8]) -> Result<(), StoreError> {
-        let last = self.last(pid)?;
+        let last = self.stand(pid)?.last;
         if at > last {
             return Err(StoreError::UnknownFact { pid, asked: at, last });
         }
         check_size(&format!("the image of process {pid}"), image)
+    }
+
+    fn temp_file(&mut self, root: Pid, number: u64, record: &[u8]) -> Result<(), StoreError> {
+        let stand = self.stand(root)?;
+        let next = stand.temp_files + 1;
+        if number != next {
+            return Err(refused(format!(
+                "the temporary files of process {root} stand at change {}: the next is {next}, but {number} was given",
+                stand.temp_files
+            )));
+        }
+        self.changed.insert(root, Stand { temp_files: number, ..stand });
+        check_size(&format!("a change of the temporary files of process {root}"), record)
     }
 }
 

@@ -14,7 +14,11 @@ use crate::envelope::StoreKey;
 use crate::error::damaged;
 use crate::index::Applied;
 use crate::mark::Location;
+use crate::rules::Stand;
 use crate::scan::Lost;
+
+/// A location as it stands in a line.
+type Place = [u8; Location::BYTES];
 
 /// What is known of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,20 +27,38 @@ pub(crate) struct Line {
     pub(crate) row: Option<ProcessRow>,
     /// Its last fact.
     pub(crate) last: FactNumber,
-    /// Where its latest record stands.
+    /// Where its latest record stands, those of temporary files apart.
+    pub(crate) touched: Location,
+    /// How far the temporary files of the tree go that begins with it.
+    pub(crate) temp_files: Reach,
+}
+
+/// How far numbered records go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// The number of the last; 0 where there is none.
+    pub(crate) last: u64,
+    /// Where it stands; where there is none, the place from which on there could be one.
     pub(crate) touched: Location,
 }
 
 impl Line {
     /// The bytes of it, for the index.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
-        codec::encode(&(&self.row, self.last, self.touched.to_bytes()))
+        let temp_files = (self.temp_files.last, self.temp_files.touched.to_bytes());
+        codec::encode(&(&self.row, self.last, self.touched.to_bytes(), temp_files))
     }
 
     /// The reverse of [`Line::to_bytes`], for bytes that were checked.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (row, last, touched): (_, _, [u8; Location::BYTES]) = codec::decode(bytes).ok()?;
-        Some(Self { row, last, touched: Location::from_bytes(&touched)? })
+        let (row, last, touched, temp_files): (_, _, Place, (_, Place)) = codec::decode(bytes).ok()?;
+        let reach = Reach { last: temp_files.0, touched: Location::from_bytes(&temp_files.1)? };
+        Some(Self { row, last, touched: Location::from_bytes(&touched)?, temp_files: reach })
+    }
+
+    /// How far its journal and its tree's temporary files go.
+    pub(crate) fn stand(&self) -> Stand {
+        Stand { last: self.last, temp_files: self.temp_files.last }
     }
 }
 
@@ -170,7 +192,8 @@ mod tests {
     use super::*;
 
     fn line(last: u64) -> Line {
-        Line { row: None, last: FactNumber(last), touched: Location::START }
+        let temp_files = Reach { last: last * 2, touched: Location { segment: 7, offset: last } };
+        Line { row: None, last: FactNumber(last), touched: Location::START, temp_files }
     }
 
     fn digest(lines: &[(u64, u64)]) -> Digest {

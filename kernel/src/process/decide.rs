@@ -66,6 +66,7 @@ impl Draft {
             Input::ToolReturned { call, output } => self.take_output(call, output),
             Input::FileWritten { call, pending, result } => self.take_written(call, &pending, result),
             Input::Summarized { call, pending, result } => self.take_summary(call, pending, result),
+            Input::TempFileDone { call, pending, result } => self.take_temp_file(call, &pending, result),
             Input::ChildEnded { call, index, child, exit } => self.take_child(call, index, child, exit),
             Input::Interrupted => self.interrupt(),
             Input::Killed => self.kill(),

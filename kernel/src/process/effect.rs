@@ -9,7 +9,7 @@ use dormouse_proto::tool::Answer;
 
 use super::Image;
 use crate::program::Program;
-use crate::syscall::{PendingSummary, PendingWrite};
+use crate::syscall::{PendingSummary, PendingTempFile, PendingWrite};
 
 /// Something to be done, after the facts before it are durable.
 #[derive(Clone, Debug)]
@@ -47,6 +47,14 @@ pub enum Effect {
         pending: PendingSummary,
         /// What is sent.
         request: Request,
+    },
+    /// Ask the files of the process's tree; what comes is [`Input::TempFileDone`](super::Input::TempFileDone). The call is
+    /// the operation's origin: one that is asked for again is not done again.
+    TempFile {
+        /// The call.
+        call: CallId,
+        /// The operation. It comes back with the result.
+        pending: PendingTempFile,
     },
     /// See to it that these children exist; each end is [`Input::ChildEnded`](super::Input::ChildEnded). A child that
     /// exists already, by parent and origin, is not made again, and its end is reported once more.
@@ -91,7 +99,8 @@ impl Effect {
             Self::CallModel { call, .. }
             | Self::CallTool { call, .. }
             | Self::WriteFile { call, .. }
-            | Self::Summarize { call, .. } => calls.contains(call),
+            | Self::Summarize { call, .. }
+            | Self::TempFile { call, .. } => calls.contains(call),
             Self::StartChildren { children } => children.iter().any(|child| match child.origin {
                 Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
                 Origin::Started | Origin::Restored { .. } => false,

@@ -7,10 +7,11 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::process::Exit;
 use dormouse_proto::spoken::Spoken;
+use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::ToolOutput;
 
-use crate::content::Collected;
-use crate::syscall::{PendingSummary, PendingWrite};
+use crate::content::{Collected, Content};
+use crate::syscall::{PendingSummary, PendingTempFile, PendingWrite};
 
 /// Something that happened to a process.
 #[derive(Clone, Debug)]
@@ -73,6 +74,15 @@ pub enum Input {
         pending: PendingSummary,
         /// What came.
         result: Result<Reply, ModelError>,
+    },
+    /// The files of the tree answered.
+    TempFileDone {
+        /// The call.
+        call: CallId,
+        /// What was asked for, as it was given.
+        pending: PendingTempFile,
+        /// What came of it; durable where it is a change.
+        result: Result<TempFileReply<Content>, TempFileError>,
     },
     /// A child ended.
     ChildEnded {

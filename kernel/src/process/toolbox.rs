@@ -29,7 +29,7 @@ pub struct Surroundings {
 /// What stands behind a tool's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A tool that works on descriptors.
+    /// A tool that is a function of the descriptor table: it works on descriptors, or on the files of the tree.
     Descriptor(syscall::Tool),
     Fork,
     Spawn,
@@ -120,7 +120,8 @@ impl Toolbox {
 }
 
 fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, Access, ToolSpec)> {
-    if let Some(tool) = syscall::TOOLS.iter().find(|tool| tool.name == name) {
+    let mut tools = syscall::TOOLS.iter().chain(&syscall::TEMP_FILE_TOOLS);
+    if let Some(tool) = tools.find(|tool| tool.name == name) {
         return Some((Kind::Descriptor(*tool), tool.access, tool.spec()));
     }
     Some(match name {

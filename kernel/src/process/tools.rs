@@ -7,12 +7,14 @@ use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::record::{Caller, Phase, Slot};
+use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, ToolOutput};
 
 use super::decide::Draft;
 use super::toolbox::Kind;
 use super::{Effect, Fact};
-use crate::syscall::{self, Outcome, PendingSummary, PendingWrite, Summarized, handle};
+use crate::content::Content;
+use crate::syscall::{self, Outcome, PendingSummary, PendingTempFile, PendingWrite, Summarized, handle};
 use crate::table::admission;
 
 impl Draft {
@@ -102,6 +104,10 @@ impl Draft {
                 self.intend(call);
                 self.perform(Effect::Summarize { call, pending, request });
             }
+            Outcome::TempFile(pending) => {
+                self.intend(call);
+                self.perform(Effect::TempFile { call, pending });
+            }
         }
     }
 
@@ -113,13 +119,13 @@ impl Draft {
         (tool.call)(&self.state.table, &self.slot(call).args, &self.settings(), self.now_ms)
     }
 
-    /// Whether a call that may have been made can be made again: a model is only asked once more, and some writes are the
-    /// same however often they are done.
+    /// Whether a call that may have been made can be made again: a model is only asked once more, some writes are the same
+    /// however often they are done, and the tree's files know a call that they have seen (TEMP-1).
     pub(super) fn is_repeatable(&self, call: CallId, kind: &Kind) -> bool {
         let Kind::Descriptor(tool) = kind else { return kind.may_repeat() };
         match self.outcome(call, tool) {
             Outcome::Write(pending) => pending.write.is_repeatable(),
-            Outcome::Summarize(_) => true,
+            Outcome::Summarize(_) | Outcome::TempFile(_) => true,
             Outcome::Answer(_) | Outcome::Opened { .. } | Outcome::Noted { .. } => false,
         }
     }
@@ -142,6 +148,28 @@ impl Draft {
             self.emit(Fact::DescriptorNoted { id, note });
         }
         self.answer_whole(call, answer);
+        self.settle(caller);
+    }
+
+    pub(super) fn take_temp_file(
+        &mut self,
+        call: CallId,
+        pending: &PendingTempFile,
+        result: Result<TempFileReply<Content>, TempFileError>,
+    ) {
+        if self.state.open_slot(call).is_none() {
+            return;
+        }
+        let caller = self.caller();
+        match result {
+            Ok(TempFileReply::Contents { id, version, content }) => {
+                let (table, settings) = (&self.state.table, self.state.settings());
+                let admission = admission::admit_temp_file(table, (id, version), &content, settings, self.now_ms);
+                let answer = self.admitted(admission);
+                self.answer(call, answer, content.total_chars());
+            }
+            result => self.answer_whole(call, pending.answer(result)),
+        }
         self.settle(caller);
     }
 

@@ -10,11 +10,13 @@ use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::spoken::SpokenPart;
+use dormouse_proto::temp_file::{self, TempId};
 use dormouse_proto::tool::{Answer, ToolOutput};
 
 use super::preview::previewed;
 use super::{Table, served};
 use crate::content::{Collected, Content};
+use crate::syscall::temp_file::contents;
 
 /// What becomes of an output or input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +71,26 @@ pub fn admit_input(table: &Table, part: &SpokenPart, settings: Option<&Descripto
             open(table, kept, &part.source, settings, message, now_ms)
         }
         _ => Admission::Direct(kept.direct("input")),
+    }
+}
+
+/// Admits what a temporary file holds, for a reader of it. A large one becomes a descriptor of the reader, whose source is
+/// the file's name: a copy of that version, with nothing copied. The version stands in the answer either way.
+#[must_use]
+pub fn admit_temp_file(
+    table: &Table,
+    (id, version): (TempId, u64),
+    content: &Content,
+    settings: Option<&DescriptorSettings>,
+    now_ms: u64,
+) -> Admission {
+    match settings {
+        Some(settings) if content.total_chars() > settings.max_direct_output_chars => {
+            let message = temp_file::view::exceeds(id, version, settings.max_direct_output_chars);
+            let kept = Kept { content: content.clone(), cut_bytes: 0 };
+            open(table, kept, &id.to_string(), settings, &message, now_ms)
+        }
+        _ => Admission::Direct(contents(id, version, content)),
     }
 }
 

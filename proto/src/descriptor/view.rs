@@ -47,7 +47,9 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    fn word(self) -> Option<&'static str> {
+    /// The word for it, in answers; none where nothing has to be said.
+    #[must_use]
+    pub fn word(self) -> Option<&'static str> {
         match self {
             Self::Text => None,
             Self::Base64 => Some("base64"),

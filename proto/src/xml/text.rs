@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-const KERNEL_NAMES: [&str; 17] = [
+const KERNEL_NAMES: [&str; 18] = [
     "fd_",
     "preview",
     "omitted",
@@ -21,6 +21,7 @@ const KERNEL_NAMES: [&str; 17] = [
     "process",
     "preload",
     "env_info",
+    "temp_file",
 ];
 
 /// Whether XML 1.0 can carry every character of `text`. At memory bandwidth.

@@ -70,7 +70,7 @@ type Opened = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
 
 /// The suite. `open` makes an empty store.
 fn conforms(open: &mut dyn FnMut() -> Opened) {
-    let suite: [fn(Subject<'_>); 8] = [
+    let suite: [fn(Subject<'_>); 10] = [
         an_empty_store_knows_nothing,
         a_journal_is_the_latest_image_and_what_follows,
         a_commit_is_all_or_nothing,
@@ -79,6 +79,8 @@ fn conforms(open: &mut dyn FnMut() -> Opened) {
         journals_have_no_gaps,
         the_table_shows_births_and_ends,
         processes_do_not_mix,
+        temporary_files_are_a_journal_of_their_own,
+        changes_of_temporary_files_have_no_gaps,
     ];
     for case in suite {
         case(&mut *open());
@@ -227,4 +229,53 @@ fn processes_do_not_mix(subject: Subject<'_>) {
         check_journal(subject, pid, None, &format!("image of {pid}"), 0, 5);
         check_journal(subject, pid, Some(3), &format!("image of {pid}"), 0, 3);
     }
+}
+
+fn check_temp_files(subject: Subject<'_>, root: u64, last: u64) {
+    let found = ask(subject, |store| store.temp_files(Pid(root)).unwrap());
+    let expected: Vec<_> = (1..=last).map(|number| change(root, number)).collect();
+    assert_eq!(found, expected, "the temporary files of process {root}");
+}
+
+fn temporary_files_are_a_journal_of_their_own(subject: Subject<'_>) {
+    let owner = claim(subject);
+    let roots = [1, 2, 255, 256, u64::MAX];
+    let unknown = ask(subject, |store| store.temp_files(Pid(1)));
+    assert!(matches!(unknown, Err(StoreError::UnknownProcess(Pid(1)))), "{unknown:?}");
+    write(subject, owner, &roots.map(born));
+    roots.iter().for_each(|root| check_temp_files(subject, *root, 0));
+    let many: Vec<_> = (1..=300).map(|number| temp_file(256, number)).collect();
+    write(subject, owner, &many);
+    let brought = bytes(4, 90);
+    write(subject, owner, &[content(&brought), temp_file(1, 1), facts(1, 1..=2), temp_file(1, 2), temp_file(2, 1)]);
+    write(subject, owner, &[snapshot(1, 2), temp_file(u64::MAX, 1), ended(1), facts(2, 1..=1)]);
+    write(subject, owner, &[temp_file(1, 3)]);
+    for (root, last) in [(1, 3), (2, 1), (255, 0), (256, 300), (u64::MAX, 1)] {
+        check_temp_files(subject, root, last);
+    }
+    check_journal(subject, 1, None, "image of 1 at 2", 2, 2);
+    check_journal(subject, 2, None, "image of 2", 0, 1);
+    check_journal(subject, 256, None, "image of 256", 0, 0);
+    assert_eq!(ask(subject, |store| store.content(hash(&brought)).unwrap()), brought);
+}
+
+fn changes_of_temporary_files_have_no_gaps(subject: Subject<'_>) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), temp_file(1, 1)]);
+    let cases = [
+        (temp_file(1, 1), "stand at change 1: the next is 2, but 1 was given"),
+        (temp_file(1, 3), "stand at change 1: the next is 2, but 3 was given"),
+        (temp_file(1, 0), "stand at change 1: the next is 2, but 0 was given"),
+        (temp_file(9, 1), "no process 9"),
+    ];
+    for (entry, complaint) in cases {
+        let text = refused(subject, owner, std::slice::from_ref(&entry)).to_string();
+        assert!(text.contains(complaint), "{entry:?}: {text}");
+    }
+    let text = refused(subject, owner, &[temp_file(1, 2), temp_file(1, 4)]).to_string();
+    assert!(text.contains("stand at change 2: the next is 3"), "{text}");
+    check_temp_files(subject, 1, 1);
+    write(subject, owner, &[temp_file(1, 2), born(2), temp_file(2, 1), temp_file(1, 3)]);
+    check_temp_files(subject, 1, 3);
+    check_temp_files(subject, 2, 1);
 }

@@ -12,6 +12,8 @@ use crate::support::*;
 
 const FACTS: u64 = 40;
 const PIDS: u64 = 4;
+/// The last of them have no temporary files.
+const TREES: u64 = 2;
 
 /// The same numbers for the same seed.
 struct Dice(u64);
@@ -30,7 +32,10 @@ fn contents() -> Vec<Bytes> {
 fn commits() -> Vec<Vec<Entry>> {
     let births = (1..=PIDS).map(born).collect();
     let contents = contents().iter().map(content).collect();
-    let work = (1..=FACTS).map(|number| (1..=PIDS).map(|pid| facts(pid, number..=number)).collect());
+    let work = (1..=FACTS).map(|number| {
+        let changes = (1..=TREES).map(|root| temp_file(root, number));
+        (1..=PIDS).map(|pid| facts(pid, number..=number)).chain(changes).collect()
+    });
     let rest = vec![(1..=PIDS).map(|pid| snapshot(pid, 20)).collect(), vec![ended(1), ended(3)]];
     [births, contents].into_iter().chain(work).chain(rest).collect()
 }
@@ -57,6 +62,12 @@ fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
                 Ok(journal) => same_history(&journal, &right.journal(pid, upto).unwrap(), right, case),
                 Err(error) => note(&error),
             }
+        }
+    }
+    for root in (1..=PIDS).map(Pid) {
+        match store.temp_files(root) {
+            Ok(changes) => assert_eq!(changes, right.temp_files(root).unwrap(), "{case}"),
+            Err(error) => note(&error),
         }
     }
     for expected in contents() {

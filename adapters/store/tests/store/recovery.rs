@@ -21,6 +21,13 @@ fn last_fact(store: &LogStore, pid: u64) -> u64 {
     journal.facts.len() as u64
 }
 
+fn last_change(store: &LogStore, root: u64) -> u64 {
+    let changes = store.temp_files(Pid(root)).unwrap();
+    let expected: Vec<_> = (1..=changes.len() as u64).map(|number| change(root, number)).collect();
+    assert_eq!(changes, expected);
+    changes.len() as u64
+}
+
 fn refusal(folder: &Path) -> String {
     match LogStore::open(folder) {
         Err(StoreError::Damaged { what }) => what,
@@ -40,10 +47,10 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), facts(1, 1..=2)]);
+    commit(&store, owner, &[born(1), facts(1, 1..=2), temp_file(1, 1)]);
     let before = fs::metadata(segment(folder.path(), 1)).unwrap().len();
     let brought = bytes(5, 300);
-    commit(&store, owner, &[content(&brought), facts(1, 3..=4), born(2)]);
+    commit(&store, owner, &[content(&brought), facts(1, 3..=4), temp_file(1, 2), born(2), temp_file(2, 1)]);
     let after = fs::metadata(segment(folder.path(), 1)).unwrap().len();
     let crashed = crash_copy(folder.path());
     for length in before..=after {
@@ -54,6 +61,8 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
         assert_eq!(last_fact(&store, 1), if whole { 4 } else { 2 }, "cut at {length} of {after}");
         assert_eq!(store.processes().unwrap().len(), if whole { 2 } else { 1 }, "cut at {length} of {after}");
         assert_eq!(store.content(hash(&brought)).is_ok(), whole, "cut at {length} of {after}");
+        assert_eq!(last_change(&store, 1), if whole { 2 } else { 1 }, "cut at {length} of {after}");
+        assert_eq!(store.temp_files(Pid(2)).is_ok(), whole, "cut at {length} of {after}");
         let owner = store.claim().unwrap();
         commit(&store, owner, &[facts(1, if whole { 5..=5 } else { 3..=3 })]);
     }
@@ -300,4 +309,50 @@ fn a_content_is_stored_once() {
     commit(&store, store.claim().unwrap(), &[content(&large)]);
     let size = fs::metadata(segment(folder.path(), 1)).unwrap().size();
     assert!(size < (1 << 20) + 4096, "{size} bytes");
+}
+
+#[test]
+fn damage_to_temporary_files_is_told_and_leaves_the_rest_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1)]);
+    let before = fs::metadata(segment(folder.path(), 1)).unwrap().len() as usize;
+    commit(&store, owner, &[temp_file(1, 1)]);
+    commit(&store, owner, &[facts(1, 1..=2)]);
+    commit(&store, owner, &[born(2), temp_file(2, 1)]);
+    drop(store);
+    // A record that cannot be recognised is no change that never was; nor is one whose payload is not what it was.
+    for (damaged_byte, with_index) in [(20, true), (20, false), (150, true), (150, false)] {
+        let copy = crash_copy(folder.path());
+        let mut log = fs::read(segment(copy.path(), 1)).unwrap();
+        log[before + damaged_byte] ^= 1;
+        fs::write(segment(copy.path(), 1), log).unwrap();
+        if !with_index {
+            fs::remove_dir_all(copy.path().join("index")).unwrap();
+        }
+        let store = LogStore::open(copy.path()).unwrap();
+        let case = format!("byte {damaged_byte}, with index: {with_index}");
+        assert!(matches!(store.temp_files(Pid(1)), Err(StoreError::Damaged { .. })), "{case}");
+        assert_eq!((last_fact(&store, 1), last_change(&store, 2)), (2, 1), "{case}");
+    }
+}
+
+#[test]
+fn the_files_of_a_process_whose_birth_is_lost_are_not_said_to_be_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::options().segment_bytes(700).open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    let filler = bytes(6, 500);
+    commit(&store, owner, &[content(&filler)]);
+    commit(&store, owner, &[born(1), temp_file(1, 1)]);
+    commit(&store, owner, &[content(&bytes(7, 500))]);
+    commit(&store, owner, &[facts(1, 1..=1)]);
+    drop(store);
+    fs::remove_file(segment(folder.path(), 2)).unwrap();
+    fs::remove_dir_all(folder.path().join("index")).unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    assert_eq!(store.content(hash(&filler)).unwrap(), filler);
+    let found = store.temp_files(Pid(1));
+    assert!(matches!(found, Err(StoreError::Damaged { .. })), "{found:?}");
 }

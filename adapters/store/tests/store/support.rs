@@ -34,6 +34,15 @@ pub(crate) fn ended(pid: u64) -> Entry {
     Entry::Ended { pid: Pid(pid), exit: exit() }
 }
 
+/// The bytes of a change of temporary files.
+pub(crate) fn change(root: u64, number: u64) -> Vec<u8> {
+    format!("change {number} of the files of {root}").into_bytes()
+}
+
+pub(crate) fn temp_file(root: u64, number: u64) -> Entry {
+    Entry::TempFile { root: Pid(root), number, record: change(root, number) }
+}
+
 pub(crate) fn exit() -> Exit {
     Exit { status: ExitStatus::Done, message: "all found".into() }
 }

@@ -1,0 +1,103 @@
+//! The files of one tree of processes, what waits to be decided, and what waits to be durable.
+//!
+//! It knows no actor and no store: it is told what happened and says what to commit and what to answer.
+
+use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
+use dormouse_proto::temp_file::{TempFileError, TempFileRecord, TempFileReply};
+
+use super::{Held, Reply, Request};
+
+/// The files of a tree. Either nothing of it is on its way to the disk, or one batch is.
+pub(super) struct Tree {
+    /// As they are durable; none until they were read.
+    files: Option<TempFiles<Held>>,
+    waiting: Vec<Request>,
+    batch: Option<Batch>,
+    /// Its processes are gone.
+    is_over: bool,
+}
+
+/// What was decided together.
+struct Batch {
+    /// The files when it is durable.
+    files: TempFiles<Held>,
+    answers: Vec<Answered>,
+}
+
+/// An answer, and where it goes.
+pub(super) struct Answered {
+    pub(super) reply: Reply,
+    pub(super) result: Result<TempFileReply<Pieces<Held>>, TempFileError>,
+}
+
+impl Tree {
+    pub(super) fn new(files: Option<TempFiles<Held>>) -> Self {
+        Self { files, waiting: Vec::new(), batch: None, is_over: false }
+    }
+
+    pub(super) fn wait(&mut self, request: Request) {
+        self.waiting.push(request);
+    }
+
+    pub(super) fn loaded(&mut self, files: TempFiles<Held>) {
+        self.files = Some(files);
+    }
+
+    pub(super) fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Whether there is something to decide, and nothing in its way.
+    pub(super) fn is_ready(&self) -> bool {
+        self.files.is_some() && self.batch.is_none() && !self.waiting.is_empty()
+    }
+
+    /// Whether it is over and nothing is asked of it.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_over && self.batch.is_none() && self.waiting.is_empty()
+    }
+
+    /// Decides all that waits, in its order, each on what those before it leave. Answers with the changes, to be made durable
+    /// together.
+    pub(super) fn decide(&mut self) -> Vec<TempFileRecord<Held>> {
+        let mut files = self.files.clone().unwrap_or_default();
+        let (mut records, mut answers) = (Vec::new(), Vec::new());
+        for Request { origin, op, max_bytes, reply, .. } in std::mem::take(&mut self.waiting) {
+            let decided = decide(&files, origin, op.map(Held::Here), max_bytes);
+            let result = decided.map(|Decided { record, reply }| {
+                record.iter().for_each(|record| evolve(&mut files, record));
+                records.extend(record);
+                reply
+            });
+            answers.push(Answered { reply, result });
+        }
+        self.batch = Some(Batch { files, answers });
+        records
+    }
+
+    /// What is answered when the batch is durable, or could not be made so: then the files are as they were, and nobody is
+    /// told what was decided on others.
+    pub(super) fn settle(&mut self, result: Result<(), String>) -> Vec<Answered> {
+        let Some(Batch { files, answers }) = self.batch.take() else { return Vec::new() };
+        match result {
+            Ok(()) => {
+                self.files = Some(files);
+                answers
+            }
+            Err(reason) => answers.into_iter().map(|Answered { reply, .. }| refused(reply, &reason)).collect(),
+        }
+    }
+
+    /// Refuses all that waits, since the files cannot be read.
+    pub(super) fn refuse(self, reason: &str) {
+        let reason = format!("The temporary files of this process tree cannot be read: {reason}");
+        for request in self.waiting {
+            let _ = request.reply.send(Err(TempFileError::Unavailable { reason: reason.clone() }));
+        }
+    }
+}
+
+fn refused(reply: Reply, reason: &str) -> Answered {
+    let reason = format!("Nothing was changed, since it could not be made durable: {reason}");
+    Answered { reply, result: Err(TempFileError::Unavailable { reason }) }
+}

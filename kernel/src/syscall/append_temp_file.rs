@@ -1,0 +1,71 @@
+//! `append_temp_file`: adds to the end of a file. Nothing that stands there is lost, so that no version is asked for.
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::temp_file::TempFileOp;
+use dormouse_proto::tool::Access;
+
+use super::args::Args;
+use super::temp_file::{self, CONTENT_KEYS, FILE_KEYS};
+use super::{Outcome, Tool};
+use crate::table::Table;
+
+/// `append_temp_file` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "append_temp_file",
+    access: Access::Write,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: append_temp_file,
+};
+
+const DESCRIPTION: &str = "Adds `content`, or what the file descriptor `fd` holds, to the end of a temporary file of your tree of \
+processes. Nothing of the file is lost, whoever else adds to it at the same time, so that no version is needed. Nothing is put \
+in between: end `content` with a line feed where the next addition is to begin a line.";
+
+const SCHEMA: &str = r#"{
+  "type": "object",
+  "properties": {
+    "temp_file_id": {"type": "string", "description": "The file, such as temp:1"},
+    "content": {"type": "string", "description": "What follows what the file holds"},
+    "fd": {"type": "string", "description": "In place of content: the descriptor whose content follows, such as fd:1"}
+  },
+  "required": ["temp_file_id"],
+  "additionalProperties": false
+}"#;
+
+/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
+#[must_use]
+pub fn append_temp_file(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
+    run(table, args, settings).into()
+}
+
+fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, args, &[&FILE_KEYS, &CONTENT_KEYS])?;
+    let id = temp_file::file(&args)?;
+    let content = temp_file::content(&args, table)?;
+    Ok(temp_file::pending(&args, TempFileOp::Append { id, content }, settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::temp_file::TempId;
+
+    use super::super::temp_file::tests::{content_of_fd, op, refused};
+    use super::*;
+    use crate::content::Content;
+
+    #[test]
+    fn it_takes_a_file_and_a_content() {
+        let cases = [
+            (r#"{"temp_file_id": "temp:2", "content": "more\n"}"#, Content::new("more\n")),
+            (r#"{"temp_file_id": "temp:2", "fd": "fd:1"}"#, content_of_fd()),
+        ];
+        for (args, content) in cases {
+            assert_eq!(op(&TOOL, args), TempFileOp::Append { id: TempId(2), content });
+        }
+        refused(&TOOL, r#"{"content": "a"}"#, "invalid_parameter", "'temp_file_id' is missing");
+        refused(&TOOL, r#"{"temp_file_id": "temp:1"}"#, "invalid_parameter", "'content' is missing");
+        let with_version = r#"{"temp_file_id": "temp:1", "content": "a", "version": 1}"#;
+        refused(&TOOL, with_version, "invalid_parameter", "Unknown parameter 'version'");
+    }
+}

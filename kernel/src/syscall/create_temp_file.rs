@@ -1,0 +1,72 @@
+//! `create_temp_file`: makes a file that all processes of the tree share.
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::temp_file::TempFileOp;
+use dormouse_proto::tool::Access;
+
+use super::args::Args;
+use super::temp_file::{self, CONTENT_KEYS};
+use super::{Outcome, Tool};
+use crate::table::Table;
+
+/// `create_temp_file` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "create_temp_file",
+    access: Access::Write,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: create_temp_file,
+};
+
+const DESCRIPTION: &str = "Makes a temporary file that you share with your parent, your children and all other processes of \
+your tree, and that each of them can read and change. You get its id, such as temp:1, and its version, 1: tell the id to \
+whoever is to use the file. Give its text as `content`, or a file descriptor as `fd` to take what that holds.";
+
+const SCHEMA: &str = r#"{
+  "type": "object",
+  "properties": {
+    "content": {"type": "string", "description": "What the file holds; may be empty"},
+    "fd": {"type": "string", "description": "In place of content: the descriptor whose content the file holds, such as fd:1"}
+  },
+  "additionalProperties": false
+}"#;
+
+/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
+#[must_use]
+pub fn create_temp_file(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
+    run(table, args, settings).into()
+}
+
+fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, args, &[&CONTENT_KEYS])?;
+    let content = temp_file::content(&args, table)?;
+    Ok(temp_file::pending(&args, TempFileOp::Create { content }, settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::temp_file::tests::{content_of_fd, op, refused};
+    use super::*;
+    use crate::content::Content;
+
+    #[test]
+    fn it_takes_a_text_or_a_descriptor() {
+        let created = |args: &str| match op(&TOOL, args) {
+            TempFileOp::Create { content } => content,
+            other => panic!("{args}: {other:?}"),
+        };
+        assert_eq!(created(r#"{"content": "a < b\n"}"#), Content::new("a < b\n"));
+        assert_eq!(created(r#"{"content": ""}"#), Content::new(""));
+        let taken = created(r#"{"fd": "fd-1"}"#);
+        assert_eq!(taken.bytes().as_ptr(), content_of_fd().bytes().as_ptr(), "not a copy");
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        refused(&TOOL, "{}", "invalid_parameter", "'content' is missing");
+        refused(&TOOL, r#"{"content": "a", "fd": "fd:1"}"#, "invalid_parameter", "not both");
+        refused(&TOOL, r#"{"content": 1}"#, "invalid_parameter", "'content' must be a string");
+        refused(&TOOL, r#"{"fd": "fd:7"}"#, "not_found", "File descriptor fd:7 not found");
+        refused(&TOOL, r#"{"content": "a", "temp_file_id": "temp:1"}"#, "invalid_parameter", "Unknown parameter");
+    }
+}

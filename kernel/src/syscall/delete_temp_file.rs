@@ -1,0 +1,63 @@
+//! `delete_temp_file`: takes a file away from all processes of the tree.
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::temp_file::TempFileOp;
+use dormouse_proto::tool::Access;
+
+use super::args::Args;
+use super::temp_file::{self, FILE_KEYS, VERSION_KEYS};
+use super::{Outcome, Tool};
+use crate::table::Table;
+
+/// `delete_temp_file` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "delete_temp_file",
+    access: Access::Write,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: delete_temp_file,
+};
+
+const DESCRIPTION: &str = "Deletes a temporary file for all processes of your tree. With `version` only if that is still its newest \
+version. Copies that a process has as a file descriptor stay.";
+
+const SCHEMA: &str = r#"{
+  "type": "object",
+  "properties": {
+    "temp_file_id": {"type": "string", "description": "The file, such as temp:1"},
+    "version": {"type": "integer", "minimum": 1, "description": "Delete it only if this is its newest version; whatever it is if left out"}
+  },
+  "required": ["temp_file_id"],
+  "additionalProperties": false
+}"#;
+
+/// Answers a call: with an operation for the tree's files, or with an error.
+#[must_use]
+pub fn delete_temp_file(_table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
+    run(args, settings).into()
+}
+
+fn run(args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, args, &[&FILE_KEYS, &VERSION_KEYS])?;
+    let (id, version) = (temp_file::file(&args)?, temp_file::version(&args)?);
+    Ok(temp_file::pending(&args, TempFileOp::Delete { id, version }, settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::temp_file::TempId;
+
+    use super::super::temp_file::tests::{op, refused};
+    use super::*;
+
+    #[test]
+    fn a_version_is_asked_for_only_where_it_is_given() {
+        let cases = [(r#"{"temp_file_id": "temp:1"}"#, None), (r#"{"temp_file_id": "temp:1", "version": 4}"#, Some(4))];
+        for (args, version) in cases {
+            assert_eq!(op(&TOOL, args), TempFileOp::Delete { id: TempId(1), version });
+        }
+        refused(&TOOL, "{}", "invalid_parameter", "'temp_file_id' is missing");
+        refused(&TOOL, r#"{"temp_file_id": "temp:1", "version": 0}"#, "invalid_range", "count from 1");
+        refused(&TOOL, r#"{"temp_file_id": "temp:1", "fd": "fd:1"}"#, "invalid_parameter", "Unknown parameter 'fd'");
+    }
+}

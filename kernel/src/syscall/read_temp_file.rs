@@ -1,0 +1,64 @@
+//! `read_temp_file`: looks at the newest version of a file. What is large becomes a descriptor of the reader.
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::temp_file::TempFileOp;
+use dormouse_proto::tool::Access;
+
+use super::args::Args;
+use super::temp_file::{self, FILE_KEYS};
+use super::{Outcome, Tool};
+use crate::table::Table;
+
+/// `read_temp_file` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "read_temp_file",
+    access: Access::Read,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: read_temp_file,
+};
+
+const DESCRIPTION: &str = "Reads a temporary file of your tree of processes, whoever made it. You get what it holds now, and \
+its version, which write_temp_file needs. A large file becomes a file descriptor of yours, a copy of that version.";
+
+const SCHEMA: &str = r#"{
+  "type": "object",
+  "properties": {
+    "temp_file_id": {"type": "string", "description": "The file, such as temp:1"}
+  },
+  "required": ["temp_file_id"],
+  "additionalProperties": false
+}"#;
+
+/// Answers a call: with an operation for the tree's files, or with an error.
+#[must_use]
+pub fn read_temp_file(_table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
+    run(args, settings).into()
+}
+
+fn run(args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, args, &[&FILE_KEYS])?;
+    let id = temp_file::file(&args)?;
+    Ok(temp_file::pending(&args, TempFileOp::Read { id }, settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::temp_file::TempId;
+
+    use super::super::temp_file::tests::{op, refused};
+    use super::*;
+
+    #[test]
+    fn it_takes_the_name_of_a_file() {
+        for name in ["temp:3", "temp-3"] {
+            let args = format!(r#"{{"temp_file_id": "{name}"}}"#);
+            assert_eq!(op(&TOOL, &args), TempFileOp::Read { id: TempId(3) });
+        }
+        refused(&TOOL, "{}", "invalid_parameter", "'temp_file_id' is missing");
+        refused(&TOOL, r#"{"temp_file_id": ""}"#, "invalid_parameter", "'temp_file_id' is missing");
+        refused(&TOOL, r#"{"temp_file_id": "fd:1"}"#, "invalid_parameter", "'fd:1' is not a temporary file");
+        refused(&TOOL, r#"{"temp_file_id": 1}"#, "invalid_parameter", "must be a string");
+        refused(&TOOL, r#"{"temp_file": "temp:1"}"#, "invalid_parameter", "Did you mean 'temp_file_id'?");
+    }
+}

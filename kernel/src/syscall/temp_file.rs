@@ -1,0 +1,111 @@
+//! What the tools of temporary files have in common: how a file and a content are named, and what is answered.
+//!
+//! They ask for an operation and never do it: the files belong to the tree of processes and not to one of them.
+
+use dormouse_proto::descriptor::view::Encoding;
+use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
+use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply, TempId, view};
+use dormouse_proto::tool::Answer;
+
+use super::args::{Args, Key, Kind};
+use super::{Outcome, Tool};
+use crate::content::Content;
+use crate::table::Table;
+
+/// The parameters that say what a file is to hold.
+pub(super) const CONTENT_KEYS: [Key; 2] = [("content", Kind::Text), ("fd", Kind::Text)];
+/// The parameter that names a file.
+pub(super) const FILE_KEYS: [Key; 1] = [("temp_file_id", Kind::Text)];
+/// The parameter that names a version.
+pub(super) const VERSION_KEYS: [Key; 1] = [("version", Kind::Integer)];
+
+/// The tools of temporary files. Their names are those of
+/// [`TEMP_FILE_TOOLS`](dormouse_proto::program::TEMP_FILE_TOOLS).
+pub const TEMP_FILE_TOOLS: [Tool; 5] = [
+    super::create_temp_file::TOOL,
+    super::read_temp_file::TOOL,
+    super::write_temp_file::TOOL,
+    super::append_temp_file::TOOL,
+    super::delete_temp_file::TOOL,
+];
+
+/// An operation that the tree's files are asked for. The same arguments and table give the same one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingTempFile {
+    /// The operation.
+    pub op: TempFileOp<Content>,
+    /// The most bytes that a file may hold, as the program says.
+    pub max_bytes: u64,
+    /// The file as the model wrote it, if it named one.
+    asked: Option<String>,
+}
+
+impl PendingTempFile {
+    /// What the caller reads of a change or an error.
+    #[must_use]
+    pub fn answer(&self, result: Result<TempFileReply<Content>, TempFileError>) -> Answer {
+        match result {
+            Ok(TempFileReply::Changed { id, version, total_bytes }) => {
+                view::changed(&self.op, id, version, total_bytes)
+            }
+            Ok(TempFileReply::Contents { id, version, content }) => contents(id, version, &content),
+            Err(error) => error.fd_error(self.asked.as_deref()).answer(),
+        }
+    }
+}
+
+/// All that a file holds, as the model reads it.
+pub(crate) fn contents(id: TempId, version: u64, content: &Content) -> Answer {
+    let encoding = if content.is_binary() { Encoding::Base64 } else { Encoding::Text };
+    view::contents(id, version, content.total_chars(), encoding, content.text())
+}
+
+/// The outcome that asks for `op`.
+pub(super) fn pending(args: &Args, op: TempFileOp<Content>, settings: &DescriptorSettings) -> Outcome {
+    let asked = args.text("temp_file_id").map(str::to_owned);
+    Outcome::TempFile(PendingTempFile { op, max_bytes: settings.max_content_bytes, asked })
+}
+
+/// The file that is named.
+///
+/// # Errors
+/// `invalid_parameter`: none is, or it is no name of a file.
+pub(super) fn file(args: &Args) -> Result<TempId, FdError> {
+    let name = args.required_text("temp_file_id", "the temporary file, such as \"temp:1\"")?;
+    name.parse().map_err(|_| {
+        args.invalid(format!(
+            "'{name}' is not a temporary file: expected the temp_file_id that create_temp_file gave, temp:N."
+        ))
+    })
+}
+
+/// The version that is named, if one is.
+///
+/// # Errors
+/// `invalid_range`: versions count from 1.
+pub(super) fn version(args: &Args) -> Result<Option<u64>, FdError> {
+    let Some(version) = args.integer("version") else { return Ok(None) };
+    let counted = u64::try_from(version).ok().filter(|version| *version > 0).map(Some);
+    counted.ok_or_else(|| {
+        let message = format!("Invalid version {version}: versions count from 1. Give the one that you read.");
+        args.error(FdErrorKind::InvalidRange, message)
+    })
+}
+
+/// What a file is to hold: a text as it stands, or what a descriptor holds, which is not copied.
+///
+/// # Errors
+/// `invalid_parameter` unless exactly one is given; `not_found`.
+pub(super) fn content(args: &Args, table: &Table) -> Result<Content, FdError> {
+    match (args.text("content"), args.text("fd")) {
+        (Some(text), None) => Ok(Content::new(text.to_owned())),
+        (None, Some(fd)) => table.resolve(fd).map(|(_, entry)| entry.content.clone()),
+        (Some(_), Some(_)) => Err(args.invalid("Give either 'content' or 'fd', not both.")),
+        (None, None) => {
+            Err(args.missing("content", "the text that the file is to hold, or 'fd', a descriptor that holds it"))
+        }
+    }
+}
+
+#[cfg(test)]
+pub(in crate::syscall) mod tests;

@@ -1,0 +1,87 @@
+//! What the tests of the five tools share, and what is answered.
+
+use std::sync::LazyLock;
+
+use dormouse_proto::record::Entry;
+
+use super::*;
+
+static CONTENT: LazyLock<Content> = LazyLock::new(|| Content::new("of a descriptor\n".repeat(3)));
+
+/// What `fd:1` holds.
+pub(in crate::syscall) fn content_of_fd() -> Content {
+    CONTENT.clone()
+}
+
+fn outcome(tool: &Tool, args: &str) -> Outcome {
+    let mut table = Table::new();
+    table.insert(table.next_id(), Entry::new(content_of_fd(), 10, "tool:t", 0));
+    let settings = DescriptorSettings { max_content_bytes: 77, ..DescriptorSettings::default() };
+    (tool.call)(&table, args, &settings, 0)
+}
+
+fn pending(tool: &Tool, args: &str) -> PendingTempFile {
+    match outcome(tool, args) {
+        Outcome::TempFile(pending) => pending,
+        other => panic!("{args} must ask for an operation, not {other:?}"),
+    }
+}
+
+/// The operation that a call asks for.
+pub(in crate::syscall) fn op(tool: &Tool, args: &str) -> TempFileOp<Content> {
+    let PendingTempFile { op, max_bytes, .. } = pending(tool, args);
+    assert_eq!(max_bytes, 77, "as the program says");
+    op
+}
+
+/// A call must ask for nothing, and say why.
+pub(in crate::syscall) fn refused(tool: &Tool, args: &str, kind: &str, message: &str) {
+    let outcome = outcome(tool, args);
+    let answer = outcome.answer().unwrap_or_else(|| panic!("{args} must be refused, not {outcome:?}"));
+    assert!(answer.is_error && answer.text.contains(&format!("type=\"{kind}\"")), "{args}: {}", answer.text);
+    assert!(answer.text.contains(message), "{args}: {}", answer.text);
+}
+
+#[test]
+fn the_tools_are_those_that_a_program_may_enable() {
+    assert_eq!(TEMP_FILE_TOOLS.map(|tool| tool.name), dormouse_proto::program::TEMP_FILE_TOOLS);
+}
+
+#[test]
+fn an_answer_names_the_file_and_its_version() {
+    let changed = Ok(TempFileReply::Changed { id: TempId(1), version: 2, total_bytes: 9 });
+    let calls = [
+        (&TEMP_FILE_TOOLS[0], r#"{"content": "x"}"#, "Created."),
+        (&TEMP_FILE_TOOLS[2], r#"{"temp_file_id": "temp:1", "content": "x", "version": 1}"#, "Written."),
+        (&TEMP_FILE_TOOLS[3], r#"{"temp_file_id": "temp:1", "content": "x"}"#, "Appended."),
+        (&TEMP_FILE_TOOLS[4], r#"{"temp_file_id": "temp:1"}"#, "Deleted"),
+    ];
+    for (tool, args, word) in calls {
+        let answer = pending(tool, args).answer(changed.clone());
+        let start = format!("<temp_file id=\"temp:1\" version=\"2\" total_bytes=\"9\">\n  <message>{word}");
+        assert!(answer.text.starts_with(&start) && !answer.is_error, "{}", answer.text);
+    }
+}
+
+#[test]
+fn an_error_echoes_the_file_as_it_was_written() {
+    let pending = pending(&TEMP_FILE_TOOLS[2], r#"{"temp_file_id": "temp-1", "content": "x", "version": 1}"#);
+    let answer = pending.answer(Err(TempFileError::Stale { id: TempId(1), asked: 1, current: 2 }));
+    let start =
+        "<fd_error type=\"stale_version\" fd=\"temp-1\">\n  <message>temp:1 is at version 2, and version 1 was given";
+    assert!(answer.text.starts_with(start) && answer.is_error, "{}", answer.text);
+}
+
+#[test]
+fn contents_are_shown_exactly_and_bytes_as_base64() {
+    let cases = [
+        (Content::new("a < b"), "total_chars=\"5\"><![CDATA[a < b]]></temp_file>"),
+        (Content::new("</temp_file>"), "total_chars=\"12\"><![CDATA[<]]><![CDATA[/temp_file>]]></temp_file>"),
+        (Content::new(""), "total_chars=\"0\"></temp_file>"),
+        (Content::new(vec![0, 0xff]), "total_chars=\"4\" encoding=\"base64\">AP8=</temp_file>"),
+    ];
+    for (content, rest) in cases {
+        let expected = format!("<temp_file id=\"temp:3\" version=\"4\" {rest}");
+        assert_eq!(*contents(TempId(3), 4, &content).text, *expected);
+    }
+}

@@ -1,0 +1,94 @@
+//! `write_temp_file`: puts a content in place of all that a file holds, if nobody has changed it since it was read.
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::temp_file::TempFileOp;
+use dormouse_proto::tool::Access;
+
+use super::args::Args;
+use super::temp_file::{self, CONTENT_KEYS, FILE_KEYS, VERSION_KEYS};
+use super::{Outcome, Tool};
+use crate::table::Table;
+
+/// `write_temp_file` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "write_temp_file",
+    access: Access::Write,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: write_temp_file,
+};
+
+const DESCRIPTION: &str = "Replaces all that a temporary file of your tree of processes holds, by `content` or by what the file \
+descriptor `fd` holds. `version` is the version that you read: where another process has changed the file since, nothing is \
+written and the error stale_version says which version is the newest; then read it again, merge, and write with that version. To \
+add to the end of a file, use append_temp_file, which needs no version.";
+
+const SCHEMA: &str = r#"{
+  "type": "object",
+  "properties": {
+    "temp_file_id": {"type": "string", "description": "The file, such as temp:1"},
+    "content": {"type": "string", "description": "What the file holds from then on; may be empty"},
+    "fd": {"type": "string", "description": "In place of content: the descriptor whose content the file holds, such as fd:1"},
+    "version": {"type": "integer", "minimum": 1, "description": "The version that you read"}
+  },
+  "required": ["temp_file_id", "version"],
+  "additionalProperties": false
+}"#;
+
+/// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
+#[must_use]
+pub fn write_temp_file(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
+    run(table, args, settings).into()
+}
+
+fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, args, &[&FILE_KEYS, &CONTENT_KEYS, &VERSION_KEYS])?;
+    let id = temp_file::file(&args)?;
+    let version = temp_file::version(&args)?;
+    let version = version.ok_or_else(|| args.missing("version", "the version that you read with read_temp_file"))?;
+    let content = temp_file::content(&args, table)?;
+    Ok(temp_file::pending(&args, TempFileOp::Write { id, content, version }, settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::temp_file::TempId;
+
+    use super::super::temp_file::tests::{content_of_fd, op, refused};
+    use super::*;
+    use crate::content::Content;
+
+    #[test]
+    fn it_takes_a_file_a_content_and_the_version_that_was_read() {
+        let cases = [
+            (r#"{"temp_file_id": "temp:2", "content": "new", "version": 3}"#, Content::new("new")),
+            (r#"{"temp_file_id": "temp:2", "fd": "fd:1", "version": "3"}"#, content_of_fd()),
+        ];
+        for (args, content) in cases {
+            assert_eq!(op(&TOOL, args), TempFileOp::Write { id: TempId(2), content, version: 3 });
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_without_them() {
+        let cases = [
+            (r#"{"content": "a", "version": 1}"#, "invalid_parameter", "'temp_file_id' is missing"),
+            (r#"{"temp_file_id": "temp:1", "version": 1}"#, "invalid_parameter", "'content' is missing"),
+            (
+                r#"{"temp_file_id": "temp:1", "content": "a"}"#,
+                "invalid_parameter",
+                "'version' is missing: the version that",
+            ),
+            (r#"{"temp_file_id": "temp:1", "content": "a", "version": 0}"#, "invalid_range", "versions count from 1"),
+            (r#"{"temp_file_id": "temp:1", "content": "a", "version": -1}"#, "invalid_range", "versions count from 1"),
+            (
+                r#"{"temp_file_id": "temp:1", "content": "a", "version": "x"}"#,
+                "invalid_parameter",
+                "must be an integer",
+            ),
+        ];
+        for (args, kind, message) in cases {
+            refused(&TOOL, args, kind, message);
+        }
+    }
+}

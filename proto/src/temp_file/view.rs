@@ -1,0 +1,44 @@
+//! The element that tools of temporary files answer with. The version always stands in it: the next write needs it.
+
+use super::{TempFileOp, TempId};
+use crate::descriptor::view::Encoding;
+use crate::tool::Answer;
+use crate::xml::Element;
+
+/// `temp_file` around what a file holds.
+#[must_use]
+pub fn contents(id: TempId, version: u64, total_chars: u64, encoding: Encoding, text: &str) -> Answer {
+    let element = Element::new("temp_file")
+        .attribute("id", id)
+        .attribute("version", version)
+        .attribute("total_chars", total_chars)
+        .attribute_if("encoding", encoding.word());
+    Answer::ok(element.text(text).to_xml())
+}
+
+/// `temp_file` with a word of what was done to it.
+#[must_use]
+pub fn changed<C>(op: &TempFileOp<C>, id: TempId, version: u64, total_bytes: u64) -> Answer {
+    let message = match op {
+        TempFileOp::Create { .. } => format!("Created. Every process of this tree can read and change it as {id}."),
+        TempFileOp::Append { .. } => "Appended.".to_owned(),
+        TempFileOp::Delete { .. } => "Deleted, with all its versions.".to_owned(),
+        // A read changes nothing and is answered by `contents`.
+        TempFileOp::Write { .. } | TempFileOp::Read { .. } => "Written.".to_owned(),
+    };
+    let element = Element::new("temp_file")
+        .attribute("id", id)
+        .attribute("version", version)
+        .attribute("total_bytes", total_bytes)
+        .child(Element::new("message").text(message));
+    Answer::ok(element.to_xml())
+}
+
+/// What a reader is told beside the preview of a file that became a descriptor of its own.
+#[must_use]
+pub fn exceeds(id: TempId, version: u64, limit_chars: u64) -> String {
+    format!(
+        "Version {version} of {id} exceeds {limit_chars} characters. This is a copy of it that stays as it is: use read_fd to \
+         read more pages. To write {id}, give version={version}."
+    )
+}
