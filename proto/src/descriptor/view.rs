@@ -59,7 +59,7 @@ impl Part<'_> {
 
 /// Which part was served, in the units that were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum Served<'a> {
     /// Everything.
     All,
     /// One page, from 1, that was asked for without a count.
@@ -85,9 +85,22 @@ pub enum Served {
         /// How many.
         count: u64,
     },
+    /// Lines that are a unit, or its beginning.
+    Unit {
+        /// `paragraph`, `section`, `function` or `class`.
+        unit: &'static str,
+        /// Its number among those, from 1.
+        index: u64,
+        /// Its name; empty if it has none.
+        name: &'a str,
+        /// The first line.
+        start: u64,
+        /// How many lines.
+        count: u64,
+    },
 }
 
-impl Served {
+impl Served<'_> {
     /// The `mode`, `start` and `count` that ask for this part.
     #[must_use]
     pub fn units(self) -> Option<(&'static str, u64, u64)> {
@@ -95,13 +108,14 @@ impl Served {
             Self::All => None,
             Self::Page(page) => Some(("page", page, 1)),
             Self::Pages { start, count } => Some(("page", start, count)),
-            Self::Lines { start, count } => Some(("line", start, count)),
+            Self::Lines { start, count } | Self::Unit { start, count, .. } => Some(("line", start, count)),
             Self::Chars { start, count } => Some(("char", start, count)),
         }
     }
 
     /// One page is `page="2"`, several are `page="2-4"`, everything is `page="all"`; lines and characters have `mode`,
-    /// `start` and `count`. Pages that were asked for with a count have `start` and `count` beside `page`.
+    /// `start` and `count`; a unit has `unit`, `index` and, if it has one, its `name`. Pages that were asked for with a count
+    /// have `start` and `count` beside `page`.
     fn describe(self, element: Element) -> Element {
         match self {
             Self::All => element.attribute("page", "all"),
@@ -113,6 +127,10 @@ impl Served {
             Self::Lines { start, count } | Self::Chars { start, count } => {
                 let mode = self.units().map(|(mode, ..)| mode);
                 element.attribute_if("mode", mode).attribute("start", start).attribute("count", count)
+            }
+            Self::Unit { unit, index, name, .. } => {
+                let name = (!name.is_empty()).then_some(name);
+                element.attribute("unit", unit).attribute("index", index).attribute_if("name", name)
             }
         }
     }
@@ -137,7 +155,7 @@ pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, part: Part
 
 /// `fd_content`: a part of a content. Where the answer is bounded, `rest` is what is still to be read of what was asked.
 #[must_use]
-pub fn content(fd: &FdId, extent: Extent, served: Served, part: Part<'_>, rest: Option<Served>) -> Answer {
+pub fn content(fd: &FdId, extent: Extent, served: Served<'_>, part: Part<'_>, rest: Option<Served<'_>>) -> Answer {
     let element = served
         .describe(Element::new("fd_content").attribute("fd", fd))
         .attribute("pages", extent.pages)
@@ -149,7 +167,7 @@ pub fn content(fd: &FdId, extent: Extent, served: Served, part: Part<'_>, rest: 
     Answer::ok(go_on(element, rest).text(part.text).to_xml())
 }
 
-fn go_on(element: Element, rest: Option<Served>) -> Element {
+fn go_on(element: Element, rest: Option<Served<'_>>) -> Element {
     let Some((mode, start, count)) = rest.and_then(Served::units) else { return element };
     let message = format!(
         "Only the first part of what was asked is shown. Go on with read_fd and mode={mode}, start={start}, count={count}."
@@ -165,7 +183,7 @@ fn go_on(element: Element, rest: Option<Served>) -> Element {
 /// `fd_extraction`: a part of `source` is now `new`. It names the new descriptor and never shows its content. `lines` are
 /// those of the source.
 #[must_use]
-pub fn extraction(source: &FdId, new: &FdId, served: Served, part: Part<'_>, extent: Extent) -> Answer {
+pub fn extraction(source: &FdId, new: &FdId, served: Served<'_>, part: Part<'_>, extent: Extent) -> Answer {
     let element = served
         .describe(Element::new("fd_extraction").attribute("source_fd", source).attribute("new_fd", new))
         .attribute("lines", part.lines())
@@ -174,6 +192,55 @@ pub fn extraction(source: &FdId, new: &FdId, served: Served, part: Part<'_>, ext
         .attribute("total_chars", extent.total_chars)
         .attribute_if("encoding", extent.encoding.word());
     Answer::ok(element.to_xml())
+}
+
+/// The units of a content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Units {
+    /// `paragraph`, `section`, `function` or `class`.
+    pub unit: &'static str,
+    /// The word for several.
+    pub plural: &'static str,
+    /// How many there are.
+    pub total: u64,
+    /// As many as are shown: the first ones.
+    pub listed: Vec<Listed>,
+}
+
+/// A unit in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name, or its first words.
+    pub name: String,
+    /// Its first and last line, from 1.
+    pub lines: (u64, u64),
+}
+
+/// `fd_units`: which units there are, numbered from 1.
+#[must_use]
+pub fn units(fd: &FdId, extent: Extent, units: &Units) -> Answer {
+    let Units { unit, plural, total, listed } = units;
+    let message =
+        format!("The first {} of {total} {plural} are listed. Any of them can be read with index.", listed.len());
+    let element = Element::new("fd_units")
+        .attribute("fd", fd)
+        .attribute("unit", unit)
+        .attribute("total", total)
+        .attribute("total_lines", extent.total_lines)
+        .attribute_if("message", (*total > listed.len() as u64).then_some(message));
+    Answer::ok(
+        (1_u64..).zip(listed).fold(element, |element, (index, unit)| element.child(unit.element(index))).to_xml(),
+    )
+}
+
+impl Listed {
+    fn element(&self, index: u64) -> Element {
+        let (first, last) = self.lines;
+        Element::new("unit")
+            .attribute("index", index)
+            .attribute("name", &self.name)
+            .attribute("lines", format!("{first}-{last}"))
+    }
 }
 
 /// What a write put into a file.

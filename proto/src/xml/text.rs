@@ -10,12 +10,13 @@ use quick_xml::events::{BytesCData, BytesText, Event};
 use super::IN_MEMORY;
 
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-const KERNEL_NAMES: [&str; 14] = [
+const KERNEL_NAMES: [&str; 15] = [
     "fd_",
     "preview",
     "ref",
     "message",
     "match",
+    "unit",
     "stats",
     "details",
     "file_descriptor_",
