@@ -10,7 +10,7 @@ use dormouse_proto::file::{FileWrite, Presence, WriteMode};
 use dormouse_proto::tool::{Access, ToolSpec};
 
 use super::args::{Args, Key, Kind};
-use super::selection::{self, Selection};
+use super::selection::{self, Selection, unit};
 use super::{Outcome, PendingWrite};
 use crate::table::Table;
 
@@ -38,7 +38,7 @@ pub fn spec() -> ToolSpec {
 
 const DESCRIPTION: &str = "Writes content that is kept in a file descriptor to a file, exactly and without passing through \
 your context. Everything, unless you say which part: `page`; or `start_line` and `end_line`; or `select` with `start` and \
-`count`. `mode` says how the file is written.";
+`count`; or `unit` with `index` or `name`. `mode` says how the file is written.";
 
 const SCHEMA: &str = r#"{
   "type": "object",
@@ -55,6 +55,9 @@ const SCHEMA: &str = r#"{
     "select": {"type": "string", "enum": ["page", "line", "char"], "description": "The unit of start and count; page if left out"},
     "start": {"type": "integer", "minimum": 0, "description": "Where to begin: pages and lines count from 1, characters from 0"},
     "count": {"type": "integer", "minimum": 1, "description": "How many units; 1 if left out"},
+    "unit": {"type": "string", "enum": ["paragraph", "section", "function", "class"], "description": "Only this part by its meaning, said by index or name"},
+    "index": {"type": "integer", "minimum": 1, "description": "Which unit, counted from 1"},
+    "name": {"type": "string", "description": "Which unit, by a heading or a name such as area or Circle.area"},
     "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"}
   },
   "required": ["fd", "file_path"],
@@ -68,7 +71,7 @@ pub fn fd_to_file(table: &Table, args: &str, _settings: &DescriptorSettings, _no
 }
 
 fn run(table: &Table, args: &str) -> Result<Outcome, FdError> {
-    let args = Args::parse(NAME, args, &[&KEYS, &selection::KEYS])?;
+    let args = Args::parse(NAME, args, &[&KEYS, &selection::KEYS, &unit::KEYS])?;
     let path = file_path(&args)?;
     let mode = write_mode(&args)?;
     let selection = Selection::parse(&args, "select")?.unwrap_or(Selection::All);

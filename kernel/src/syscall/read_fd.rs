@@ -7,6 +7,7 @@ use dormouse_proto::tool::{Access, ToolSpec};
 
 use super::Outcome;
 use super::args::{Args, Key, Kind};
+use super::selection::unit::{self, Which};
 use super::selection::{self, Chosen, Selection};
 use crate::content::Content;
 use crate::table::{Table, extent};
@@ -17,14 +18,7 @@ pub const ACCESS: Access = Access::Read;
 /// Its name.
 pub const NAME: &str = "read_fd";
 
-const KEYS: [Key; 6] = [
-    ("fd", Kind::Text),
-    ("mode", Kind::Text),
-    ("extract_to_new_fd", Kind::Flag),
-    ("unit", Kind::Later),
-    ("index", Kind::Later),
-    ("name", Kind::Later),
-];
+const KEYS: [Key; 3] = [("fd", Kind::Text), ("mode", Kind::Text), ("extract_to_new_fd", Kind::Flag)];
 
 /// What a model is told of it.
 #[must_use]
@@ -33,7 +27,8 @@ pub fn spec() -> ToolSpec {
 }
 
 const DESCRIPTION: &str = "Reads content that is kept in a file descriptor. Say which part in one of these ways: `page`; or \
-`start_line` and `end_line`; or `mode` with `start` and `count`; or `read_all`. Without any of them you get page 1. With \
+`start_line` and `end_line`; or `mode` with `start` and `count`; or `unit` with `index` or `name`, such as the function main; or `read_all`. A `unit` \
+alone lists what there is. Without any of them you get page 1. With \
 `extract_to_new_fd` the part becomes a new descriptor and only its name is returned.";
 
 const SCHEMA: &str = r#"{
@@ -46,6 +41,9 @@ const SCHEMA: &str = r#"{
     "mode": {"type": "string", "enum": ["page", "line", "char"], "description": "The unit of start and count; page if left out"},
     "start": {"type": "integer", "minimum": 0, "description": "Where to begin: pages and lines count from 1, characters from 0"},
     "count": {"type": "integer", "minimum": 1, "description": "How many units; 1 if left out"},
+    "unit": {"type": "string", "enum": ["paragraph", "section", "function", "class"], "description": "A part by its meaning: sections are those of Markdown, classes are types of any kind; without index and name you get a list"},
+    "index": {"type": "integer", "minimum": 1, "description": "Which unit, counted from 1"},
+    "name": {"type": "string", "description": "Which unit, by a heading or a name such as area or Circle.area"},
     "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"},
     "extract_to_new_fd": {"type": "boolean", "description": "Make the part a new descriptor instead of showing it"}
   },
@@ -53,33 +51,28 @@ const SCHEMA: &str = r#"{
   "additionalProperties": false
 }"#;
 
-/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown).
+/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown),
+/// once a unit's outline is made.
 #[must_use]
 pub fn read_fd(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Outcome {
     run(table, args, settings, now_ms).into()
 }
 
 fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Result<Outcome, FdError> {
-    let args = Args::parse(NAME, args, &[&KEYS, &selection::KEYS])?;
-    let selection = select(&args)?;
+    let args = Args::parse(NAME, args, &[&KEYS, &selection::KEYS, &unit::KEYS])?;
+    let selection = Selection::parse(&args, "mode")?.unwrap_or(Selection::Page(1));
     let (id, entry) = table.resolve(args.fd())?;
+    let extracts = args.flag("extract_to_new_fd") == Some(true);
+    if let (Selection::Unit { unit, which: Which::Unsaid }, false) = (selection, extracts) {
+        let units = unit::list(&args, entry, unit, settings.max_read_chars)?;
+        return Ok(Outcome::Answer(view::units(&id, extent(entry), &units)));
+    }
     let chosen = selection.choose(&args, entry)?;
-    if args.flag("extract_to_new_fd") == Some(true) {
+    if extracts {
         return Ok(extract(table, &id, entry, chosen, now_ms));
     }
     let (shown, rest) = chosen.bound(entry, settings.max_read_chars);
     Ok(Outcome::Answer(view::content(&id, extent(entry), shown.served, shown.slice.part(), rest)))
-}
-
-fn select(args: &Args) -> Result<Selection, FdError> {
-    let selection = Selection::parse(args, "mode")?;
-    let semantic = ["unit", "index", "name"].into_iter().find(|key| args.has(key));
-    match (selection, semantic) {
-        (Some(Selection::All), _) | (_, None) => Ok(selection.unwrap_or(Selection::Page(1))),
-        (_, Some(key)) => Err(args.invalid(format!(
-            "Parameter '{key}' selects by units such as paragraphs or functions, which are not available in this version. Use page, or start_line and end_line, or mode, start and count."
-        ))),
-    }
 }
 
 /// The new descriptor keeps the page size of its source (ruling 12 of the design).
