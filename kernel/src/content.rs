@@ -6,7 +6,7 @@
 //!
 //! Creating a text content checks and indexes it in one go, close to memory bandwidth. After that nothing scans it from
 //! its start: any page, line or character range costs O(log n + what is returned). A table of pages is made when a page
-//! size is first asked for, in one pass, and kept; so is the reformatted text of JSON.
+//! size is first asked for, in one pass, and kept; so are the reformatted text of JSON and an outline of its [`units`].
 //!
 //! This module never copies text to serve or extract it, and never changes a content (FD-2).
 
@@ -16,6 +16,7 @@ mod index;
 mod pages;
 mod pretty;
 mod slice;
+pub mod units;
 
 use std::fmt;
 use std::ops::Range;
@@ -33,6 +34,7 @@ use index::Index;
 use pages::PageTables;
 pub use pretty::PrettyError;
 pub use slice::Slice;
+use units::Outlines;
 
 /// Immutable bytes with an index. Cloning costs a pointer; equal if the bytes are.
 #[derive(Clone)]
@@ -57,12 +59,13 @@ struct Text {
     text: ByteString,
     index: Index,
     pages: PageTables,
+    outlines: Outlines,
 }
 
 impl Text {
     fn new(text: ByteString) -> Self {
         let index = Index::new(&text);
-        Self { text, index, pages: PageTables::default() }
+        Self { text, index, pages: PageTables::default(), outlines: Outlines::default() }
     }
 }
 
@@ -306,7 +309,7 @@ impl Content {
     }
 
     fn table(&self, page_chars: u32) -> &pages::PageTable {
-        let Text { text, index, pages } = self.shown();
+        let Text { text, index, pages, .. } = self.shown();
         pages.of_size(page_chars.max(1), text, index.is_ascii())
     }
 }

@@ -81,6 +81,15 @@ fn bounded(args: &str) -> String {
     shown(read_fd(&table(), args, &DescriptorSettings { max_read_chars: 50, ..settings() }, 0))
 }
 
+const MANUAL: &str = "# Manual\n\n## Use <it>\n<unit> & more\n\n## End\n";
+
+fn units(args: &str) -> String {
+    let content = Content::new(MANUAL);
+    let mut table = Table::new();
+    table.insert(table.next_id(), Entry::new(content, 40, "tool:cat", 0));
+    shown(read_fd(&table, args, &DescriptorSettings { max_read_chars: 130, ..settings() }, 0))
+}
+
 fn search(args: &str) -> String {
     shown(search_fd(&table(), args, &settings(), 0))
 }
@@ -149,6 +158,10 @@ fn every_element_is_as_it_was() {
         ("fd_content_lines.xml", read(r#"{"fd": "fd:1", "start_line": 1, "end_line": 2}"#)),
         ("fd_content_bounded.xml", bounded(r#"{"fd": "fd:1", "read_all": true}"#)),
         ("fd_content_base64.xml", read(r#"{"fd": "fd:2"}"#)),
+        ("fd_content_unit.xml", units(r#"{"fd": "fd:1", "unit": "section", "name": "Use <it>"}"#)),
+        ("fd_units.xml", units(r#"{"fd": "fd:1", "unit": "section"}"#)),
+        ("fd_units_bounded.xml", units(r#"{"fd": "fd:1", "unit": "paragraph"}"#)),
+        ("fd_error_unit.xml", units(r#"{"fd": "fd:1", "unit": "section", "name": "use"}"#)),
         ("fd_extraction.xml", read(r#"{"fd": "fd:1", "page": 2, "extract_to_new_fd": true}"#)),
         ("fd_search.xml", search(r#"{"fd": "fd:1", "query": "e", "max_matches": 2, "context": 1}"#)),
         ("fd_search_none.xml", search(r#"{"fd": "fd:1", "query": "<none>"}"#)),

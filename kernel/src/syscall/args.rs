@@ -21,8 +21,6 @@ pub(super) enum Kind {
     Text,
     Integer,
     Flag,
-    /// Any value, of a parameter that is known but of no use in this version.
-    Later,
 }
 
 impl Kind {
@@ -31,7 +29,6 @@ impl Kind {
             Self::Text => "a string",
             Self::Integer => "an integer",
             Self::Flag => "true or false",
-            Self::Later => "left out",
         }
     }
 }
@@ -42,7 +39,6 @@ enum Arg {
     /// Beyond 64 bits an integer is the nearest that fits: far out of any range all the same.
     Integer(i64),
     Flag(bool),
-    Later,
 }
 
 /// The arguments of one call, all of them known and of the right type.
@@ -181,8 +177,7 @@ fn invalid(fd: Option<String>, message: String) -> FdError {
 }
 
 fn accepts(tool: &str, keys: &[&[Key]]) -> String {
-    let accepted = keys.iter().copied().flatten().filter(|(_, kind)| *kind != Kind::Later);
-    let names: Vec<_> = accepted.map(|(name, _)| *name).collect();
+    let names: Vec<_> = keys.iter().copied().flatten().map(|(name, _)| *name).collect();
     format!("{tool} accepts: {}.", names.join(", "))
 }
 
@@ -202,7 +197,6 @@ fn read(value: &Value, kind: Kind) -> Option<Arg> {
         (Kind::Integer, Value::Number(number)) => integer(number).map(Arg::Integer),
         (Kind::Integer, Value::String(text)) => decimal(text).map(Arg::Integer),
         (Kind::Flag, Value::Bool(flag)) => Some(Arg::Flag(*flag)),
-        (Kind::Later, _) => Some(Arg::Later),
         (Kind::Flag, Value::String(text)) => text.parse().ok().map(Arg::Flag),
         _ => None,
     }

@@ -11,7 +11,7 @@ use dormouse_proto::file::{FileWrite, Presence, WriteMode};
 use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
-use super::selection::{self, Selection};
+use super::selection::{self, Selection, unit};
 use super::{Outcome, PendingWrite, Tool, form};
 use crate::table::{Form, Table};
 
@@ -32,7 +32,7 @@ const KEYS: [Key; 8] = [
 
 const DESCRIPTION: &str = "Writes content that is kept in a file descriptor to a file, exactly and without passing through \
 your context. Everything, unless you say which part: `page`; or `start_line` and `end_line`; or `select` with `start` and \
-`count`. `mode` says how the file is written.";
+`count`; or `unit` with `index` or `name`. `mode` says how the file is written.";
 
 const SCHEMA: &str = r#"{
   "type": "object",
@@ -49,6 +49,9 @@ const SCHEMA: &str = r#"{
     "select": {"type": "string", "enum": ["page", "line", "char"], "description": "The unit of start and count; page if left out"},
     "start": {"type": "integer", "minimum": 0, "description": "Where to begin: pages and lines count from 1, characters from 0"},
     "count": {"type": "integer", "minimum": 1, "description": "How many units; 1 if left out"},
+    "unit": {"type": "string", "enum": ["paragraph", "section", "function", "class"], "description": "Only this part by its meaning, said by index or name"},
+    "index": {"type": "integer", "minimum": 1, "description": "Which unit, counted from 1"},
+    "name": {"type": "string", "description": "Which unit, by a heading or a name such as area or Circle.area"},
     "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"},
     "pretty": {"type": "boolean", "description": "Whether JSON is written reformatted. If left out, everything is written as it is, and a part as read_fd counts and shows it"}
   },
@@ -64,7 +67,7 @@ pub fn fd_to_file(table: &Table, args: &str, settings: &DescriptorSettings, _now
 }
 
 fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS])?;
+    let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS, &unit::KEYS])?;
     let asked = args.fd()?;
     let path = args.required_text("file_path", "the file to write to")?.to_owned();
     let mode = write_mode(&args)?;

@@ -6,6 +6,7 @@ use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
+use super::selection::unit::{self, Which};
 use super::selection::{self, Chosen, Selection};
 use super::{Outcome, Tool, form};
 use crate::table::{Table, View};
@@ -14,18 +15,11 @@ use crate::table::{Table, View};
 pub const TOOL: Tool =
     Tool { name: "read_fd", access: Access::Read, description: DESCRIPTION, schema: SCHEMA, call: read_fd };
 
-const KEYS: [Key; 7] = [
-    ("fd", Kind::Text),
-    ("mode", Kind::Text),
-    ("extract_to_new_fd", Kind::Flag),
-    form::KEY,
-    ("unit", Kind::Later),
-    ("index", Kind::Later),
-    ("name", Kind::Text),
-];
+const KEYS: [Key; 4] = [("fd", Kind::Text), ("mode", Kind::Text), ("extract_to_new_fd", Kind::Flag), form::KEY];
 
 const DESCRIPTION: &str = "Reads content that is kept in a file descriptor. Say which part in one of these ways: `page`; or \
-`start_line` and `end_line`; or `mode` with `start` and `count`; or `read_all`. Without any of them you get page 1. With \
+`start_line` and `end_line`; or `mode` with `start` and `count`; or `unit` with `index` or `name`, such as the function main; or `read_all`. A `unit` \
+alone lists what there is. Without any of them you get page 1. With \
 `extract_to_new_fd` the part becomes a new descriptor and only its name is returned.";
 
 const SCHEMA: &str = r#"{
@@ -39,6 +33,9 @@ const SCHEMA: &str = r#"{
     "mode": {"type": "string", "enum": ["page", "line", "char"], "description": "The unit of start and count; page if left out"},
     "start": {"type": "integer", "minimum": 0, "description": "Where to begin: pages and lines count from 1, characters from 0"},
     "count": {"type": "integer", "minimum": 1, "description": "How many units; 1 if left out"},
+    "unit": {"type": "string", "enum": ["paragraph", "section", "function", "class"], "description": "A part by its meaning: sections are those of Markdown, classes are types of any kind; without index and name you get a list"},
+    "index": {"type": "integer", "minimum": 1, "description": "Which unit, counted from 1"},
+    "name": {"type": "string", "description": "Which unit, by a heading or a name such as area or Circle.area"},
     "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"},
     "extract_to_new_fd": {"type": "boolean", "description": "Make the part a new descriptor instead of showing it"},
     "pretty": {"type": "boolean", "description": "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If left out, JSON on one line is, where the program wants that"}
@@ -47,37 +44,31 @@ const SCHEMA: &str = r#"{
 }"#;
 
 /// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown),
-/// once JSON that is served reformatted has been.
+/// once JSON that is served reformatted has been, or a unit's outline is made.
 #[must_use]
 pub fn read_fd(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Outcome {
     run(table, args, settings, now_ms).into()
 }
 
 fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS])?;
+    let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS, &unit::KEYS])?;
     // Beside a unit, `name` is that of the unit.
     let args = if args.has("unit") { args } else { args.with_fd_by("name") };
     let fd = args.fd()?;
-    let selection = select(&args)?;
+    let selection = Selection::parse(&args, "mode")?.unwrap_or(Selection::Page(1));
     let (id, entry) = table.resolve(fd)?;
     let view = form::view(&args, entry, form::asked(&args), settings)?;
+    let extracts = args.flag("extract_to_new_fd") == Some(true);
+    if let (Selection::Unit { unit, which: Which::Unsaid }, false) = (selection, extracts) {
+        let units = unit::list(&args, &view.entry, unit, settings.max_read_chars)?;
+        return Ok(Outcome::Answer(view::units(&id, view.extent(), &units)));
+    }
     let chosen = selection.choose(&args, &view.entry)?;
-    if args.flag("extract_to_new_fd") == Some(true) {
+    if extracts {
         return Ok(extract(table, &id, &view, chosen, now_ms));
     }
     let (shown, rest) = chosen.bound(&view.entry, settings.max_read_chars);
     Ok(Outcome::Answer(view::content(&id, view.extent(), shown.served, shown.slice.part(), rest)))
-}
-
-fn select(args: &Args) -> Result<Selection, FdError> {
-    let selection = Selection::parse(args, "mode")?;
-    let semantic = ["unit", "index", "name"].into_iter().find(|key| args.has(key));
-    match (selection, semantic) {
-        (Some(Selection::All), _) | (_, None) => Ok(selection.unwrap_or(Selection::Page(1))),
-        (_, Some(key)) => Err(args.invalid(format!(
-            "Parameter '{key}' selects by units such as paragraphs or functions, which are not available in this version. Use page, or start_line and end_line, or mode, start and count."
-        ))),
-    }
 }
 
 /// The new descriptor keeps the page size of its source (ruling 12 of the design).

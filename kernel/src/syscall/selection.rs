@@ -1,14 +1,17 @@
 //! Which part of a content a call asks for, and what of it is served (rulings 5 and 6 of the design).
 //!
-//! Three forms, one at a time: `page`; `start_line` and `end_line`; a unit with `start` and `count`. `read_all` wins over
-//! all of them. Pages and lines count from 1, characters from 0. A start out of range is an error that says what is valid, a
+//! Four forms, one at a time: `page`; `start_line` and `end_line`; a mode with `start` and `count`; a [`unit`] with `index`
+//! or `name`. `read_all` wins over all of them. Pages and lines count from 1, characters from 0. A start out of range is an error that says what is valid, a
 //! count beyond the end is cut to what there is.
+
+pub(super) mod unit;
 
 use dormouse_proto::descriptor::view::Served;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::record::Entry;
 
 use super::args::{Args, Key, Kind};
+use crate::content::units::Unit;
 use crate::content::{Content, Slice};
 
 /// The parameters that every selection has, beside the one that names the unit.
@@ -30,6 +33,7 @@ pub(super) enum Selection {
     Lines { start: i64, count: i64 },
     LineRange { first: i64, last: Option<i64> },
     Chars { start: i64, count: i64 },
+    Unit { unit: Unit, which: unit::Which },
 }
 
 impl Selection {
@@ -47,17 +51,21 @@ impl Selection {
             Some("page") if args.has("page") => given(args, &["start", "count"]),
             _ => given(args, &[unit_key, "start", "count"]),
         };
-        let forms = [given(args, &["page"]), given(args, &["start_line", "end_line"]), counted];
+        let units = given(args, &["unit", "index", "name"]);
+        let forms = [given(args, &["page"]), given(args, &["start_line", "end_line"]), counted, units];
         let mut forms = forms.into_iter().flatten();
         match (forms.next(), forms.next()) {
             (None, _) => Ok(None),
             (Some(one), Some(other)) => Err(args.invalid(format!(
-                "Parameters '{one}' and '{other}' cannot be combined: give either page, or start_line and end_line, or {unit_key}, start and count."
+                "Parameters '{one}' and '{other}' cannot be combined: give either page, or start_line and end_line, or {unit_key}, start and count, or unit with index or name."
             ))),
             (Some("page"), None) => Ok(Some(Self::Page(args.integer("page").unwrap_or(1)))),
             (Some("start_line" | "end_line"), None) => {
                 let first = args.integer("start_line").unwrap_or(1);
                 Ok(Some(Self::LineRange { first, last: args.integer("end_line") }))
+            }
+            (Some("unit" | "index" | "name"), None) => {
+                unit::parse(args).map(|(unit, which)| Some(Self::Unit { unit, which }))
             }
             (Some(_), None) => Self::counted(args, unit_key, unit.unwrap_or("page")).map(Some),
         }
@@ -101,6 +109,7 @@ impl Selection {
                 let start = within(args, FdErrorKind::InvalidRange, "character position", start, range)?;
                 Served::Chars { start, count: at_least_one(args, count)?.min(total - start) }
             }
+            Self::Unit { unit, which } => unit::choose(args, entry, unit, which)?,
         };
         Ok(Chosen { slice: slice_of(entry, served), served })
     }
@@ -115,7 +124,7 @@ fn page_of(args: &Args, page: i64, entry: &Entry<Content>) -> Result<u64, FdErro
     within(args, FdErrorKind::InvalidPage, "page number", page, (1, total))
 }
 
-fn line_range(args: &Args, first: i64, last: Option<i64>, total: u64) -> Result<Served, FdError> {
+fn line_range(args: &Args, first: i64, last: Option<i64>, total: u64) -> Result<Served<'static>, FdError> {
     let start = within(args, FdErrorKind::InvalidRange, "line", first, (1, total))?;
     let end = last.map_or(Ok(total), |last| {
         u64::try_from(last).ok().filter(|last| *last >= start).ok_or_else(|| {
@@ -137,13 +146,13 @@ fn at_least_one(args: &Args, count: i64) -> Result<u64, FdError> {
         .ok_or_else(|| args.error(FdErrorKind::InvalidRange, format!("Invalid count {count}: it must be 1 or more.")))
 }
 
-fn slice_of(entry: &Entry<Content>, served: Served) -> Slice<'_> {
+fn slice_of<'a>(entry: &'a Entry<Content>, served: Served<'_>) -> Slice<'a> {
     let content = &entry.content;
     let slice = match served {
         Served::All => Some(content.all()),
         Served::Page(page) => content.page(entry.page_chars, page),
         Served::Pages { start, count } => content.pages(entry.page_chars, start, count),
-        Served::Lines { start, count } => content.lines(start, count),
+        Served::Lines { start, count } | Served::Unit { start, count, .. } => content.lines(start, count),
         // Of empty content nothing is served, from the position where its first character would be.
         Served::Chars { start, count } => content.chars(start, count.max(1)),
     };
@@ -154,13 +163,13 @@ fn slice_of(entry: &Entry<Content>, served: Served) -> Slice<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chosen<'a> {
     pub(super) slice: Slice<'a>,
-    pub(super) served: Served,
+    pub(super) served: Served<'a>,
 }
 
 impl<'a> Chosen<'a> {
     /// As much of it as one answer may show, and what is left to be asked for. It is cut after whole pages where pages were
-    /// asked for, after whole lines where lines or everything was, if at least one fits; else at the limit.
-    pub(super) fn bound(self, entry: &'a Entry<Content>, max_chars: u64) -> (Self, Option<Served>) {
+    /// asked for, after whole lines where lines, a unit or everything was, if at least one fits; else at the limit.
+    pub(super) fn bound(self, entry: &'a Entry<Content>, max_chars: u64) -> (Self, Option<Served<'a>>) {
         let content = &entry.content;
         let bytes = self.slice.bytes();
         let (first, max_chars) = (content.char_at(bytes.start), max_chars.max(1));
@@ -178,6 +187,11 @@ impl<'a> Chosen<'a> {
             Served::Lines { start, count } if content.line_at(limit) > start => {
                 lines(start, content.line_at(limit), count)
             }
+            Served::Unit { unit, index, name, start, count } if content.line_at(limit) > start => {
+                let fit = content.line_at(limit) - start;
+                let shown = Served::Unit { unit, index, name, start, count: fit };
+                (shown, Served::Lines { start: start + fit, count: count - fit })
+            }
             _ => {
                 let (start, count) = (first, max_chars);
                 (Served::Chars { start, count }, Served::Chars { start: first + count, count: asked - count })
@@ -188,7 +202,7 @@ impl<'a> Chosen<'a> {
 }
 
 /// Lines `start` to `next` (not included), and the rest of `count`.
-fn lines(start: u64, next: u64, count: u64) -> (Served, Served) {
+fn lines(start: u64, next: u64, count: u64) -> (Served<'static>, Served<'static>) {
     let fit = next - start;
     (Served::Lines { start, count: fit }, Served::Lines { start: next, count: count - fit })
 }

@@ -80,7 +80,7 @@ impl Part<'_> {
 
 /// Which part was served, in the units that were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum Served<'a> {
     /// Everything.
     All,
     /// One page, from 1, that was asked for without a count.
@@ -106,9 +106,22 @@ pub enum Served {
         /// How many.
         count: u64,
     },
+    /// Lines that are a unit, or its beginning.
+    Unit {
+        /// `paragraph`, `section`, `function` or `class`.
+        unit: &'static str,
+        /// Its number among those, from 1.
+        index: u64,
+        /// Its name; empty if it has none.
+        name: &'a str,
+        /// The first line.
+        start: u64,
+        /// How many lines.
+        count: u64,
+    },
 }
 
-impl Served {
+impl Served<'_> {
     /// The `mode`, `start` and `count` that ask for this part.
     #[must_use]
     pub fn units(self) -> Option<(&'static str, u64, u64)> {
@@ -116,13 +129,14 @@ impl Served {
             Self::All => None,
             Self::Page(page) => Some(("page", page, 1)),
             Self::Pages { start, count } => Some(("page", start, count)),
-            Self::Lines { start, count } => Some(("line", start, count)),
+            Self::Lines { start, count } | Self::Unit { start, count, .. } => Some(("line", start, count)),
             Self::Chars { start, count } => Some(("char", start, count)),
         }
     }
 
     /// One page is `page="2"`, several are `page="2-4"`, everything is `page="all"`; lines and characters have `mode`,
-    /// `start` and `count`. Pages that were asked for with a count have `start` and `count` beside `page`.
+    /// `start` and `count`; a unit has `unit`, `index` and, if it has one, its `name`. Pages that were asked for with a count
+    /// have `start` and `count` beside `page`.
     fn describe(self, element: Element) -> Element {
         match self {
             Self::All => element.attribute("page", "all"),
@@ -134,6 +148,10 @@ impl Served {
             Self::Lines { start, count } | Self::Chars { start, count } => {
                 let mode = self.units().map(|(mode, ..)| mode);
                 element.attribute_if("mode", mode).attribute("start", start).attribute("count", count)
+            }
+            Self::Unit { unit, index, name, .. } => {
+                let name = (!name.is_empty()).then_some(name);
+                element.attribute("unit", unit).attribute("index", index).attribute_if("name", name)
             }
         }
     }
@@ -201,12 +219,18 @@ pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, preview: P
 
 /// `fd_content`: a part of a content. Where the answer is bounded, `rest` is what is still to be read of what was asked.
 #[must_use]
-pub fn content(fd: &FdId, extent: Extent, served: Served, part: Part<'_>, rest: Option<Served>) -> Answer {
+pub fn content(fd: &FdId, extent: Extent, served: Served<'_>, part: Part<'_>, rest: Option<Served<'_>>) -> Answer {
     content_in(Element::new("fd_content").attribute("fd", fd), extent, served, part, rest)
 }
 
 /// The element with everything that an `fd_content` says of the part that it shows.
-fn content_in(element: Element, extent: Extent, served: Served, part: Part<'_>, rest: Option<Served>) -> Answer {
+fn content_in(
+    element: Element,
+    extent: Extent,
+    served: Served<'_>,
+    part: Part<'_>,
+    rest: Option<Served<'_>>,
+) -> Answer {
     let element = served
         .describe(element)
         .attribute("pages", extent.pages)
@@ -220,7 +244,7 @@ fn content_in(element: Element, extent: Extent, served: Served, part: Part<'_>, 
     Answer::ok(go_on(element, rest, extent.pretty).text(part.text).to_xml())
 }
 
-fn go_on(element: Element, rest: Option<Served>, pretty: Option<bool>) -> Element {
+fn go_on(element: Element, rest: Option<Served<'_>>, pretty: Option<bool>) -> Element {
     let Some((mode, start, count)) = rest.and_then(Served::units) else { return element };
     let form = pretty.map(|pretty| format!(", pretty={pretty}")).unwrap_or_default();
     let message = format!(
@@ -237,7 +261,7 @@ fn go_on(element: Element, rest: Option<Served>, pretty: Option<bool>) -> Elemen
 /// `fd_extraction`: a part of `source` is now `new`. It names the new descriptor and never shows its content. `lines` are
 /// those of the source, reformatted if it says so.
 #[must_use]
-pub fn extraction(source: &FdId, new: &FdId, served: Served, part: Part<'_>, extent: Extent) -> Answer {
+pub fn extraction(source: &FdId, new: &FdId, served: Served<'_>, part: Part<'_>, extent: Extent) -> Answer {
     let element = served
         .describe(Element::new("fd_extraction").attribute("source_fd", source).attribute("new_fd", new))
         .attribute("lines", part.lines())
@@ -247,6 +271,55 @@ pub fn extraction(source: &FdId, new: &FdId, served: Served, part: Part<'_>, ext
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("pretty", extent.pretty);
     Answer::ok(element.to_xml())
+}
+
+/// The units of a content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Units {
+    /// `paragraph`, `section`, `function` or `class`.
+    pub unit: &'static str,
+    /// The word for several.
+    pub plural: &'static str,
+    /// How many there are.
+    pub total: u64,
+    /// As many as are shown: the first ones.
+    pub listed: Vec<Listed>,
+}
+
+/// A unit in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name, or its first words.
+    pub name: String,
+    /// Its first and last line, from 1.
+    pub lines: (u64, u64),
+}
+
+/// `fd_units`: which units there are, numbered from 1.
+#[must_use]
+pub fn units(fd: &FdId, extent: Extent, units: &Units) -> Answer {
+    let Units { unit, plural, total, listed } = units;
+    let message =
+        format!("The first {} of {total} {plural} are listed. Any of them can be read with index.", listed.len());
+    let element = Element::new("fd_units")
+        .attribute("fd", fd)
+        .attribute("unit", unit)
+        .attribute("total", total)
+        .attribute("total_lines", extent.total_lines)
+        .attribute_if("message", (*total > listed.len() as u64).then_some(message));
+    Answer::ok(
+        (1_u64..).zip(listed).fold(element, |element, (index, unit)| element.child(unit.element(index))).to_xml(),
+    )
+}
+
+impl Listed {
+    fn element(&self, index: u64) -> Element {
+        let (first, last) = self.lines;
+        Element::new("unit")
+            .attribute("index", index)
+            .attribute("name", &self.name)
+            .attribute("lines", format!("{first}-{last}"))
+    }
 }
 
 /// What a write put into a file.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-const KERNEL_NAMES: [&str; 18] = [
+const KERNEL_NAMES: [&str; 19] = [
     "fd_",
     "preview",
     "omitted",
@@ -12,6 +12,7 @@ const KERNEL_NAMES: [&str; 18] = [
     "match",
     "descriptor",
     "section",
+    "unit",
     "stats",
     "details",
     "file_descriptor_",

@@ -30,6 +30,7 @@ fn the_host_is_asked_for_exactly_what_was_selected() {
         (",'select':'char','start':1,'count':2", "ne", 1, WriteMode::Write, Presence::Any),
         (",'start':2,'count':2", "\u{1b}two\nthree", 2, WriteMode::Write, Presence::Any),
         (",'select':'line','start':1", "one\r\n", 1, WriteMode::Write, Presence::Any),
+        (",'unit':'paragraph','index':1", text, 3, WriteMode::Write, Presence::Any),
         (",'read_all':true,'page':77", text, 3, WriteMode::Write, Presence::Any),
         (",'mode':'insert','insert_at_line':3", text, 3, WriteMode::Insert { at_line: 3 }, Presence::Any),
         (",'create':false", text, 3, WriteMode::Write, Presence::Present),

@@ -47,6 +47,8 @@ fn each_form_serves_its_part_and_echoes_it() {
         ("{'fd':'fd:1','mode':'char'}", "mode=\"char\" start=\"0\" count=\"1\"", "1-1"),
         ("{'fd':'fd:1','mode':'char','start':3,'count':6}", "mode=\"char\" start=\"3\" count=\"6\"", "1-2"),
         ("{'fd':'fd:1','mode':'char','start':70,'count':99}", "mode=\"char\" start=\"70\" count=\"2\"", "12-12"),
+        ("{'fd':'fd:1','unit':'paragraph','index':'1'}", "unit=\"paragraph\" index=\"1\"", "1-12"),
+        ("{'fd':'fd:1','read_all':true,'unit':'x','index':9}", "page=\"all\"", "1-12"),
         ("{'fd':'fd:1','read_all':'true','page':99,'mode':'x','start_line':7}", "page=\"all\"", "1-12"),
     ];
     for (args, served, lines) in cases {
@@ -79,7 +81,17 @@ fn what_cannot_be_served_is_answered_with_what_is_valid() {
         ("{'fd':'fd:1','page':1,'count':2}", InvalidParameter, "'page' and 'count'"),
         ("{'fd':'fd:1','page':1,'mode':'line'}", InvalidParameter, "'page' and 'mode'"),
         ("{'fd':'fd:1','end_line':1,'mode':'line'}", InvalidParameter, "'end_line' and 'mode'"),
-        ("{'fd':'fd:1','unit':'paragraph','index':3}", InvalidParameter, "not available in this version"),
+        ("{'fd':'fd:1','unit':'paragraph','index':3}", InvalidRange, "paragraph index 3. Valid range: 1-1"),
+        ("{'fd':'fd:1','unit':'paragraph','index':0}", InvalidRange, "Valid range: 1-1"),
+        ("{'fd':'fd:1','unit':'paragraph','name':'x'}", InvalidParameter, "no names"),
+        ("{'fd':'fd:1','unit':'line','index':1}", InvalidParameter, "paragraph, section, function, class"),
+        ("{'fd':'fd:1','unit':'section','index':1,'name':'x'}", InvalidParameter, "'index' and 'name'"),
+        ("{'fd':'fd:1','unit':'section','index':1}", InvalidParameter, "no Markdown heading"),
+        ("{'fd':'fd:1','index':1}", InvalidParameter, "need 'unit'"),
+        ("{'fd':'fd:1','name':'x'}", InvalidParameter, "need 'unit'"),
+        ("{'fd':'fd:1','unit':'section','page':1}", InvalidParameter, "'page' and 'unit'"),
+        ("{'fd':'fd:1','unit':'section','mode':'line'}", InvalidParameter, "'mode' and 'unit'"),
+        ("{'fd':'fd:1','name':'x','end_line':2}", InvalidParameter, "'end_line' and 'name'"),
         ("{'fd':'fd:1','pag':3}", InvalidParameter, "Did you mean 'page'?"),
         ("{'page':3}", InvalidParameter, "'fd' is missing"),
         ("{'fd':'fd:1','read_all':true,'page':'x'}", InvalidParameter, "'page' must be an integer"),
@@ -192,4 +204,75 @@ fn a_bounded_answer_is_cut_where_lines_or_pages_end() {
         let xml = answer(read_fd(&rows(), &args.replace('\'', "\""), &settings, 0));
         assert!(xml.contains(served) && xml.contains(next) && xml.contains("complete=\"false\""), "{args}: {xml}");
     }
+}
+
+const MANUAL: &str = "# Manual\n\n## Set up\nfirst\nsecond\nthird\n\n## Use\n\n### Set up\nlast\n";
+
+#[test]
+fn a_unit_is_served_by_its_name_and_listed_without_one() {
+    let table = table(MANUAL, 100);
+    let xml = answer(call(&table, "{'fd':'fd:1','unit':'section','name':'## Use'}"));
+    assert!(xml.starts_with("<fd_content fd=\"fd:1\" unit=\"section\" index=\"3\" name=\"Use\" pages=\"1\" "), "{xml}");
+    assert!(xml.contains("lines=\"8-11\"") && xml.contains(">## Use\n\n### Set up\nlast\n<"), "{xml}");
+    let xml = answer(call(&table, "{'fd':'fd:1','unit':'paragraph'}"));
+    assert!(xml.starts_with("<fd_units fd=\"fd:1\" unit=\"paragraph\" total=\"4\" total_lines=\"11\">"), "{xml}");
+    assert!(xml.contains("<unit index=\"2\" name=\"## Set up first second third\" lines=\"3-6\"/>"), "{xml}");
+    let bounded = DescriptorSettings { max_read_chars: 100, ..DescriptorSettings::default() };
+    let xml = answer(read_fd(&table, r#"{"fd": "fd:1", "unit": "section"}"#, &bounded, 0));
+    assert!(xml.contains("total=\"4\"") && xml.contains("The first 2 of 4 sections are listed."), "{xml}");
+    assert_eq!(xml.matches("<unit ").count(), 2, "{xml}");
+}
+
+#[test]
+fn a_name_that_is_not_one_unit_is_answered_with_what_is() {
+    let cases = [
+        (
+            "Set up",
+            &["2 sections are named 'Set up'", "'Set up' (index 2, lines 3-7); 'Set up' (index 4, lines 10-11)"][..],
+        ),
+        ("use", &["No section is named 'use'. Did you mean 'Use' (index 3, lines 8-11)?"]),
+        ("zzz", &["No section is named 'zzz'. The content has 4 sections: Manual, Set up, Use, Set up."]),
+    ];
+    for (name, expected) in cases {
+        let text = answer(call(&table(MANUAL, 100), &format!("{{'fd':'fd:1','unit':'section','name':'{name}'}}")));
+        for part in expected {
+            assert!(text.contains("type=\"invalid_parameter\"") && text.contains(part), "{text}");
+        }
+    }
+    let many: String = (0..30).map(|n| format!("# h{n}\n")).collect();
+    let text = answer(call(&table(&many, 100), "{'fd':'fd:1','unit':'section','name':'zzz'}"));
+    assert!(text.contains("h19, and 10 more.") && !text.contains("h20"), "{text}");
+}
+
+#[test]
+fn a_unit_is_extracted_whole_and_goes_on_by_lines_where_it_is_bounded() {
+    let table = table(MANUAL, 100);
+    let args = "{'fd':'fd:1','unit':'section','index':2,'extract_to_new_fd':true}";
+    let Outcome::Opened { entry, answer: extraction, .. } = call(&table, args) else { panic!("it must open") };
+    assert_eq!(entry.content.text(), "## Set up\nfirst\nsecond\nthird\n\n");
+    assert!(
+        extraction.text.contains("unit=\"section\" index=\"2\" name=\"Set up\" lines=\"3-7\""),
+        "{}",
+        extraction.text
+    );
+    let listing = answer(call(&table, "{'fd':'fd:1','unit':'section','extract_to_new_fd':true}"));
+    assert!(listing.contains("Which section is not said. Use 'index' (1-4) or 'name'."), "{listing}");
+    let bounded = DescriptorSettings { max_read_chars: 17, ..DescriptorSettings::default() };
+    let xml = answer(read_fd(&table, r#"{"fd": "fd:1", "unit": "section", "index": 2}"#, &bounded, 0));
+    assert!(xml.contains("unit=\"section\" index=\"2\"") && xml.contains("lines=\"3-4\""), "{xml}");
+    assert!(xml.contains("next_mode=\"line\" next_start=\"5\" next_count=\"3\""), "{xml}");
+    let (joined, answers) = follow(&table, r#"{"fd": "fd:1", "unit": "section", "index": 2}"#.to_owned(), 4);
+    assert_eq!((&*joined, answers > 4), ("## Set up\nfirst\nsecond\nthird\n\n", true));
+}
+
+#[cfg(feature = "grammars")]
+#[test]
+fn a_method_is_served_by_its_qualified_name() {
+    let text =
+        "struct A;\n\nimpl A {\n    /// Of A.\n    fn new() -> A { A }\n}\n\nimpl B {\n    fn new() -> B { B }\n}\n";
+    let table = table(text, 100);
+    let xml = answer(call(&table, "{'fd':'fd:1','unit':'function','name':'A::new'}"));
+    assert!(xml.contains("unit=\"function\" index=\"1\" name=\"A.new\"") && xml.contains("lines=\"4-5\""), "{xml}");
+    let xml = answer(call(&table, "{'fd':'fd:1','unit':'function','name':'new'}"));
+    assert!(xml.contains("'A.new' (index 1, lines 4-5); 'B.new' (index 2, lines 9-9)."), "{xml}");
 }

@@ -1,0 +1,204 @@
+//! Semantic units: a content as paragraphs, Markdown sections, functions and classes.
+//!
+//! A unit is a run of whole lines, in the order of the content, numbered from 1 by whoever shows it. Sections, functions and
+//! classes nest: a line can be in several. What is found depends on the text and, for functions and classes, on the language
+//! that the name of its source tells.
+//!
+//! An outline is made when it is first asked for, in one pass, and kept with the content, as its tables of pages are: a
+//! content never changes. It is bounded by [`MAX_UNITS`]; what has to be parsed is bounded by [`MAX_PARSED_BYTES`].
+//!
+//! This module never executes, resolves or completes what it reads: source code with mistakes gives the units that can be
+//! told, and hostile text costs no more stack than any other.
+
+#[cfg(feature = "grammars")]
+mod code;
+pub mod name;
+mod paragraph;
+mod section;
+
+use std::sync::OnceLock;
+
+use super::{Content, Text};
+
+/// The most bytes that are parsed for sections, functions and classes. While source code is parsed its tree takes tens of
+/// times as much memory, and this much takes seconds.
+pub const MAX_PARSED_BYTES: usize = 8 << 20;
+
+/// The most units of one outline, which takes some 50 bytes for each beside its name.
+pub const MAX_UNITS: usize = 1_000_000;
+
+/// A kind of unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Lines up to a blank one, which holds nothing but whitespace.
+    Paragraph,
+    /// A Markdown heading with what follows, up to the next heading of its level or above.
+    Section,
+    /// A function, method or constructor with a body, and the comments and attributes directly above it.
+    Function,
+    /// A class, struct, union, enum, trait or interface, or an `impl` block, and what stands directly above it.
+    Class,
+}
+
+impl Unit {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Paragraph, Self::Section, Self::Function, Self::Class];
+
+    /// Its name in calls and answers.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Paragraph => "paragraph",
+            Self::Section => "section",
+            Self::Function => "function",
+            Self::Class => "class",
+        }
+    }
+
+    /// More than one of it.
+    #[must_use]
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Paragraph => "paragraphs",
+            Self::Section => "sections",
+            Self::Function => "functions",
+            Self::Class => "classes",
+        }
+    }
+
+    /// The kind of this name.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.word() == word)
+    }
+}
+
+/// A unit of a content: whole lines with a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outlined {
+    /// A heading's text, a type's name, `impl Shape for Circle`, or a function's name after those of what it is in, as
+    /// `Circle.area`. Empty for paragraphs.
+    pub name: Box<str>,
+    /// The name of the type that an `impl` block is of; empty for all else.
+    pub implemented: Box<str>,
+    /// Its first line, from 1.
+    pub first_line: u64,
+    /// Its last line.
+    pub last_line: u64,
+}
+
+impl Outlined {
+    /// How many lines it has.
+    #[must_use]
+    pub fn lines(&self) -> u64 {
+        self.last_line - self.first_line + 1
+    }
+}
+
+/// Why there is no outline. Another unit, or lines, can be read instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// Base64 has no units.
+    #[error("Binary content has no {}. Read it by page or by characters.", .0.plural())]
+    Binary(Unit),
+    /// There is nothing of the kind.
+    #[error("The content has no {}: {}. Read it by page or by lines, or find a place with search_fd.", .0.plural(), absent(*.0))]
+    None(Unit),
+    /// More text than is parsed.
+    #[error(
+        "The content is too large to find its {} ({len} bytes, at most {MAX_PARSED_BYTES} are parsed). Read it by lines, \
+         or make a part of it a descriptor of its own with extract_to_new_fd.", .unit.plural()
+    )]
+    TooLarge {
+        /// What was asked for.
+        unit: Unit,
+        /// Bytes of the content.
+        len: usize,
+    },
+    /// More units than are listed.
+    #[error("The content has more than {MAX_UNITS} {}. Read it by page or by lines.", .0.plural())]
+    TooMany(Unit),
+    /// The source code defeats the parser.
+    #[error("The content is nested too deeply, or has too many syntax errors, to find its {}. Read it by lines, or find a place with search_fd.", .0.plural())]
+    Tangled(Unit),
+    /// It cannot be told what language it is.
+    #[error(
+        "The content is in none of the languages whose {} are known: Rust, Python, JavaScript, TypeScript, Go, Java, C, \
+         C++. Read it by lines; a language is told by the file name in the descriptor's source.", .0.plural()
+    )]
+    UnknownLanguage(Unit),
+    /// The feature `grammars` is off.
+    #[error("This kernel was built without grammars (the feature `grammars`), so it cannot find {}. Read by lines.", .0.plural())]
+    NoGrammars(Unit),
+}
+
+fn absent(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Paragraph => "it is blank",
+        Unit::Section => "there is no Markdown heading in it",
+        Unit::Function | Unit::Class => "none is defined in it",
+    }
+}
+
+type Outline = Result<Box<[Outlined]>, UnitError>;
+
+/// The outlines of one text, each made when it is first asked for.
+#[derive(Debug, Default)]
+pub(super) struct Outlines {
+    made: OnceLock<Box<Made>>,
+}
+
+#[derive(Debug, Default)]
+struct Made {
+    paragraphs: OnceLock<Outline>,
+    sections: OnceLock<Outline>,
+    #[cfg(feature = "grammars")]
+    code: code::Code,
+}
+
+impl Content {
+    /// The units of a kind, at least one, in the order of their first lines. `source` is where the content comes from, as its
+    /// descriptor says (`file:src/main.rs`). One pass when first asked for, at some 3 MB/s for source code; O(1)
+    /// afterwards.
+    ///
+    /// # Errors
+    /// There are none, or they cannot be told: see [`UnitError`].
+    pub fn units(&self, unit: Unit, source: &str) -> Result<&[Outlined], UnitError> {
+        if self.is_binary() {
+            return Err(UnitError::Binary(unit));
+        }
+        let text = self.shown();
+        let made = text.outlines.made.get_or_init(Box::default);
+        let units = match unit {
+            Unit::Paragraph => kept(&made.paragraphs, || paragraph::outline(&text.text))?,
+            Unit::Section => kept(&made.sections, || section::outline(parsed(text, unit)?))?,
+            #[cfg(feature = "grammars")]
+            Unit::Function | Unit::Class => made.code.outline(unit, &parsed(text, unit)?.text, source)?,
+            #[cfg(not(feature = "grammars"))]
+            Unit::Function | Unit::Class => return Err(without_grammars(unit, source)),
+        };
+        if units.is_empty() { Err(UnitError::None(unit)) } else { Ok(units) }
+    }
+}
+
+fn kept(outline: &OnceLock<Outline>, make: impl FnOnce() -> Outline) -> Result<&[Outlined], UnitError> {
+    outline.get_or_init(make).as_deref().map_err(|error| *error)
+}
+
+fn parsed(text: &Text, unit: Unit) -> Result<&Text, UnitError> {
+    let len = text.text.len();
+    if len > MAX_PARSED_BYTES { Err(UnitError::TooLarge { unit, len }) } else { Ok(text) }
+}
+
+#[cfg(not(feature = "grammars"))]
+fn without_grammars(unit: Unit, _source: &str) -> UnitError {
+    UnitError::NoGrammars(unit)
+}
+
+/// So many, or an error.
+fn counted(unit: Unit, units: Vec<Outlined>) -> Outline {
+    if units.len() > MAX_UNITS { Err(UnitError::TooMany(unit)) } else { Ok(units.into()) }
+}
+
+#[cfg(test)]
+mod tests;

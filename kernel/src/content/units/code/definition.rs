@@ -1,0 +1,136 @@
+//! Definitions in a tree of syntax: what a query captures, with names and lines.
+
+use std::collections::HashSet;
+
+use tree_sitter::{Node, QueryCursor, StreamingIterator, Tree};
+
+use super::super::name::tidy;
+use super::super::{Outlined, Unit, counted};
+use super::above::{Above, lines};
+use super::language::{Language, Patterns};
+use super::parse::{parse, walk};
+use super::{Definitions, called};
+
+/// The most names that a definition's own is put after: the nearest ones.
+const SCOPES: usize = 7;
+
+/// A definition as it was captured.
+struct Definition<'t> {
+    unit: Unit,
+    node: Node<'t>,
+    name: Node<'t>,
+    scope: Option<Node<'t>>,
+    block: Option<Block<'t>>,
+}
+
+/// Which `impl` block it is.
+enum Block<'t> {
+    Inherent,
+    Of { implements: Node<'t> },
+}
+
+/// What a definition stands in.
+struct Around {
+    unit: Unit,
+    lines: (u64, u64),
+    end: usize,
+    name: String,
+}
+
+/// The functions and classes of a text. None if it is more work than the parser may do.
+pub(super) fn definitions(text: &str, language: Language) -> Option<Definitions> {
+    let tree = parse(text, language)?;
+    let (found, above) = captured(text, &tree, language);
+    let mut outlined = outlined(text, found, &above);
+    let functions = outlined.extract_if(.., |(unit, _)| *unit == Unit::Function).map(|(_, unit)| unit).collect();
+    let classes = outlined.into_iter().map(|(_, unit)| unit).collect();
+    Some(Definitions { functions: counted(Unit::Function, functions), classes: counted(Unit::Class, classes) })
+}
+
+/// Each definition once, in the order of the text and from the outside in, and what may belong to one below it.
+fn captured<'t>(text: &str, tree: &'t Tree, language: Language) -> (Vec<Definition<'t>>, Above) {
+    let Patterns { query, roots } = language.patterns();
+    let names = query.capture_names();
+    let (mut found, mut above) = (Vec::new(), Above::default());
+    let mut cursor = QueryCursor::new();
+    // The query is asked at each node for that node alone: asked at the root, it takes a time that grows with the depth.
+    cursor.set_max_start_depth(Some(0));
+    walk(tree, |node| {
+        let mut matches = cursor.matches(query, node, text.as_bytes());
+        while let Some(matched) = roots.contains(&node.kind_id()).then(|| matches.next()).flatten() {
+            let captures = matched.captures().iter();
+            let node =
+                |name: &str| captures.clone().find(|found| names[found.index as usize] == name).map(|found| found.node);
+            match node("above") {
+                Some(node) => above.push(text, node),
+                None => found.extend(definition(node)),
+            }
+        }
+        true
+    });
+    let mut named = HashSet::new();
+    found.retain(|it: &Definition<'_>| named.insert(it.name.start_byte()));
+    (found, above)
+}
+
+fn definition<'t>(node: impl Fn(&str) -> Option<Node<'t>>) -> Option<Definition<'t>> {
+    let function = node("function").map(|node| (Unit::Function, node));
+    let (unit, whole) = function.or_else(|| node("class").map(|node| (Unit::Class, node)))?;
+    let implemented = node("implemented");
+    let block = implemented.map(|_| node("trait").map_or(Block::Inherent, |implements| Block::Of { implements }));
+    Some(Definition { unit, node: whole, name: node("name").or(implemented)?, scope: node("scope"), block })
+}
+
+fn outlined(text: &str, found: Vec<Definition<'_>>, above: &Above) -> Vec<(Unit, Outlined)> {
+    let mut around: Vec<Around> = Vec::new();
+    let mut at = (0, 0);
+    let units = found.into_iter().map(|it| {
+        let lines = lines(it.node);
+        // Only the first on a line has anything above it, and what stands beside it is served with it.
+        if at.0 != lines.0 {
+            at = (lines.0, above.first_line(lines.0));
+        }
+        while around.pop_if(|outer| !outer.holds(&it, lines)).is_some() {}
+        let parts = it.parts(text, &around);
+        let (name, implemented) = it.names(text, &parts);
+        around.push(Around {
+            unit: it.unit,
+            lines,
+            end: it.node.end_byte(),
+            name: parts.last().cloned().unwrap_or_default(),
+        });
+        (it.unit, Outlined { name, implemented, first_line: at.1, last_line: lines.1 })
+    });
+    units.collect()
+}
+
+impl Around {
+    /// A type on the very lines of another is a second name for it, as in `typedef struct node { … } Node;`.
+    fn holds(&self, inner: &Definition<'_>, lines: (u64, u64)) -> bool {
+        let is_same = self.lines == lines && (self.unit, inner.unit) == (Unit::Class, Unit::Class);
+        inner.node.start_byte() < self.end && !is_same
+    }
+}
+
+impl Definition<'_> {
+    /// Its own name after those of what it is in, the outermost first.
+    fn parts(&self, text: &str, around: &[Around]) -> Vec<String> {
+        let nearest = around.len().saturating_sub(SCOPES);
+        let outer = around[nearest..].iter().map(|outer| outer.name.clone());
+        let scope = self.scope.iter().flat_map(|scope| called::parts(*scope, text));
+        outer.chain(scope).chain(called::parts(self.name, text)).collect()
+    }
+
+    /// Its name, and the type that it implements if it is an `impl` block.
+    fn names(&self, text: &str, parts: &[String]) -> (Box<str>, Box<str>) {
+        let path = parts.join(".").into();
+        let written = |node: Node<'_>| tidy(&text[node.byte_range()]);
+        match self.block {
+            None => (path, Box::default()),
+            Some(Block::Inherent) => (format!("impl {}", written(self.name)).into(), path),
+            Some(Block::Of { implements }) => {
+                (format!("impl {} for {}", written(implements), written(self.name)).into(), path)
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! One small source for each language, with its definitions as they are found; and texts that are hard to read.
+
+use super::*;
+use crate::content::Content;
+
+/// Every unit of a text as `function name first-last`, one a line.
+fn listed(text: &str, source: &str) -> String {
+    let content = Content::new(text.to_owned());
+    let mut listed = String::new();
+    for unit in [Unit::Function, Unit::Class] {
+        for found in content.units(unit, source).unwrap_or_default() {
+            let Outlined { name, first_line, last_line, .. } = found;
+            listed += &format!("{} {name} {first_line}-{last_line}\n", unit.word());
+        }
+    }
+    listed
+}
+
+macro_rules! shapes {
+    ($($extension:literal),*) => {
+        [$(($extension, include_str!(concat!("tests/shapes.", $extension, ".txt")), include_str!(concat!("tests/shapes.", $extension, ".units")))),*]
+    };
+}
+
+const SHAPES: [(&str, &str, &str); 9] = shapes!["rs", "py", "js", "ts", "tsx", "go", "java", "c", "cpp"];
+
+#[test]
+fn definitions_of_every_language_are_found_with_what_stands_above_them() {
+    for (extension, text, units) in SHAPES {
+        let source = format!("tool:read /a/shapes.{extension}");
+        let found = listed(text, &source);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            let path = format!("{}/src/content/units/code/tests/shapes.{extension}.units", env!("CARGO_MANIFEST_DIR"));
+            std::fs::write(path, &found).expect("the folder of golden files can be written");
+        }
+        assert_eq!(found, units, "{extension}");
+    }
+}
+
+#[test]
+fn a_language_is_told_by_its_text_alone() {
+    for (extension, text, units) in SHAPES {
+        assert_eq!(listed(text, "tool:cat"), units, "{extension}");
+    }
+}
+
+#[test]
+fn the_source_goes_before_the_first_line_and_that_before_the_text() {
+    let text = "#!/usr/bin/env python3\ndef f():\n    return 1\n";
+    let cases = [
+        ("file:a b/x.py", Some(Language::Python)),
+        ("tool:read /a/b.rs, twice", Some(Language::Rust)),
+        ("tool:read 'src/app.test.tsx'", Some(Language::Tsx)),
+        ("tool:cat x.rs y.h", Some(Language::Cpp)),
+        ("tool:cat", None),
+        ("extract:fd:1", None),
+        ("file:notes.md", None),
+        ("rs", None),
+    ];
+    for (source, language) in cases {
+        assert_eq!(Language::of_source(source), language, "{source}");
+    }
+    for (line, language) in [
+        ("#!/usr/bin/env python3.12\n", Some(Language::Python)),
+        ("#!/usr/bin/env -S node --x\n", None),
+        ("#!/usr/bin/node\n", Some(Language::JavaScript)),
+        ("#!/usr/bin/env -S deno\n", Some(Language::TypeScript)),
+        ("#!/bin/sh\n", None),
+        ("# python\n", None),
+        ("#!", None),
+    ] {
+        assert_eq!(Language::of_shebang(line), language, "{line}");
+    }
+    assert_eq!(listed(text, "tool:cat"), "function f 2-3\n");
+    let content = Content::new(text);
+    assert_eq!(content.units(Unit::Function, "x.c"), Err(UnitError::None(Unit::Function)), "it is read as C");
+    assert_eq!(content.units(Unit::Function, "x.py").map(<[_]>::len), Ok(1), "and then as Python");
+}
+
+#[test]
+fn what_is_no_source_code_is_in_no_language() {
+    let prose = "The quick brown fox jumps over the lazy dog, and then it sleeps; that is all.\n".repeat(1000);
+    let log = "2024-01-01T00:00:00Z [INFO] 127.0.0.1 - GET /a?b=c&d 200 \"-\" <ok>\n".repeat(1000);
+    for text in [&*prose, &log, "中文文本。没有代码。\n"] {
+        let error = Content::new(text.to_owned()).units(Unit::Class, "tool:cat").map(<[_]>::len);
+        assert_eq!(error, Err(UnitError::UnknownLanguage(Unit::Class)), "{text:.40}");
+    }
+}
+
+#[test]
+fn what_is_nested_too_deeply_is_refused() {
+    let opened =
+        ["{", "(", "[", "fn f(){", "function f(){", "class A{", "struct A{", "if a {", "`${", "<", "a<", "{a<"];
+    for open in opened {
+        let text = open.repeat(100_000);
+        for language in Language::ALL.into_iter().filter(|it| *it != Language::Python) {
+            assert!(definitions(&text, language).is_none(), "{open} in {language:?}");
+        }
+    }
+}
+
+/// Trees that are deep without brackets, and texts that are all mistakes.
+#[test]
+fn depth_costs_no_stack() {
+    let cases = [
+        ("a::", Language::Cpp),
+        ("template<class T> ", Language::Cpp),
+        ("if(a)else ", Language::C),
+        ("(a)", Language::C),
+        ("*", Language::C),
+        ("a<", Language::Python),
+        ("(", Language::Python),
+        ("[a,", Language::Python),
+        ("{a:(", Language::Python),
+        ("lambda:", Language::Python),
+        ("a.", Language::JavaScript),
+        ("<a>", Language::Tsx),
+        ("-", Language::Go),
+        ("a+", Language::Java),
+        ("&", Language::Rust),
+        ("#[a]\n", Language::Rust),
+        ("\u{0}\u{feff}é\"", Language::Rust),
+    ];
+    for (piece, language) in cases {
+        assert!(definitions(&piece.repeat(20_000), language).is_some(), "{piece} in {language:?}");
+    }
+}
+
+#[test]
+fn a_depth_that_code_has_is_read() {
+    for (source, open, close) in
+        [("a.rs", "fn f(){", "}"), ("a.js", "function f(){", "}"), ("a.cpp", "struct f{", "};")]
+    {
+        let nested = open.repeat(200) + &close.repeat(200);
+        let content = Content::new(nested);
+        let unit = if source == "a.cpp" { Unit::Class } else { Unit::Function };
+        let units = content.units(unit, source).unwrap();
+        // In C++ types on the same lines are names for the same thing.
+        let deepest = if source == "a.cpp" { "f" } else { "f.f.f.f.f.f.f.f" };
+        assert_eq!((units.len(), &*units[199].name), (200, deepest), "{source}");
+    }
+}

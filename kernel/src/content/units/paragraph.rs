@@ -1,0 +1,26 @@
+//! Paragraphs: runs of lines between blank ones.
+
+use super::{MAX_UNITS, Outline, Outlined, Unit, counted};
+
+/// The paragraphs of a text. A line is blank if it holds nothing but whitespace. One pass.
+pub(super) fn outline(text: &str) -> Outline {
+    let mut paragraphs: Vec<Outlined> = Vec::new();
+    let mut is_open = false;
+    for (line, text) in (1..).zip(text.split_inclusive('\n')) {
+        let is_blank = text.trim_start().is_empty();
+        match paragraphs.last_mut().filter(|_| is_open) {
+            _ if is_blank => {}
+            Some(paragraph) => paragraph.last_line = line,
+            None => paragraphs.push(from_line(line)),
+        }
+        is_open = !is_blank;
+        if paragraphs.len() > MAX_UNITS {
+            break;
+        }
+    }
+    counted(Unit::Paragraph, paragraphs)
+}
+
+fn from_line(line: u64) -> Outlined {
+    Outlined { name: Box::default(), implemented: Box::default(), first_line: line, last_line: line }
+}

@@ -1,0 +1,58 @@
+//! Sections: headings of Markdown, ATX (`## so`) and setext (underlined), with what follows them.
+//!
+//! A heading in a code block, a quotation or a list opens no section, and neither does a block of metadata at the top.
+
+use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag};
+
+use super::super::Text;
+use super::{MAX_UNITS, Outline, Outlined, Unit, counted, name};
+
+/// The sections of a text, by their headings. One pass.
+pub(super) fn outline(text: &Text) -> Outline {
+    let mut sections: Vec<Outlined> = Vec::new();
+    let mut open: Vec<(HeadingLevel, usize)> = Vec::new();
+    for Heading { level, byte, name } in headings(&text.text).take(MAX_UNITS + 1) {
+        let first_line = text.index.line_of(&text.text, byte);
+        while let Some((_, section)) = open.pop_if(|(above, _)| *above >= level) {
+            sections[section].last_line = first_line - 1;
+        }
+        open.push((level, sections.len()));
+        let last_line = text.index.total_lines(&text.text);
+        sections.push(Outlined { name: name.into(), implemented: Box::default(), first_line, last_line });
+    }
+    counted(Unit::Section, sections)
+}
+
+struct Heading {
+    level: HeadingLevel,
+    byte: usize,
+    name: String,
+}
+
+/// The headings that stand in nothing else, in their order.
+fn headings(text: &str) -> impl Iterator<Item = Heading> {
+    let mut around = 0_usize;
+    let mut heading: Option<Heading> = None;
+    let events = Parser::new_ext(text, Options::ENABLE_YAML_STYLE_METADATA_BLOCKS).into_offset_iter();
+    events.filter_map(move |(event, bytes)| {
+        match event {
+            Event::Start(tag) => {
+                if let (0, Tag::Heading { level, .. }) = (around, tag) {
+                    heading = Some(Heading { level, byte: bytes.start, name: String::new() });
+                }
+                around += 1;
+            }
+            Event::End(_) => {
+                around -= 1;
+                let ended = heading.take_if(|_| around == 0);
+                return ended.map(|heading| Heading { name: name::tidy(&heading.name), ..heading });
+            }
+            Event::Text(words) | Event::Code(words) | Event::InlineHtml(words) => {
+                heading.iter_mut().for_each(|at| at.name.push_str(&words))
+            }
+            Event::SoftBreak | Event::HardBreak => heading.iter_mut().for_each(|at| at.name.push(' ')),
+            _ => {}
+        }
+        None
+    })
+}

@@ -1,0 +1,161 @@
+//! Units of a content, such as paragraphs and functions: by `index` or `name`, or all of them in a list.
+
+use dormouse_proto::descriptor::view::{Listed, Served, Units};
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
+use dormouse_proto::record::Entry;
+
+use super::super::args::{Args, Key, Kind};
+use super::within;
+use crate::content::Content;
+use crate::content::units::{Outlined, Unit, name};
+
+/// The parameters of this form of selection.
+pub(in crate::syscall) const KEYS: [Key; 3] = [("unit", Kind::Text), ("index", Kind::Integer), ("name", Kind::Text)];
+
+/// The most names that an error lists.
+const NAMES: usize = 20;
+
+/// Characters of a paragraph that a list shows.
+const FIRST_WORDS: usize = 60;
+
+/// Characters that a unit takes in a list, beside its name.
+const LISTED_CHARS: u64 = 40;
+
+/// Which of the units: what the argument of that name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::syscall) enum Which {
+    Index(i64),
+    Name,
+    Unsaid,
+}
+
+/// # Errors
+/// `invalid_parameter`: no unit or an unknown one, or both an index and a name.
+pub(super) fn parse(args: &Args) -> Result<(Unit, Which), FdError> {
+    let kinds = Unit::ALL.map(Unit::word).join(", ");
+    let Some(word) = args.text("unit") else {
+        return Err(args.invalid(format!("Parameters 'index' and 'name' need 'unit', which says of what: {kinds}.")));
+    };
+    let unit = Unit::from_word(word);
+    let unit = unit.ok_or_else(|| args.invalid(format!("Unknown unit '{word}'. Accepted: {kinds}.")))?;
+    match (args.integer("index"), args.has("name")) {
+        (Some(_), true) => {
+            Err(args.invalid("Parameters 'index' and 'name' cannot be combined: one of them is enough."))
+        }
+        (Some(index), false) => Ok((unit, Which::Index(index))),
+        (None, true) if unit == Unit::Paragraph => {
+            Err(args.invalid("Paragraphs have no names. Use 'index', or find a place with search_fd."))
+        }
+        (None, true) => Ok((unit, Which::Name)),
+        (None, false) => Ok((unit, Which::Unsaid)),
+    }
+}
+
+/// The unit that is asked for.
+///
+/// # Errors
+/// `invalid_range`: no such index. `invalid_parameter`: there are no such units, none or several of that name, or it is not
+/// said which.
+pub(super) fn choose<'a>(
+    args: &Args,
+    entry: &'a Entry<Content>,
+    unit: Unit,
+    which: Which,
+) -> Result<Served<'a>, FdError> {
+    let units = outline(args, entry, unit)?;
+    let at = match which {
+        Which::Index(index) => {
+            let what = format!("{} index", unit.word());
+            within(args, FdErrorKind::InvalidRange, &what, index, (1, units.len() as u64))? as usize - 1
+        }
+        Which::Name => named(args, units, unit)?,
+        Which::Unsaid => {
+            let message = format!("Which {} is not said. Use 'index' (1-{}) or 'name'.", unit.word(), units.len());
+            return Err(args.invalid(message));
+        }
+    };
+    let chosen = &units[at];
+    Ok(Served::Unit {
+        unit: unit.word(),
+        index: at as u64 + 1,
+        name: &chosen.name,
+        start: chosen.first_line,
+        count: chosen.lines(),
+    })
+}
+
+/// The units of a kind, as many as may be shown.
+///
+/// # Errors
+/// `invalid_parameter`: there are no such units.
+pub(in crate::syscall) fn list(
+    args: &Args,
+    entry: &Entry<Content>,
+    unit: Unit,
+    max_chars: u64,
+) -> Result<Units, FdError> {
+    let units = outline(args, entry, unit)?;
+    let mut chars = 0;
+    let listed = units.iter().map(|unit| Listed { name: shown(entry, unit), lines: (unit.first_line, unit.last_line) });
+    let fitting = listed.enumerate().take_while(|(at, listed)| {
+        chars += LISTED_CHARS + listed.name.chars().count() as u64;
+        chars <= max_chars || *at == 0
+    });
+    let listed = fitting.map(|(_, listed)| listed).collect();
+    Ok(Units { unit: unit.word(), plural: unit.plural(), total: units.len() as u64, listed })
+}
+
+/// Its name, or its first words where it has none.
+fn shown(entry: &Entry<Content>, unit: &Outlined) -> String {
+    if !unit.name.is_empty() {
+        return unit.name.to_string();
+    }
+    let slice = entry.content.lines(unit.first_line, unit.lines()).expect("units are lines of their content");
+    name::words(slice.text, FIRST_WORDS)
+}
+
+fn outline<'a>(args: &Args, entry: &'a Entry<Content>, unit: Unit) -> Result<&'a [Outlined], FdError> {
+    entry.content.units(unit, &entry.source).map_err(|error| args.invalid(error.to_string()))
+}
+
+fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> {
+    let asked = args.text("name").unwrap_or_default();
+    match name::find(units, asked)[..] {
+        [at] => Ok(at),
+        [] => Err(args.invalid(format!(
+            "No {} is named '{asked}'.{} {}.",
+            unit.word(),
+            suggestion(units, asked),
+            names(unit, units)
+        ))),
+        ref several => {
+            let which = several.iter().take(NAMES).map(|at| described(units, *at)).collect::<Vec<_>>().join("; ");
+            let message = format!(
+                "{} {} are named '{asked}'. Say which with 'index' in place of 'name': {which}{}.",
+                several.len(),
+                unit.plural(),
+                more(several.len())
+            );
+            Err(args.invalid(message))
+        }
+    }
+}
+
+fn suggestion(units: &[Outlined], asked: &str) -> String {
+    let nearest: Vec<_> = name::nearest(units, asked).into_iter().map(|at| described(units, at)).collect();
+    if nearest.is_empty() { String::new() } else { format!(" Did you mean {}?", nearest.join(", or ")) }
+}
+
+fn described(units: &[Outlined], at: usize) -> String {
+    let Outlined { name, first_line, last_line, .. } = &units[at];
+    format!("'{name}' (index {}, lines {first_line}-{last_line})", at + 1)
+}
+
+fn names(unit: Unit, units: &[Outlined]) -> String {
+    let names: Vec<_> = units.iter().take(NAMES).map(|unit| &*unit.name).collect();
+    format!("The content has {} {}: {}{}", units.len(), unit.plural(), names.join(", "), more(units.len()))
+}
+
+fn more(of: usize) -> String {
+    if of > NAMES { format!(", and {} more", of - NAMES) } else { String::new() }
+}
