@@ -17,6 +17,7 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, StopReason, Usage};
 use dormouse_proto::record::{Note, Section};
+use dormouse_proto::temp_file::TempFileError;
 use dormouse_proto::tool::Answer;
 use libfuzzer_sys::fuzz_target;
 use roxmltree::Node;
@@ -84,6 +85,10 @@ fn run(call: Syscall, args: &str, max_read_chars: u64) {
             let reply =
                 Reply { blocks: vec![Block::text("short")], stop: StopReason::EndTurn, usage: Usage::default() };
             assert!(parse(&pending.settle(Ok(reply)).answer).root_element().has_tag_name("fd_summary"));
+        }
+        Outcome::TempFile(pending) => {
+            let failed = pending.answer(Err(TempFileError::TooMany { max_files: 1 }));
+            assert!(parse(&failed).root_element().has_tag_name("fd_error"));
         }
         Outcome::Write(pending) => {
             assert!(!pending.write.path.is_empty());

@@ -83,16 +83,23 @@ fn content(a: &str) {
 
 fn result(a: &str, b: &str) {
     let tail = Tail { omitted: Omitted { lines: (3, 4), chars: 5 }, part: part(b) };
-    let answer = view::result(&FdId::Ref(a.to_owned()), b, ROOM, b, Previewed { head: part(a), tail: Some(tail) });
+    let answer = view::result(
+        &FdId::Ref(a.to_owned()),
+        b,
+        ROOM,
+        b,
+        Previewed { head: part(a), tail: Some(tail), summary: Some(a) },
+    );
     let document = parse(&answer);
     let root = document.root_element();
     let children: Vec<_> = elements(root).collect();
-    assert_eq!(children.len(), 4);
+    assert_eq!(children.len(), 5);
     says(root, "source", b);
     says(root, "fd", &FdId::Ref(a.to_owned()).to_string());
     shows(children[0], b);
     shows(children[1], a);
-    shows(children[3], b);
+    shows(children[2], a);
+    shows(children[4], b);
     is_marked(&document, &[a, b]);
 }
 

@@ -6,13 +6,18 @@ use dormouse_proto::xml::text::is_carried;
 use roxmltree::{Document, Node};
 
 /// What names of the kernel's own elements begin with (section 5 of the design).
-const KERNEL_NAMES: [&str; 14] = [
+const KERNEL_NAMES: [&str; 20] = [
     "fd_",
     "preview",
+    "omitted",
     "ref",
     "message",
     "match",
+    "descriptor",
+    "section",
+    "unit",
     "stats",
+    "summary",
     "details",
     "file_descriptor_",
     "fork",
@@ -21,6 +26,7 @@ const KERNEL_NAMES: [&str; 14] = [
     "process",
     "preload",
     "env_info",
+    "temp_file",
 ];
 
 /// Parses an answer.

@@ -4,18 +4,21 @@
 use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
-use dormouse_kernel::syscall::{Syscall, TOOLS, Tool};
+use dormouse_kernel::syscall::{Syscall, TEMP_FILE_TOOLS, TOOLS, Tool};
 use serde_json::{Map, Value, json};
+
+/// Every tool that takes a table and arguments.
+static ALL: LazyLock<Vec<Tool>> = LazyLock::new(|| TOOLS.into_iter().chain(TEMP_FILE_TOOLS).collect());
 
 static SCHEMAS: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let schema = |tool: &Tool| serde_json::from_str(tool.schema).expect("a schema is JSON");
-    TOOLS.iter().map(schema).collect()
+    ALL.iter().map(schema).collect()
 });
 
 /// The tool of this number; any number is one's.
 #[must_use]
 pub fn tool(number: u8) -> Syscall {
-    TOOLS[usize::from(number) % TOOLS.len()].call
+    ALL[usize::from(number) % ALL.len()].call
 }
 
 /// A call of a descriptor tool.
@@ -40,7 +43,7 @@ enum Given<'a> {
 const FDS: [&str; 8] = ["fd:1", "fd-2", "*", "fd:4", "the log", "fd:6", "ref:plan", "fd:9"];
 
 /// Texts that calls are made of, beside those that the fuzzer makes up.
-const TEXTS: [&str; 10] = ["out.txt", "line", "char", "a", "😀", "\\w+", "(?s).", "<fd_error>", "part", "the log"];
+const TEXTS: [&str; 10] = ["out.txt", "line", "char", "a", "😀", "\\w+", "(?s).", "<fd_error>", "temp:1", "the log"];
 
 impl Call<'_> {
     /// The tool that is called.

@@ -39,7 +39,7 @@ use dormouse_proto::tool::{Access, Answer, ToolSpec};
 pub use delete_fd_section::delete_fd_section;
 pub use fd_to_file::fd_to_file;
 pub use get_fd_section::get_fd_section;
-pub use instructions::{MESSAGES, REFERENCES, instructions};
+pub use instructions::{HANDLES, MESSAGES, REFERENCES, instructions};
 pub use list_fd_sections::list_fd_sections;
 pub use list_fds::list_fds;
 pub use mark_fd_section::mark_fd_section;

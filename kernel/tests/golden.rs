@@ -6,11 +6,12 @@ use std::process::{Command, Stdio};
 
 use dormouse_kernel::content::Content;
 use dormouse_kernel::syscall::{
-    MESSAGES, Outcome, REFERENCES, Syscall, TEMP_FILE_TOOLS, TOOLS, delete_fd_section, fd_to_file, get_fd_section,
-    instructions, list_fd_sections, list_fds, mark_fd_section, read_fd, rename_fd, search_fd,
+    HANDLES, MESSAGES, Outcome, REFERENCES, Syscall, TEMP_FILE_TOOLS, TOOLS, delete_fd_section, fd_to_file,
+    get_fd_section, instructions, list_fd_sections, list_fds, mark_fd_section, read_fd, rename_fd, search_fd,
+    summarize_fd,
 };
 use dormouse_kernel::table::Table;
-use dormouse_kernel::table::admission::{Admission, admit_input, admit_output, admit_temp_file};
+use dormouse_kernel::table::admission::{Admission, admit_input, admit_output, admit_temp_file, opened};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::FdId;
@@ -73,6 +74,14 @@ fn temp_file_answer(result: Result<TempFileReply<Content>, TempFileError>) -> St
     pending.answer(result).text.to_string()
 }
 
+/// A descriptor with a summary, as it is shown anew.
+fn summarized() -> String {
+    let (mut table, id) = (table(), FdId::Fd(1));
+    let summary = "A main function that emits </fd_content>.".into();
+    table.note(&id, &Note::Summarized { summary, usage: Usage::default() });
+    opened(&id, table.get(&id).expect("it is there"), "Handed over.", &settings()).text.to_string()
+}
+
 fn read(args: &str) -> String {
     shown(read_fd(&table(), args, &settings(), 0))
 }
@@ -126,7 +135,8 @@ fn refused(args: &str) -> String {
 
 #[test]
 fn every_element_is_as_it_was() {
-    let everything: Vec<_> = TOOLS.iter().map(|tool| tool.name).chain(["fork", REFERENCES, MESSAGES]).collect();
+    let everything: Vec<_> =
+        TOOLS.iter().map(|tool| tool.name).chain(["fork", REFERENCES, MESSAGES, HANDLES]).collect();
     let cases = [
         ("fd_result.xml", admitted(admit_output(&table(), ToolOutput::ok(CODE), "tool:cat", Some(&settings()), 0))),
         (
@@ -153,6 +163,8 @@ fn every_element_is_as_it_was() {
         ("fd_search_pretty.xml", of_json(search_fd, r#"{"fd": "fd:1", "query": "name", "pretty": true}"#, 500)),
         ("fd_write_pretty.xml", of_json(fd_to_file, r#"{"fd": "fd:1", "file_path": "out.json", "pretty": true}"#, 50)),
         ("fd_error_pretty.xml", read(r#"{"fd": "fd:1", "pretty": true}"#)),
+        ("fd_result_summarized.xml", summarized()),
+        ("fd_summary.xml", noted(summarize_fd, r#"{"fd": "fd:1"}"#)),
         ("fd_content.xml", read(r#"{"fd": "fd:1", "page": 2}"#)),
         ("fd_content_all.xml", read(r#"{"fd": "fd:1", "read_all": true}"#)),
         ("fd_content_lines.xml", read(r#"{"fd": "fd:1", "start_line": 1, "end_line": 2}"#)),

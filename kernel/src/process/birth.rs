@@ -94,7 +94,11 @@ fn system_prompt(
         Element::new("preload_file").attribute("path", path).text(Content::new(bytes.clone()).text()).to_xml()
     });
     let descriptors = birth.descriptors.iter().map(|(id, entry)| {
-        let element = Element::new("preload_fd").attribute("fd", id).attribute("source", &entry.source);
+        let element = Element::new("preload_fd")
+            .attribute("fd", id)
+            .attribute_if("name", entry.notes.name.as_ref())
+            .attribute("source", &entry.source)
+            .attribute_if("summary", entry.notes.summary.as_ref());
         element.text(entry.content.text()).to_xml()
     });
     let preloads: Vec<String> = files.chain(descriptors).collect();
@@ -109,6 +113,7 @@ fn system_prompt(
         let mut named = toolbox.kernel_tools();
         named.extend(program.references().then_some(syscall::REFERENCES));
         named.extend(program.message_references().then_some(syscall::MESSAGES));
+        named.extend(program.expands_any().then_some(syscall::HANDLES));
         parts.push(syscall::instructions(&named));
     }
     parts.retain(|part| !part.is_empty());

@@ -11,8 +11,15 @@ pub const REFERENCES: &str = "references";
 /// The same of messages that can be read like descriptors.
 pub const MESSAGES: &str = "messages";
 
+/// The same of handles that stand for content in the arguments of other tools.
+pub const HANDLES: &str = "handles";
+
 const COMMANDS: [Line; 10] = [
-    ("read_fd", "read_fd(fd=\"fd:1\", page=2), or start_line=45, end_line=90 in place of page - read a part"),
+    (
+        "read_fd",
+        "read_fd(fd=\"fd:1\", page=2), or start_line=45, end_line=90, or unit=\"function\", name=\"main\" in place of page - \
+         read a part",
+    ),
     ("search_fd", "search_fd(fd=\"fd:1\", query=\"error\", context=2) - find text; fd=\"*\" searches all descriptors"),
     (
         "fd_to_file",
@@ -30,7 +37,7 @@ const COMMANDS: [Line; 10] = [
     ("delete_fd_section", "delete_fd_section(fd=\"fd:1\", ref_id=\"bug\") - take a mark away"),
 ];
 
-const TIPS: [Line; 4] = [
+const TIPS: [Line; 5] = [
     (
         "read_fd",
         "continued=\"true\": a part begins inside a line; truncated=\"true\": it ends inside one; complete=\"false\": go on \
@@ -44,6 +51,11 @@ const TIPS: [Line; 4] = [
         MESSAGES,
         "Each message is msg:N, usable wherever a descriptor is; the number stands behind it, your reply is the next; tool \
          answers of one message are msg:N.1, msg:N.2.",
+    ),
+    (
+        HANDLES,
+        "An argument of another tool that is exactly {{fd:1}}, or {{fd:1 lines 10-40}}, is replaced by that content before \
+         the tool runs, where this program allows it.",
     ),
     ("fork", "Children of a fork have the same descriptors under the same names: give each of them a part to work on."),
 ];
@@ -78,7 +90,7 @@ mod tests {
     /// Everything that can be told of, and the words by which it is mentioned.
     fn known() -> Vec<(&'static str, String)> {
         let tools = TOOLS.map(|tool| (tool.name, format!("{}(", tool.name)));
-        let others = [("fork", "fork"), (REFERENCES, "<ref id"), (MESSAGES, "msg:")];
+        let others = [("fork", "fork"), (REFERENCES, "<ref id"), (MESSAGES, "msg:"), (HANDLES, "{{fd:1}}")];
         tools.into_iter().chain(others.map(|(name, words)| (name, words.to_owned()))).collect()
     }
 
@@ -111,7 +123,7 @@ mod tests {
 
     #[test]
     fn without_a_descriptor_tool_nothing_is_said() {
-        for none in [&[][..], &["fork"], &["grep"], &[REFERENCES, MESSAGES]] {
+        for none in [&[][..], &["fork"], &["grep"], &[REFERENCES, MESSAGES, HANDLES]] {
             assert_eq!(instructions(none), "");
         }
     }

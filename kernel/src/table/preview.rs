@@ -8,16 +8,17 @@ use crate::content::{Content, Slice};
 
 /// What is shown of a descriptor. Content that fits one page is shown whole, whichever way is wanted.
 pub(super) fn previewed(entry: &Entry<Content>, preview: Preview) -> Previewed<'_> {
+    let summary = entry.notes.summary.as_deref();
     match ends(entry).filter(|_| preview == Preview::HeadTail) {
         None => {
             let page = entry.content.page(entry.page_chars, 1).expect("every content has a first page");
-            Previewed { head: page.part(), tail: None }
+            Previewed { head: page.part(), tail: None, summary }
         }
         Some((head, tail)) => {
             let between = entry.content.slice(head.bytes().end..tail.start_byte);
             let chars = entry.content.char_at(between.bytes().end) - entry.content.char_at(between.start_byte);
             let omitted = Omitted { lines: (between.first_line, between.last_line), chars };
-            Previewed { head: head.part(), tail: Some(Tail { omitted, part: tail.part() }) }
+            Previewed { head: head.part(), tail: Some(Tail { omitted, part: tail.part() }), summary }
         }
     }
 }
@@ -58,7 +59,7 @@ mod tests {
     /// Head, omitted lines and characters, tail and its first line.
     fn seen(text: &str, page_chars: u32) -> (String, Option<(String, u64, String)>) {
         let entry = entry(text, page_chars);
-        let Previewed { head, tail } = previewed(&entry, Preview::HeadTail);
+        let Previewed { head, tail, .. } = previewed(&entry, Preview::HeadTail);
         let tail = tail.map(|Tail { omitted, part }| {
             let (first, last) = omitted.lines;
             (format!("{first}-{last}"), omitted.chars, part.text.to_owned())
@@ -97,7 +98,7 @@ mod tests {
             page_chars in 1_u32..60,
         ) {
             let entry = entry(&text, page_chars);
-            let Previewed { head, tail } = previewed(&entry, Preview::HeadTail);
+            let Previewed { head, tail, .. } = previewed(&entry, Preview::HeadTail);
             prop_assert!(text.starts_with(head.text));
             let Some(Tail { omitted, part }) = tail else {
                 prop_assert_eq!(Some(head), entry.content.page(page_chars, 1).map(|page| page.part()));

@@ -164,6 +164,8 @@ pub struct Previewed<'a> {
     pub head: Part<'a>,
     /// Its end, where that is shown as well.
     pub tail: Option<Tail<'a>>,
+    /// What it is about, where a model was asked.
+    pub summary: Option<&'a str>,
 }
 
 /// The end of a content, and what stands between it and the beginning.
@@ -200,7 +202,7 @@ impl Tail<'_> {
 /// `fd_result`: content has just become a descriptor. `lines` and `truncated` are those of its beginning.
 #[must_use]
 pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, preview: Previewed<'_>) -> Answer {
-    let Previewed { head: part, tail } = preview;
+    let Previewed { head: part, tail, summary } = preview;
     let element = Element::new("fd_result")
         .attribute("fd", fd)
         .attribute("source", source)
@@ -212,8 +214,9 @@ pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, preview: P
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("cut_bytes", extent.cut())
         .attribute_if("pretty", extent.pretty)
-        .child(Element::new("message").text(message))
-        .child(Element::new("preview").text(part.text));
+        .child(Element::new("message").text(message));
+    let summary = summary.map(|text| Element::new("summary").text(text));
+    let element = summary.into_iter().fold(element, Element::child).child(Element::new("preview").text(part.text));
     Answer::ok(tail.into_iter().fold(element, |element, tail| tail.add_to(element)).to_xml())
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-const KERNEL_NAMES: [&str; 19] = [
+const KERNEL_NAMES: [&str; 20] = [
     "fd_",
     "preview",
     "omitted",
@@ -14,6 +14,7 @@ const KERNEL_NAMES: [&str; 19] = [
     "section",
     "unit",
     "stats",
+    "summary",
     "details",
     "file_descriptor_",
     "fork",
