@@ -21,6 +21,7 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
 use dormouse_proto::record::{Entry, Lifetime, Phase};
+use dormouse_proto::spoken::Spoken;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply, TempId};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 use proptest::prelude::*;
@@ -471,6 +472,14 @@ fn a_forked_child_is_told_who_it_is_and_may_not_fork() {
     assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "nothing is started: {effects:?}");
     let (text, is_error) = last_answer(&child);
     assert!(is_error && text.contains("needs admin access"), "{text}");
+}
+
+#[test]
+fn nothing_said_at_birth_is_no_message() {
+    let (program, around, said) = (program(), surroundings(), Spoken { parts: Vec::new() });
+    let birth =
+        Birth { access: Access::Admin, depth: 0, lifetime: Lifetime::Task, descriptors: &[], input: Some(&said) };
+    assert!(born(&program, &around, birth, 0).mailbox.is_empty());
 }
 
 #[test]
