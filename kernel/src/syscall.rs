@@ -1,8 +1,8 @@
 //! Tools of the kernel, one file per tool: its arguments, its schema, its behaviour, its tests.
 //!
 //! A syscall is a pure function of the table and the arguments: called again after a restart it gives the same outcome. It
-//! never changes the table and never touches a file: it says what to open and what to write. A mistake of the model is an
-//! answer to it. What a syscall answers is an [`Answer`], which nothing puts into a descriptor again.
+//! never changes the table, never touches a file and never asks a model: it says what to open, to note, to write, or to ask
+//! of a model or of the tree's files. A mistake of the model is an answer to it. What a syscall answers is an [`Answer`], which nothing puts into a descriptor again.
 
 pub mod append_temp_file;
 mod args;
@@ -220,6 +220,18 @@ mod tests {
                 let outcome = (tool.call)(&Table::new(), &args.to_string(), &DescriptorSettings::default(), 0);
                 let text = outcome.answer().map(|answer| answer.text.to_string()).unwrap_or_default();
                 assert!(!text.contains("Unknown parameter") && !text.contains("must be a"), "{args}: {text}");
+            }
+        }
+    }
+
+    /// JSON readers keep the last of two, or refuse both.
+    #[test]
+    fn no_schema_declares_a_parameter_twice() {
+        for tool in TOOLS.iter().chain(&TEMP_FILE_TOOLS) {
+            let schema: Value = serde_json::from_str(tool.schema).unwrap();
+            for name in schema["properties"].as_object().unwrap().keys() {
+                let declared = tool.schema.matches(&format!("\n    \"{name}\": {{")).count();
+                assert_eq!(declared, 1, "{name} of {}", tool.name);
             }
         }
     }

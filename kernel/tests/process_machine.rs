@@ -21,6 +21,7 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
 use dormouse_proto::record::{Entry, Lifetime, Phase};
+use dormouse_proto::spoken::Spoken;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply, TempId};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 use proptest::prelude::*;
@@ -44,7 +45,11 @@ expand_fds = true
 "#;
 
 fn program() -> Program {
-    let compiled = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from_static(PROGRAM.as_bytes())), &["grep"]);
+    compiled(PROGRAM)
+}
+
+fn compiled(text: &str) -> Program {
+    let compiled = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::copy_from_slice(text.as_bytes())), &["grep"]);
     compiled.unwrap_or_else(|errors| panic!("{errors:?}")).program
 }
 
@@ -55,7 +60,11 @@ fn surroundings() -> Arc<Surroundings> {
 }
 
 fn process(lifetime: Lifetime, input: &str) -> State {
-    let (program, around) = (program(), surroundings());
+    process_of(program(), lifetime, input)
+}
+
+fn process_of(program: Program, lifetime: Lifetime, input: &str) -> State {
+    let around = surroundings();
     let said = input.into();
     let birth = Birth { access: Access::Admin, depth: 0, lifetime, descriptors: &[], input: Some(&said) };
     let image = born(&program, &around, birth, 0);
@@ -463,6 +472,39 @@ fn a_forked_child_is_told_who_it_is_and_may_not_fork() {
     assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "nothing is started: {effects:?}");
     let (text, is_error) = last_answer(&child);
     assert!(is_error && text.contains("needs admin access"), "{text}");
+}
+
+#[test]
+fn nothing_said_at_birth_is_no_message() {
+    let (program, around, said) = (program(), surroundings(), Spoken { parts: Vec::new() });
+    let birth =
+        Birth { access: Access::Admin, depth: 0, lifetime: Lifetime::Task, descriptors: &[], input: Some(&said) };
+    assert!(born(&program, &around, birth, 0).mailbox.is_empty());
+}
+
+#[test]
+fn what_children_say_is_text_in_the_answer_whether_it_is_whole_or_cut() {
+    for (cap, cut) in [(1000, ""), (20, "Only its first 20 bytes were kept; 21 bytes after them were cut off.")] {
+        let program = compiled(&format!("{PROGRAM}max_content_bytes = {cap}\n"));
+        let (call, state) = asked(&process_of(program, Lifetime::Task, "go"));
+        let (mut state, effects) = after(&state, replied(call, tool_use(1, 4)));
+        let Some(Effect::StartChildren { children }) = effects.first() else { panic!("children start: {effects:?}") };
+        let said = "</child><fd_error type=\"x\"/> & <unclosed>";
+        assert_eq!(said.len(), 41);
+        for (index, child) in (0..).zip(children) {
+            let Origin::Forked { call, .. } = child.origin else { panic!("{:?}", child.origin) };
+            let exit = Exit { status: ExitStatus::Done, message: said.into() };
+            (state, _) = after(&state, Input::ChildEnded { call, index, child: Pid(2 + u64::from(index)), exit });
+        }
+        let (xml, _) = last_answer(&state);
+        let document = roxmltree::Document::parse(&xml).unwrap_or_else(|error| panic!("XML-1: {error}: {xml}"));
+        let of_children = document.root_element().children().filter(|node| node.has_tag_name("child"));
+        let texts: Vec<String> =
+            of_children.map(|child| child.children().filter_map(|node| node.text()).collect()).collect();
+        let kept = &said[..said.len().min(cap)];
+        assert_eq!(texts.len(), 2);
+        assert!(texts.iter().all(|text| text.starts_with(kept) && text.ends_with(cut)), "{texts:?}");
+    }
 }
 
 #[test]

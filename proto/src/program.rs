@@ -70,26 +70,27 @@ pub const DESCRIPTOR_TOOLS: [&str; 10] = [
 pub const TEMP_FILE_TOOLS: [&str; 5] =
     ["create_temp_file", "read_temp_file", "write_temp_file", "append_temp_file", "delete_temp_file"];
 
+/// The tools that make processes.
+const PROCESS_TOOLS: [&str; 2] = ["fork", "spawn"];
+
 /// The tools of the kernel itself.
-pub const BUILTIN_TOOLS: [&str; 17] = [
-    "read_fd",
-    "search_fd",
-    "fd_to_file",
-    "summarize_fd",
-    "list_fds",
-    "rename_fd",
-    "mark_fd_section",
-    "get_fd_section",
-    "list_fd_sections",
-    "delete_fd_section",
-    "fork",
-    "spawn",
-    "create_temp_file",
-    "read_temp_file",
-    "write_temp_file",
-    "append_temp_file",
-    "delete_temp_file",
-];
+pub const BUILTIN_TOOLS: [&str; 17] = joined(&[&DESCRIPTOR_TOOLS, &PROCESS_TOOLS, &TEMP_FILE_TOOLS]);
+
+/// As many names as there are in the lists, one after the other; another number does not compile.
+const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
+    let mut joined = [""; N];
+    let (mut list, mut at, mut len) = (0, 0, 0);
+    while list < lists.len() {
+        if at == lists[list].len() {
+            (list, at) = (list + 1, 0);
+        } else {
+            joined[len] = lists[list][at];
+            (at, len) = (at + 1, len + 1);
+        }
+    }
+    assert!(len == N, "the number of names is that of the lists");
+    joined
+}
 
 /// A place in a text: bytes from, up to.
 pub type Span = Range<usize>;

@@ -51,8 +51,8 @@ impl Process {
         self.pid
     }
 
-    /// Says something to it: a text, or several parts in order, of which each that is large becomes a descriptor. One that is in the middle of a turn hears it at its end; one that sleeps wakes. What was said
-    /// is durable when this returns.
+    /// Says something to it: a text, or several parts in order, of which each that is large becomes a descriptor. One that is
+    /// in the middle of a turn hears it at its end; one that sleeps wakes. What was said is durable when this returns.
     ///
     /// # Errors
     /// [`KernelError::Busy`] where its inbox is full, [`KernelError::Ended`], [`KernelError::Unanswered`].

@@ -44,7 +44,8 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
     for (id, entry) in birth.descriptors {
         table.insert(id.clone(), entry.clone());
     }
-    let mailbox = birth.input.map(|spoken| admit(&mut table, spoken, program.descriptors(), now_ms));
+    let said = birth.input.filter(|spoken| !spoken.parts.is_empty());
+    let mailbox = said.map(|spoken| admit(&mut table, spoken, program.descriptors(), now_ms));
     Image {
         bundle: Content::new(program.bundle().to_bytes()),
         program: program.key().into(),

@@ -16,7 +16,7 @@ use super::evolve::{referable, result};
 use super::toolbox::Kind;
 use super::{Child, Effect, Fact, Image, State};
 use crate::syscall::{fork, spawn};
-use crate::table::admission;
+use crate::table::admission::{self, Admission};
 
 const SIBLING: &str = "Interrupted: this call belongs to the parent process. Call it again if you need it.";
 
@@ -122,9 +122,9 @@ impl Draft {
         let mut produced = 0;
         let mut results = Element::new("fork_result").attribute("children", ended.len());
         for (index, child, exit) in ended {
-            let (answer, chars) = self.admit_message_of(*child, exit, "fork");
-            produced += chars;
-            results = results.child(child_element(index + 1, *child, exit, &answer));
+            let said = self.admit_message_of(*child, exit, "fork");
+            produced += said.produced_chars;
+            results = results.child(child_element(index + 1, *child, exit, &said));
         }
         self.answer(call, Answer::ok(results.to_xml()), produced);
     }
@@ -132,21 +132,29 @@ impl Draft {
     /// The child's last message; an error where it did not finish.
     fn answer_spawn(&mut self, call: CallId, ended: &[(u32, Pid, Exit)]) {
         let Some((_, child, exit)) = ended.first() else { return };
-        let (answer, produced) = self.admit_message_of(*child, exit, "spawn");
+        let Said { answer, produced_chars, .. } = self.admit_message_of(*child, exit, "spawn");
         let text = match exit.status {
             ExitStatus::Done => answer.text,
             status => format!("Process {child} ended as {}: {}", status.word(), answer.text).into(),
         };
-        self.answer(call, Answer { text, is_error: exit.status != ExitStatus::Done }, produced);
+        self.answer(call, Answer { text, is_error: exit.status != ExitStatus::Done }, produced_chars);
     }
 
-    fn admit_message_of(&mut self, child: Pid, exit: &Exit, verb: &str) -> (Answer, u64) {
+    fn admit_message_of(&mut self, child: Pid, exit: &Exit, verb: &str) -> Said {
         let output = ToolOutput::ok(exit.message.as_bytes().to_vec());
         let source = format!("{verb}:{child}");
         let admission = admission::admit_output(&self.state.table, output, &source, self.state.settings(), self.now_ms);
-        let produced = admission.produced_chars();
-        (self.admitted(admission), produced)
+        let (produced_chars, is_opened) = (admission.produced_chars(), matches!(admission, Admission::Opened { .. }));
+        Said { answer: self.admitted(admission), produced_chars, is_opened }
     }
+}
+
+/// A child's last message as it enters its parent's context.
+struct Said {
+    answer: Answer,
+    produced_chars: u64,
+    /// It became a descriptor, and the answer is the element that shows it.
+    is_opened: bool,
 }
 
 /// Whether child `index` of a call is known to have ended: it is not asked for again.
@@ -154,13 +162,14 @@ fn has_ended(slot: &Slot, index: u32) -> bool {
     slot.ended.iter().any(|(known, ..)| *known == index)
 }
 
-/// An answer that is an element already stands as it is; anything else is text.
-fn child_element(number: u32, child: Pid, exit: &Exit, answer: &Answer) -> Element {
+/// An answer that is an element already stands as it is; anything else is text, whole or cut (XML-1).
+fn child_element(number: u32, child: Pid, exit: &Exit, said: &Said) -> Element {
     let element = Element::new("child")
         .attribute("index", number)
         .attribute("pid", child)
         .attribute("status", exit.status.word());
-    if *answer.text == *exit.message { element.text(&*answer.text) } else { element.rendered(&*answer.text) }
+    let text = &*said.answer.text;
+    if said.is_opened { element.rendered(text) } else { element.text(text) }
 }
 
 /// The image of child `index` (from 0) of `count`: the parent's, with every tool use of the turn answered, so that the

@@ -76,6 +76,11 @@ impl Args {
         Ok(Self { tool, keys, fd, given })
     }
 
+    /// No arguments but a descriptor, which is asked for in another way than by a call.
+    pub(super) fn about(fd: &str) -> Self {
+        Self { tool: "", keys: &[], fd: Some(fd.to_owned()), given: BTreeMap::new() }
+    }
+
     /// The descriptor as it was asked for.
     ///
     /// # Errors

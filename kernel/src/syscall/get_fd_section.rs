@@ -57,14 +57,21 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) ->
     Ok(Outcome::Answer(view::section(&id, view.extent(), ref_id, shown.served, shown.slice.part(), rest)))
 }
 
-/// The section that `ref_id` names.
+/// The section that the argument `ref_id` names.
+///
+/// # Errors
+/// `invalid_parameter`: it is missing. `not_found`: as [`marked`].
+pub(super) fn find<'a>(args: &'a Args, notes: &Notes) -> Result<(&'a str, Section), FdError> {
+    let ref_id = args.required_text("ref_id", "the section's id")?;
+    marked(args, notes, ref_id).map(|section| (ref_id, section))
+}
+
+/// The section that goes by `ref_id`.
 ///
 /// # Errors
 /// `not_found`, with the sections that there are.
-pub(super) fn find<'a>(args: &'a Args, notes: &Notes) -> Result<(&'a str, Section), FdError> {
-    let ref_id = args.required_text("ref_id", "the section's id")?;
-    let section = notes.sections.get(ref_id).copied();
-    section.map(|section| (ref_id, section)).ok_or_else(|| {
+pub(super) fn marked(args: &Args, notes: &Notes, ref_id: &str) -> Result<Section, FdError> {
+    notes.sections.get(ref_id).copied().ok_or_else(|| {
         let message = format!("There is no section '{ref_id}'. {}", known(notes));
         args.error(FdErrorKind::NotFound, message)
     })
@@ -81,7 +88,8 @@ fn known(notes: &Notes) -> String {
     }
 }
 
-fn lines(section: Section) -> Selection {
+/// The selection of its lines.
+pub(super) fn lines(section: Section) -> Selection {
     let [first, last] = [section.start_line, section.end_line].map(|line| i64::try_from(line).unwrap_or(i64::MAX));
     Selection::LineRange { first, last: Some(last) }
 }

@@ -8,9 +8,12 @@ use std::borrow::Cow;
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
-use serde_json::Value;
+use serde::de::IgnoredAny;
 
-use crate::content::{Content, Slice};
+use super::args::Args;
+use super::get_fd_section;
+use super::selection::Selection;
+use crate::content::Content;
 use crate::table::{Table, served};
 
 /// The most bytes that the arguments of one call may grow by.
@@ -19,66 +22,69 @@ const MAX_EXPANDED_BYTES: usize = 16 << 20;
 /// What parts a handle may name, as errors say it.
 const PARTS: &str = "lines 10-40, page 2, pages 2-4, chars 0-99, or section ID";
 
-/// Arguments with every handle replaced by the text that it stands for, or by the base64 of binary content. None where
-/// there is no handle: the arguments are as they were written. Costs a pass over the arguments, and what is put in.
+/// Arguments with every handle replaced by the text that it stands for, or by the base64 of binary content; everything
+/// around it stays as it is written. None where there is no handle. Costs a pass over the arguments, and what is put in.
 ///
 /// # Errors
 /// `not_found`, `invalid_page`, `invalid_range`, `invalid_parameter`: a handle that stands for nothing, or for too much.
 pub fn expand(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Option<String>, FdError> {
-    if !args.contains("{{") {
+    // What is no JSON is refused by the tool itself, which knows what it wants.
+    if !args.contains("{{") || serde_json::from_str::<IgnoredAny>(args).is_err() {
         return Ok(None);
     }
-    // What is no JSON is refused by the tool itself, which knows what it wants.
-    let Ok(mut value) = serde_json::from_str::<Value>(args) else { return Ok(None) };
-    let mut expansion = Expansion { table, settings, replaced: 0, bytes_left: MAX_EXPANDED_BYTES };
-    expansion.visit(&mut value)?;
-    Ok((expansion.replaced > 0).then(|| value.to_string()))
+    let mut expansion = Expansion { table, settings, bytes_left: MAX_EXPANDED_BYTES };
+    let (mut expanded, mut copied, mut at) = (String::new(), 0, 0);
+    while let Some(found) = memchr::memchr(b'"', &args.as_bytes()[at..]) {
+        let start = at + found;
+        let (text, len) = string(&args[start..]);
+        at = start + len;
+        let is_key = args[at..].trim_start().starts_with(':');
+        if let Some(replacement) = text.filter(|_| !is_key).map_or(Ok(None), |text| expansion.replacement(&text))? {
+            expanded.push_str(&args[copied..start]);
+            expanded.push_str(&replacement);
+            copied = at;
+        }
+    }
+    Ok((copied > 0).then(|| expanded + &args[copied..]))
+}
+
+/// The string that checked JSON begins with, and how long it is as written. None of one that is no text, such as half of a
+/// surrogate pair.
+fn string(json: &str) -> (Option<String>, usize) {
+    let mut values = serde_json::Deserializer::from_str(json).into_iter::<IgnoredAny>();
+    values.next();
+    let len = values.byte_offset();
+    (serde_json::from_str(&json[..len]).ok(), len)
 }
 
 struct Expansion<'a> {
     table: &'a Table,
     settings: &'a DescriptorSettings,
-    replaced: usize,
     bytes_left: usize,
 }
 
 impl Expansion<'_> {
-    /// No deeper than the parser goes, which is bounded.
-    fn visit(&mut self, value: &mut Value) -> Result<(), FdError> {
-        match value {
-            Value::String(text) => {
-                if let Some(found) = self.replacement(text)? {
-                    *text = found;
-                }
-                Ok(())
-            }
-            Value::Array(items) => items.iter_mut().try_for_each(|item| self.visit(item)),
-            Value::Object(fields) => fields.values_mut().try_for_each(|field| self.visit(field)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
-        }
-    }
-
+    /// What stands in place of a string, as JSON.
     fn replacement(&mut self, text: &str) -> Result<Option<String>, FdError> {
         let Some(mut handle) = Handle::parse(self.table, text)? else { return Ok(None) };
         // A part is one of what the model saw; the whole is exact.
         if handle.part.is_some() {
             handle.entry = served(handle.entry, self.settings).entry;
         }
-        let text = handle.slice()?.text;
+        let text = handle.text()?;
         self.bytes_left = self.bytes_left.checked_sub(text.len()).ok_or_else(|| {
-            handle.error(
+            handle.args.error(
                 FdErrorKind::InvalidRange,
                 format!("What the handles stand for is more than {MAX_EXPANDED_BYTES} bytes. Name parts: {PARTS}."),
             )
         })?;
-        self.replaced += 1;
-        Ok(Some(text.to_owned()))
+        Ok(Some(serde_json::Value::from(text).to_string()))
     }
 }
 
 /// A handle: the descriptor that it names, and which part.
 struct Handle<'a> {
-    asked: &'a str,
+    args: Args,
     entry: Cow<'a, Entry<Content>>,
     part: Option<(&'a str, &'a str)>,
 }
@@ -89,7 +95,7 @@ impl<'a> Handle<'a> {
         let inside = text.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}")).map(str::trim);
         let Some(inside) = inside else { return Ok(None) };
         if let Ok((_, entry)) = table.resolve(inside) {
-            return Ok(Some(Self { asked: inside, entry, part: None }));
+            return Ok(Some(Self { args: Args::about(inside), entry, part: None }));
         }
         // A name may hold spaces: the part is the last two words.
         let split = inside.rsplit_once(' ').and_then(|(rest, value)| {
@@ -99,70 +105,36 @@ impl<'a> Handle<'a> {
         let (fd, part) = split.map_or((inside, None), |(fd, unit, value)| (fd, Some((unit, value))));
         let is_id = |name: &str| name.split(' ').next().is_some_and(|word| word.parse::<FdId>().is_ok());
         match table.resolve(fd) {
-            Ok((_, entry)) => Ok(Some(Self { asked: fd, entry, part })),
+            Ok((_, entry)) => Ok(Some(Self { args: Args::about(fd), entry, part })),
             Err(error) if is_id(inside) => Err(error),
             Err(_) => Ok(None),
         }
     }
 
-    fn slice(&self) -> Result<Slice<'_>, FdError> {
-        let content = &self.entry.content;
-        let Some((unit, value)) = self.part else { return Ok(content.all()) };
-        let (first, last) = match unit {
-            "section" => return self.section(value),
-            _ => self.range(value)?,
-        };
-        let count = last.saturating_sub(first).saturating_add(1);
-        let (kind, slice, valid) = match unit {
-            "line" | "lines" => (FdErrorKind::InvalidRange, content.lines(first, count), (1, content.total_lines())),
-            "page" | "pages" => {
-                let page_chars = self.entry.page_chars;
-                let total = content.total_pages(page_chars);
-                (FdErrorKind::InvalidPage, content.pages(page_chars, first, count), (1, total))
-            }
-            "char" | "chars" => {
-                let total = content.total_chars().saturating_sub(1);
-                (FdErrorKind::InvalidRange, content.chars(first, count), (0, total))
-            }
-            _ => return Err(self.unknown(unit)),
-        };
-        slice.ok_or_else(|| {
-            let (least, most) = valid;
-            self.error(kind, format!("There is no {unit} {value}. Valid range: {least}-{most}"))
-        })
+    fn text(&self) -> Result<&str, FdError> {
+        let Some((unit, value)) = self.part else { return Ok(self.entry.content.text()) };
+        Ok(self.selection(unit, value)?.choose(&self.args, &self.entry)?.slice.text)
     }
 
-    fn section(&self, ref_id: &str) -> Result<Slice<'_>, FdError> {
-        let sections = &self.entry.notes.sections;
-        let section = sections.get(ref_id).ok_or_else(|| {
-            let known: Vec<_> = sections.keys().map(|id| &**id).collect();
-            let message = match known.len() {
-                0 => format!("There is no section '{ref_id}': none is marked."),
-                _ => format!("There is no section '{ref_id}'. The sections are: {}", known.join(", ")),
-            };
-            self.error(FdErrorKind::NotFound, message)
-        })?;
-        let count = section.end_line.saturating_sub(section.start_line).saturating_add(1);
-        let lines = self.entry.content.lines(section.start_line, count);
-        lines.ok_or_else(|| self.error(FdErrorKind::InvalidRange, format!("Section '{ref_id}' holds no line.")))
+    fn selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {
+        if unit == "section" {
+            return get_fd_section::marked(&self.args, &self.entry.notes, value).map(get_fd_section::lines);
+        }
+        let (first, last) = self.range(value)?;
+        let count = last.saturating_sub(first).saturating_add(1);
+        match unit {
+            "line" | "lines" => Ok(Selection::LineRange { first, last: Some(last) }),
+            "page" | "pages" => Ok(Selection::Pages { start: first, count }),
+            "char" | "chars" => Ok(Selection::Chars { start: first, count }),
+            _ => Err(self.args.invalid(format!("A handle cannot name its part by '{unit}'. Parts: {PARTS}."))),
+        }
     }
 
     /// `10-40`, or `10` alone.
-    fn range(&self, value: &str) -> Result<(u64, u64), FdError> {
+    fn range(&self, value: &str) -> Result<(i64, i64), FdError> {
         let (first, last) = value.split_once('-').unwrap_or((value, value));
-        let numbers = first.parse::<u64>().ok().zip(last.parse::<u64>().ok()).filter(|(first, last)| first <= last);
-        numbers.ok_or_else(|| {
-            self.error(FdErrorKind::InvalidParameter, format!("'{value}' is no range: give a number, or two as 10-40."))
-        })
-    }
-
-    fn unknown(&self, unit: &str) -> FdError {
-        let message = format!("A handle cannot name its part by '{unit}'. Parts: {PARTS}.");
-        self.error(FdErrorKind::InvalidParameter, message)
-    }
-
-    fn error(&self, kind: FdErrorKind, message: String) -> FdError {
-        FdError { kind, fd: Some(self.asked.to_owned()), message }
+        let numbers = first.parse::<i64>().ok().zip(last.parse::<i64>().ok()).filter(|(first, last)| first <= last);
+        numbers.ok_or_else(|| self.args.invalid(format!("'{value}' is no range: give a number, or two as 10-40.")))
     }
 }
 
@@ -247,7 +219,7 @@ mod tests {
             ("{{fd:9}}", FdErrorKind::NotFound, "File descriptor fd:9 not found"),
             ("{{ref:nope}}", FdErrorKind::NotFound, "ref:nope"),
             ("{{fd:9 lines 1-2}}", FdErrorKind::NotFound, "File descriptor fd:9 not found"),
-            ("{{fd:1 lines 4}}", FdErrorKind::InvalidRange, "no lines 4. Valid range: 1-3"),
+            ("{{fd:1 lines 4}}", FdErrorKind::InvalidRange, "Invalid line 4. Valid range: 1-3"),
             ("{{fd:1 lines 0}}", FdErrorKind::InvalidRange, "Valid range: 1-3"),
             ("{{fd:1 page 4}}", FdErrorKind::InvalidPage, "Valid range: 1-3"),
             ("{{fd:1 chars 99}}", FdErrorKind::InvalidRange, "Valid range: 0-17"),
@@ -261,6 +233,34 @@ mod tests {
             assert_eq!(error.kind, kind, "{handle}: {}", error.message);
             assert!(error.message.contains(message), "{handle}: {}", error.message);
         }
+    }
+
+    #[test]
+    fn everything_around_a_handle_stays_as_it_is_written() {
+        let cases = [
+            (
+                r#" {"n": [123456789012345678901234567890, 1.50e3, -0], "x" : "{{fd:1 line 2}}", "x":"\u0041\/"} "#,
+                r#" {"n": [123456789012345678901234567890, 1.50e3, -0], "x" : "two\n", "x":"\u0041\/"} "#,
+            ),
+            (r#"{"{{fd:1}}": ["{{fd:1 line 1}}"]}"#, r#"{"{{fd:1}}": ["one\n"]}"#),
+            (r#"["a\"{{", "{{fd:1 line 1}}", "\\"]"#, r#"["a\"{{", "one\n", "\\"]"#),
+            (r#""{{fd:1 line 1}}""#, r#""one\n""#),
+            (r#"["\ud800", "{{fd:1 line 1}}"]"#, r#"["\ud800", "one\n"]"#),
+        ];
+        for (args, replaced) in cases {
+            assert_eq!(expanded(&table(), args), Ok(Some(replaced.to_owned())), "{args}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_some_of_many_sections() {
+        let mut table = table();
+        for number in 0..100 {
+            let section = Section { start_line: 1, end_line: 1 };
+            table.note(&FdId::Fd(1), &Note::Marked { ref_id: format!("s{number}").into(), section });
+        }
+        let error = expanded(&table, r#"{"x": "{{fd:1 section none}}"}"#).unwrap_err();
+        assert!(error.message.contains("There are 101, among them rest, s0"), "{}", error.message);
     }
 
     #[test]

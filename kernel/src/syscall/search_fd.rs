@@ -44,8 +44,9 @@ const KEYS: [Key; 8] = [
     form::KEY,
 ];
 
-const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor, or in all of them at once. Returns the number of all matches, and \
-each match with its line, its page and its character position, which read_fd takes to show what stands around it.";
+const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor, or in all of them at once. Returns the \
+number of all matches, and each match with its line, its page and its character position, which read_fd takes to show what \
+stands around it.";
 
 const SCHEMA: &str = r#"{
   "type": "object",
@@ -76,7 +77,7 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let search = Search::parse(&args)?;
     let mut excerpts = Excerpts::new(search.context_lines, settings.max_read_chars);
     if fd == ALL {
-        let views = all::views(table, settings);
+        let views = all::views(table, form::asked(&args), settings);
         let found = all::find(&search, &views, &mut excerpts);
         search.check_start(&args, found.shown.total)?;
         return Ok(Outcome::Answer(view::search_all(&found)));

@@ -1,8 +1,8 @@
 //! Which part of a content a call asks for, and what of it is served (rulings 5 and 6 of the design).
 //!
 //! Four forms, one at a time: `page`; `start_line` and `end_line`; a mode with `start` and `count`; a [`unit`] with `index`
-//! or `name`. `read_all` wins over all of them. Pages and lines count from 1, characters from 0. A start out of range is an error that says what is valid, a
-//! count beyond the end is cut to what there is.
+//! or `name`. `read_all` wins over all of them. Pages and lines count from 1, characters from 0. A start out of range is an
+//! error that says what is valid, a count beyond the end is cut to what there is.
 
 pub(super) mod unit;
 
@@ -57,7 +57,8 @@ impl Selection {
         match (forms.next(), forms.next()) {
             (None, _) => Ok(None),
             (Some(one), Some(other)) => Err(args.invalid(format!(
-                "Parameters '{one}' and '{other}' cannot be combined: give either page, or start_line and end_line, or {unit_key}, start and count, or unit with index or name."
+                "Parameters '{one}' and '{other}' cannot be combined: give either page, or start_line and end_line, or \
+                 {unit_key}, start and count, or unit with index or name."
             ))),
             (Some("page"), None) => Ok(Some(Self::Page(args.integer("page").unwrap_or(1)))),
             (Some("start_line" | "end_line"), None) => {

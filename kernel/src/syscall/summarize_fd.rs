@@ -13,6 +13,7 @@ use dormouse_proto::record::{Entry, Note};
 use dormouse_proto::tool::{Access, Answer};
 
 use super::args::{Args, Key, Kind};
+use super::window::cut;
 use super::{Outcome, Tool};
 use crate::content::Content;
 use crate::table::{Table, View, extent, served};
@@ -127,7 +128,7 @@ impl PendingSummary {
     /// What comes of the model's reply.
     #[must_use]
     pub fn settle(self, reply: Result<Reply, ModelError>) -> Summarized {
-        match reply.map(|reply| (shortened(&text_of(&reply.blocks)), reply.usage)) {
+        match reply.map(|reply| (cut(text_of(&reply.blocks).trim(), MAX_SUMMARY_CHARS), reply.usage)) {
             Ok((text, usage)) if !text.is_empty() => self.noted(&text, usage),
             Ok(_) => self.failed("the model said nothing".to_owned()),
             Err(error) => self.failed(error.to_string()),
@@ -144,14 +145,6 @@ impl PendingSummary {
         let message = format!("No summary was made: {why}. Read or search the descriptor instead.");
         let error = FdError { kind: FdErrorKind::ModelError, fd: Some(self.asked_fd), message };
         Summarized { note: None, answer: error.answer() }
-    }
-}
-
-fn shortened(text: &str) -> String {
-    let text = text.trim();
-    match text.char_indices().nth(MAX_SUMMARY_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

@@ -44,9 +44,13 @@ fn ends(name: &str, asked: &str) -> bool {
     before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
 }
 
-/// The units whose names are most like this one, the likest first: at most three, whatever the case of letters. O(n).
+/// The units whose names are most like this one, the likest first: at most three, whatever the case of letters; none where
+/// it is longer than names are. O(n).
 #[must_use]
 pub fn nearest(units: &[Outlined], asked: &str) -> Vec<usize> {
+    if asked.chars().count() > NAME_CHARS {
+        return Vec::new();
+    }
     let asked = asked.replace("::", ".").to_lowercase();
     let alike = |unit: &Outlined| {
         let name = unit.name.to_lowercase();

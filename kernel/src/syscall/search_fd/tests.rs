@@ -258,3 +258,26 @@ proptest! {
         prop_assert_eq!(found, expected.collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn a_search_of_all_reads_json_in_the_form_that_is_asked_for() {
+    let table = several(&["{\"a\":[1,2]}", "no JSON, 2"]);
+    let places = |args: &str, pretty_json| {
+        let settings = DescriptorSettings { pretty_json, ..DescriptorSettings::default() };
+        let args = format!(r#"{{"fd": "*", "query": "2"{args}}}"#);
+        let xml = search_fd(&table, &args, &settings, 0).answer().expect("a search only answers").text.to_string();
+        let document = Document::parse(&xml).unwrap();
+        let matches = document.descendants().filter(|node| node.has_tag_name("match"));
+        let pretty = |node: &roxmltree::Node<'_, '_>| node.parent().unwrap().attribute("pretty").map(str::to_owned);
+        matches.map(|node| (node.attribute("line").unwrap().to_owned(), pretty(&node))).collect::<Vec<_>>()
+    };
+    let place = |line: &str, pretty: Option<&str>| (line.to_owned(), pretty.map(str::to_owned));
+    for (args, pretty_json, expected) in [
+        ("", false, place("1", None)),
+        ("", true, place("4", Some("true"))),
+        (r#", "pretty": true"#, false, place("4", Some("true"))),
+        (r#", "pretty": false"#, true, place("1", Some("false"))),
+    ] {
+        assert_eq!(places(args, pretty_json), [expected, place("1", None)], "{args} {pretty_json}");
+    }
+}

@@ -2,35 +2,62 @@
 
 use tree_sitter::Node;
 
-/// Runs of lines that belong to a definition below them, in the order of the text.
+/// What may belong to a definition below it, in the order of the text.
 #[derive(Debug, Default)]
 pub(super) struct Above {
-    runs: Vec<(u64, u64)>,
+    runs: Vec<Run>,
+}
+
+/// Nodes with nothing between them on their lines, and nothing before them.
+#[derive(Debug)]
+struct Run {
+    first_line: u64,
+    last_line: u64,
+    /// Where it ends, in bytes.
+    end: usize,
+    /// Whether nothing stands behind it on its last line.
+    is_alone: bool,
 }
 
 impl Above {
-    /// A node after those before it, that may belong to what is below it: not if it stands behind something on its line, and
-    /// not the line that says what program runs a script.
+    /// A node after those before it. It counts if only others that count stand before it on its line, and it is not the line
+    /// that says what program runs a script.
     pub(super) fn push(&mut self, text: &str, node: Node<'_>) {
-        let column = node.start_position().column;
-        let before = &text.as_bytes()[node.start_byte() - column..node.start_byte()];
-        if before.trim_ascii_start().is_empty() && !text[node.byte_range()].starts_with("#!") {
-            self.runs.push(lines(node));
+        let (bytes, start, end) = (text.as_bytes(), node.start_byte(), node.end_byte());
+        let line_start = start - node.start_position().column;
+        let before = self.runs.last_mut().filter(|run| run.end > line_start);
+        let from = before.as_ref().map_or(line_start, |run| run.end);
+        let is_inside = from > start;
+        // From its end: of many nodes on one line only the first finds nothing but white space.
+        if is_inside || !is_blank(bytes[from..start].iter().rev()) || text[start..end].starts_with("#!") {
+            return;
+        }
+        let (first_line, last_line) = lines(node);
+        let rest = bytes[end..].iter().take_while(|byte| **byte != b'\n');
+        let is_alone = bytes[..end].ends_with(b"\n") || is_blank(rest);
+        match before {
+            Some(run) => *run = Run { first_line: run.first_line, last_line, end, is_alone },
+            None => self.runs.push(Run { first_line, last_line, end, is_alone }),
         }
     }
 
-    /// Where a definition that begins at this line begins with all that is above it, without a line between.
+    /// Where a definition that begins at this line begins with all that is above it, without a line or other code between.
     pub(super) fn first_line(&self, line: u64) -> u64 {
-        let before = self.runs.partition_point(|(first, _)| *first < line);
+        let before = self.runs.partition_point(|run| run.first_line < line);
         let mut begins = line;
-        for (first, last) in self.runs[..before].iter().rev() {
-            if last + 1 < begins {
+        for run in self.runs[..before].iter().rev() {
+            // One that ends on the line of the definition stands directly before it.
+            if run.last_line + 1 < begins || (run.last_line < begins && !run.is_alone) {
                 break;
             }
-            begins = *first;
+            begins = run.first_line;
         }
         begins
     }
+}
+
+fn is_blank<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> bool {
+    bytes.all(u8::is_ascii_whitespace)
 }
 
 /// The first and the last line of a node, from 1.

@@ -140,3 +140,22 @@ fn a_depth_that_code_has_is_read() {
         assert_eq!((units.len(), &*units[199].name), (200, deepest), "{source}");
     }
 }
+
+#[test]
+fn what_stands_above_shares_no_line_with_other_code() {
+    let cases = [
+        ("a.rs", "#[inline] fn a() {}\n#[inline] fn b() {}\n", "function a 1-1\nfunction b 2-2\n"),
+        ("a.rs", "#[a] #[b]\n/* c */ // d\n#[e] /* f\n*/ #[g]\nfn h() {}\n", "function h 1-5\n"),
+        ("a.rs", "/* x */ const A: u8 = 1;\nfn b() {}\n", "function b 2-2\n"),
+        ("a.rs", "/* x\n*/ const A: u8 = 1;\n// y\nfn b() {}\n", "function b 3-4\n"),
+        (
+            "a.c",
+            "/* a */ int a(void) { return 1; }\n/* b */ int b(void) { return 2; } /* c */\n",
+            "function a 1-1\nfunction b 2-2\n",
+        ),
+        ("a.py", "@a\n# b\n@c # d\ndef e():\n    pass\n", "function e 1-5\n"),
+    ];
+    for (source, text, expected) in cases {
+        assert_eq!(listed(text, source), expected, "{text}");
+    }
+}
