@@ -76,7 +76,7 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let search = Search::parse(&args)?;
     let mut excerpts = Excerpts::new(search.context_lines, settings.max_read_chars);
     if fd == ALL {
-        let views = all::views(table, settings);
+        let views = all::views(table, form::asked(&args), settings);
         let found = all::find(&search, &views, &mut excerpts);
         search.check_start(&args, found.shown.total)?;
         return Ok(Outcome::Answer(view::search_all(&found)));

@@ -11,7 +11,7 @@ use dormouse_proto::id::FdId;
 
 use super::Search;
 use super::excerpt::Excerpts;
-use crate::table::{Table, View, extent, served};
+use crate::table::{Form, Table, View, view_of};
 
 /// What there is to be found. A descriptor whose matches come after those that are shown is listed with their number, as
 /// long as there is room. O(n) in all contents together.
@@ -21,11 +21,11 @@ pub(super) fn find<'a>(
     excerpts: &mut Excerpts<'a>,
 ) -> FoundInAll<'a> {
     let (mut total, mut found_in, mut groups) = (0, 0, Vec::new());
-    for (fd, View { entry, .. }) in views {
-        let matches = search.scan(entry, total, excerpts);
+    for (fd, view) in views {
+        let matches = search.scan(&view.entry, total, excerpts);
         total += matches;
         let excerpts_here = excerpts.take();
-        let extent = (!excerpts_here.is_empty()).then(|| extent(entry));
+        let extent = (!excerpts_here.is_empty()).then(|| view.extent());
         found_in += u64::from(matches > 0);
         // What comes before those that are shown was listed by the call before.
         let is_ahead = matches > 0 && total >= search.start;
@@ -37,8 +37,17 @@ pub(super) fn find<'a>(
     FoundInAll { query: search.query, descriptors: views.len() as u64, found_in, shown, groups }
 }
 
-/// Every descriptor of a table but its messages, in the form that calls are served which ask for none.
-pub(super) fn views<'a>(table: &'a Table, settings: &DescriptorSettings) -> Vec<(&'a FdId, View<'a>)> {
+/// Every descriptor of a table but its messages, in the form that the call asks for; plain where there is no such form, since
+/// one content that is no JSON must not refuse a search of all.
+pub(super) fn views<'a>(
+    table: &'a Table,
+    asked: Option<Form>,
+    settings: &DescriptorSettings,
+) -> Vec<(&'a FdId, View<'a>)> {
     let held = table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. }));
-    held.map(|(id, entry)| (id, served(Cow::Borrowed(entry), settings))).collect()
+    let view = |entry| {
+        let plain = View { entry: Cow::Borrowed(entry), pretty: None };
+        view_of(Cow::Borrowed(entry), asked, settings).unwrap_or(plain)
+    };
+    held.map(|(id, entry)| (id, view(entry))).collect()
 }

@@ -55,7 +55,8 @@ impl Group<'_> {
             Some(extent) => element
                 .attribute("pages", extent.pages)
                 .attribute("total_lines", extent.total_lines)
-                .attribute_if("encoding", extent.encoding.word()),
+                .attribute_if("encoding", extent.encoding.word())
+                .attribute_if("pretty", extent.pretty),
             None => element,
         };
         self.excerpts.iter().fold(element, |element, excerpt| element.child(excerpt.element()))
