@@ -206,7 +206,9 @@ mod tests {
         for tool in TOOLS.iter().chain(&TEMP_FILE_TOOLS) {
             let schema: Value = serde_json::from_str(tool.schema).unwrap();
             assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
-            for (name, property) in schema["properties"].as_object().unwrap() {
+            let properties = schema["properties"].as_object().unwrap();
+            assert_eq!(tool.schema.matches("\n    \"").count(), properties.len(), "{}: a property twice", tool.name);
+            for (name, property) in properties {
                 let value = match property["type"].as_str().unwrap() {
                     "integer" => json!(1),
                     "boolean" => json!(true),

@@ -174,7 +174,11 @@ impl Table {
     /// A few of the names that would have been found: the newest numbers, since those are what a model asks for.
     fn known(&self) -> String {
         const SHOWN: usize = 5;
-        let names: Vec<_> = self.entries.keys().rev().take(SHOWN).map(ToString::to_string).collect();
+        let called = |(id, entry): (&FdId, &Entry<Content>)| match &entry.notes.name {
+            Some(name) => format!("{id} ('{name}')"),
+            None => id.to_string(),
+        };
+        let names: Vec<_> = self.entries.iter().rev().take(SHOWN).map(called).collect();
         match names.len() {
             0 => "This process has no descriptors yet.".to_owned(),
             _ if self.len() > SHOWN => {

@@ -199,8 +199,8 @@ fn every_element_is_as_it_was() {
             temp_file_answer(Ok(TempFileReply::Changed { id: TEMP, version: 1, total_bytes: 6 })),
         ),
         ("temp_file_stale.xml", temp_file_answer(Err(TempFileError::Stale { id: TEMP, asked: 1, current: 2 }))),
-        ("file_descriptor_instructions.txt", instructions(&["read_fd", "search_fd", "fd_to_file", "fork"])),
-        ("file_descriptor_instructions_all.txt", instructions(&everything)),
+        ("file_descriptor_instructions.txt", instructions(&["read_fd", "search_fd", "fd_to_file", "fork"], &[])),
+        ("file_descriptor_instructions_all.txt", instructions(&everything, &[])),
     ];
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     for (name, found) in cases {

@@ -115,7 +115,7 @@ fn system_prompt(
         named.extend(program.references().then_some(syscall::REFERENCES));
         named.extend(program.message_references().then_some(syscall::MESSAGES));
         named.extend(program.expands_any().then_some(syscall::HANDLES));
-        parts.push(syscall::instructions(&named));
+        parts.push(syscall::instructions(&named, &toolbox.aliases()));
     }
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
@@ -142,7 +142,31 @@ fn date(now_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::date;
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use dormouse_proto::record::Lifetime;
+    use dormouse_proto::tool::Access;
+
+    use super::*;
+    use crate::program::compile;
+
+    #[test]
+    fn a_model_is_told_which_of_its_tools_an_answer_means() {
+        const PROGRAM: &str = r#"
+[model]
+name = "m"
+provider = "scripted"
+[tools]
+enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
+"#;
+        let read = &mut |_: &Path| Ok(Bytes::from_static(PROGRAM.as_bytes()));
+        let (program, around) = (compile(Path::new("p.toml"), read, &[]).unwrap().program, Surroundings::default());
+        let birth = Birth { access: Access::Read, depth: 0, lifetime: Lifetime::Task, descriptors: &[], input: None };
+        let prompt = system_prompt(&program, &Toolbox::new(&program, &around), &around, &birth, 0);
+        assert!(prompt.contains("- read_fd, here and in answers, is your tool look.\n"), "{prompt}");
+        assert_eq!(prompt.matches("is your tool").count(), 1, "{prompt}");
+    }
 
     #[test]
     fn days_have_their_dates() {

@@ -98,6 +98,12 @@ impl Toolbox {
         self.bindings.values().filter_map(|binding| binding.kind.word()).collect()
     }
 
+    /// Those of them that the model was given under another name: their own name, and that one.
+    pub(super) fn aliases(&self) -> Vec<(&'static str, &str)> {
+        let names = self.bindings.iter().filter_map(|(given, binding)| Some((binding.kind.word()?, &**given)));
+        names.filter(|(own, given)| own != given).collect()
+    }
+
     pub(super) fn specs(&self) -> &[ToolSpec] {
         &self.specs
     }

@@ -94,7 +94,10 @@ impl Args {
     /// # Errors
     /// `invalid_parameter`.
     pub(super) fn required_text(&self, key: &'static str, what: &str) -> Result<&str, FdError> {
-        self.text(key).filter(|text| !text.is_empty()).ok_or_else(|| self.missing(key, what))
+        match self.text(key) {
+            Some("") => Err(self.invalid(format!("Parameter '{key}' is missing: its text is empty. Give {what}."))),
+            found => found.ok_or_else(|| self.missing(key, what)),
+        }
     }
 
     /// The same arguments; where no descriptor is named by `fd`, it is named by `key`, which then means nothing else.
@@ -295,7 +298,7 @@ mod tests {
             assert_eq!(label(text), Ok(text.to_owned()));
         }
         let cases = [
-            ("", "'fd' is missing: a name"),
+            ("", "'fd' is missing: its text is empty. Give a name."),
             (&"é".repeat(65), "has 65 characters"),
             ("a\nb", "holds a control character"),
             (" a", "white space"),

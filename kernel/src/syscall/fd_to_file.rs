@@ -40,7 +40,7 @@ const SCHEMA: &str = r#"{
     "fd": {"type": "string", "description": "The descriptor, such as fd:1 or ref:plan"},
     "file_path": {"type": "string", "description": "The file; folders on the way to it are made"},
     "mode": {"type": "string", "enum": ["write", "append", "insert"], "description": "Replace the file (if left out), add to its end, or insert before a line"},
-    "insert_at_line": {"type": "integer", "minimum": 1, "description": "For mode insert: the line, counted from 1, that the content goes before"},
+    "insert_at_line": {"type": "integer", "minimum": 1, "description": "For mode insert: the line, counted from 1, that the content goes before, on lines of its own"},
     "create": {"type": "boolean", "description": "Whether the file may be new; true if left out"},
     "exist_ok": {"type": "boolean", "description": "Whether the file may be there already; true if left out"},
     "page": {"type": "integer", "minimum": 1, "description": "Only this page, counted from 1"},

@@ -36,7 +36,7 @@ mod tests {
     use dormouse_proto::tool::Answer;
     use roxmltree::Document;
 
-    use super::super::{Outcome, fd_to_file, read_fd, search_fd};
+    use super::super::{Outcome, fd_to_file, list_fd_sections, list_fds, mark_fd_section, read_fd, search_fd};
     use super::*;
     use crate::table::Table;
 
@@ -125,6 +125,44 @@ mod tests {
             let xml = &outcome.answer().unwrap().text;
             assert!(xml.contains(place), "{args}: {xml}");
             assert_eq!(xml.contains("pretty=\"true\""), place != "line=\"1\"", "{args}: {xml}");
+        }
+    }
+
+    #[test]
+    fn a_search_of_all_finds_places_of_the_view_that_it_asks_for_and_plain_text_where_there_is_none() {
+        let mut table = table(JSON.as_bytes());
+        table.insert(table.next_id(), Entry::new(Content::new("prose 20"), 12, "tool:t", 0));
+        for (is_on, more, line, says) in [
+            (false, "", "1", None),
+            (false, ",'pretty':true", "5", Some("true")),
+            (true, "", "5", Some("true")),
+            (true, ",'pretty':false", "1", Some("false")),
+        ] {
+            let args = format!("{{'fd':'*','query':'20'{more}}}").replace('\'', "\"");
+            let xml = search_fd(&table, &args, &settings(is_on), 0).answer().unwrap().text.to_string();
+            let document = Document::parse(&xml).unwrap();
+            let groups: Vec<_> = document.descendants().filter(|node| node.has_tag_name("fd_matches")).collect();
+            let found: Vec<_> = groups
+                .iter()
+                .map(|group| (group.first_element_child().unwrap().attribute("line"), group.attribute("pretty")))
+                .collect();
+            assert_eq!(found, [(Some(line), says), (Some("1"), None)], "{is_on} {args}");
+        }
+    }
+
+    #[test]
+    fn lists_and_marks_say_which_form_they_count_in() {
+        let table = table(JSON.as_bytes());
+        for (call, more) in [
+            (list_fds as fn(&Table, &str, &DescriptorSettings, u64) -> Outcome, "{}".to_owned()),
+            (list_fd_sections, args("")),
+            (mark_fd_section, args(",'start_line':1,'end_line':1,'ref_id':'x'")),
+        ] {
+            for is_on in [false, true] {
+                let xml = call(&table, &more, &settings(is_on), 0).answer().unwrap().text.to_string();
+                assert!(xml.contains(if is_on { "total_lines=\"7\"" } else { "total_lines=\"1\"" }), "{xml}");
+                assert_eq!(xml.contains("pretty=\"true\""), is_on, "{xml}");
+            }
         }
     }
 

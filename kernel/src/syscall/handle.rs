@@ -93,7 +93,8 @@ impl<'a> Handle<'a> {
     /// The handle that `text` is, if it is one.
     fn parse(table: &'a Table, text: &'a str) -> Result<Option<Self>, FdError> {
         let inside = text.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}")).map(str::trim);
-        let Some(inside) = inside else { return Ok(None) };
+        // Two handles in a row are a text that holds handles.
+        let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else { return Ok(None) };
         if let Ok((_, entry)) = table.resolve(inside) {
             return Ok(Some(Self { args: Args::about(inside), entry, part: None }));
         }
@@ -198,6 +199,7 @@ mod tests {
         for text in [
             "{{user.name}}",
             "see {{fd:1}}",
+            "{{fd:1}} {{fd:1}}",
             "{{fd:1}} ",
             "{fd:1}",
             "{{}}",

@@ -61,19 +61,22 @@ const TIPS: [Line; 5] = [
 ];
 
 /// The instructions for a process that has these tools; empty if none of them is a descriptor tool. Only what the process
-/// can do is mentioned.
+/// can do is mentioned. `aliases` are those of the tools that the model was given under another name, each with that name:
+/// examples and answers call a tool by its own.
 #[must_use]
-pub fn instructions(enabled: &[&str]) -> String {
+pub fn instructions(enabled: &[&str], aliases: &[(&str, &str)]) -> String {
     let commands = listed(&COMMANDS, enabled);
     if commands.is_empty() {
         return String::new();
     }
     let tips = listed(&TIPS, enabled);
+    let aliases: String =
+        aliases.iter().map(|(own, given)| format!("- {own}, here and in answers, is your tool {given}.\n")).collect();
     format!(
         "<file_descriptor_instructions>\n\
          Content too large for this conversation is kept in file descriptors (fd:1, fd:2, …); you see its first page and its \
          size. Nothing of it is lost, and it stays until you end.\n\n\
-         {commands}{tips}\
+         {commands}{aliases}{tips}\
          </file_descriptor_instructions>"
     )
 }
@@ -95,7 +98,7 @@ mod tests {
     }
 
     fn check(enabled: &[&str]) {
-        let text = instructions(enabled);
+        let text = instructions(enabled, &[]);
         for (name, words) in known() {
             let expected = usize::from(enabled.contains(&name));
             let found = text.matches(&words).count();
@@ -124,7 +127,7 @@ mod tests {
     #[test]
     fn without_a_descriptor_tool_nothing_is_said() {
         for none in [&[][..], &["fork"], &["grep"], &[REFERENCES, MESSAGES, HANDLES]] {
-            assert_eq!(instructions(none), "");
+            assert_eq!(instructions(none, &[]), "");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::args::{Args, Key, Kind};
 use super::window::{Window, cut};
 use super::{Outcome, Tool};
 use crate::content::Content;
-use crate::table::{Table, View, served};
+use crate::table::{Table, served};
 
 /// `list_fd_sections` as a tool.
 pub const TOOL: Tool = Tool {
@@ -52,13 +52,13 @@ pub fn list_fd_sections(table: &Table, args: &str, settings: &DescriptorSettings
 fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
     let args = Args::parse(TOOL.name, args, &[&KEYS])?;
     let (id, entry) = table.resolve(args.fd()?)?;
-    let View { entry, .. } = served(entry, settings);
+    let view = served(entry, settings);
     let window = Window::parse(&args, u64::MAX, settings.max_read_chars)?;
-    let mut sections: Vec<_> = entry.notes.sections.iter().collect();
+    let mut sections: Vec<_> = view.entry.notes.sections.iter().collect();
     sections.sort_by_key(|(_, section)| (section.start_line, section.end_line));
-    let listed = sections.into_iter().map(|section| listed(&entry, section));
+    let listed = sections.into_iter().map(|section| listed(&view.entry, section));
     let (shown, listed) = window.of(&args, listed, reckoned)?;
-    Ok(Outcome::Answer(view::sections(&id, entry.content.total_lines(), shown, &listed)))
+    Ok(Outcome::Answer(view::sections(&id, view.extent(), shown, &listed)))
 }
 
 fn listed<'a>(entry: &Entry<Content>, (ref_id, section): (&'a Arc<str>, &Section)) -> ListedSection<'a> {

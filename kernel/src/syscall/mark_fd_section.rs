@@ -7,7 +7,7 @@ use dormouse_proto::tool::Access;
 use super::args::{Args, Key, Kind};
 use super::selection::Selection;
 use super::{Outcome, Tool};
-use crate::table::{Table, View, served};
+use crate::table::{Table, served};
 
 /// `mark_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
@@ -39,7 +39,7 @@ const SCHEMA: &str = r#"{
   "additionalProperties": false
 }"#;
 
-/// Answers a call. O(log n).
+/// Answers a call. O(log n), once the content's pages are counted.
 #[must_use]
 pub fn mark_fd_section(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
     run(table, args, settings).into()
@@ -51,12 +51,12 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let ref_id = args.label("ref_id", "the section's id, such as \"bug_details\"")?;
     let lines = asked_lines(&args)?;
     let (id, entry) = table.resolve(fd)?;
-    let View { entry, .. } = served(entry, settings);
-    let slice = lines.choose(&args, &entry)?.slice;
+    let view = served(entry, settings);
+    let slice = lines.choose(&args, &view.entry)?.slice;
     let section = Section { start_line: slice.first_line, end_line: slice.last_line };
-    let replaced = entry.notes.sections.get(ref_id).copied();
-    check_room(&args, &entry.notes, replaced)?;
-    let answer = view::marked(&id, ref_id, section, entry.content.total_lines(), replaced);
+    let replaced = view.entry.notes.sections.get(ref_id).copied();
+    check_room(&args, &view.entry.notes, replaced)?;
+    let answer = view::marked(&id, view.extent(), ref_id, section, replaced);
     Ok(Outcome::Noted { note: Note::Marked { ref_id: ref_id.into(), section }, id, answer })
 }
 

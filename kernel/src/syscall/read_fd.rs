@@ -34,7 +34,7 @@ const SCHEMA: &str = r#"{
     "count": {"type": "integer", "minimum": 1, "description": "How many units; 1 if left out"},
     "unit": {"type": "string", "enum": ["paragraph", "section", "function", "class"], "description": "A part by its meaning: sections are those of Markdown, classes are types of any kind; without index and name you get a list"},
     "index": {"type": "integer", "minimum": 1, "description": "Which unit, counted from 1"},
-    "name": {"type": "string", "description": "Which unit, by a heading or a name such as area or Circle.area; without unit, in place of fd: the name that the descriptor was given"},
+    "name": {"type": "string", "description": "With unit: which one, by a heading or a name such as area or Circle.area. Without unit, in place of fd: the name that the descriptor was given"},
     "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"},
     "extract_to_new_fd": {"type": "boolean", "description": "Make the part a new descriptor instead of showing it"},
     "pretty": {"type": "boolean", "description": "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If left out, JSON on one line is, where the program wants that"}

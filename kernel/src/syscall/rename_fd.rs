@@ -153,6 +153,12 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_for_what_is_not_there_is_told_the_names_that_are() {
+        let text = call(&table(), "secnod", "x").answer().unwrap().text.to_string();
+        assert!(text.contains("secnod not found. This process has fd:2 ('second'), fd:1."), "{text}");
+    }
+
+    #[test]
     fn a_descriptor_is_read_by_its_name() {
         for args in [r#"{"fd": "second"}"#, r#"{"name": "second"}"#, r#"{"name": "second", "page": 1}"#] {
             let outcome = read_fd(&table(), args, &DescriptorSettings::default(), 0);

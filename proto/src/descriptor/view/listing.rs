@@ -75,6 +75,7 @@ impl ListedFd<'_> {
             .attribute("total_lines", self.extent.total_lines)
             .attribute("total_chars", self.extent.total_chars)
             .attribute_if("encoding", self.extent.encoding.word())
+            .attribute_if("pretty", self.extent.pretty)
             .attribute("page_size", self.page_chars)
             .attribute_if("opened", self.opened.as_ref())
             .attribute_if("sections", (self.sections > 0).then_some(self.sections))

@@ -21,9 +21,10 @@ pub fn renamed(fd: &FdId, name: Option<&str>, previous: Option<&str>) -> Answer 
 
 /// `fd_section`: these lines are marked. `replaced` are those that the same id stood for before.
 #[must_use]
-pub fn marked(fd: &FdId, ref_id: &str, section: Section, total_lines: u64, replaced: Option<Section>) -> Answer {
+pub fn marked(fd: &FdId, extent: Extent, ref_id: &str, section: Section, replaced: Option<Section>) -> Answer {
     let element = section_of(fd, ref_id, section)
-        .attribute("total_lines", total_lines)
+        .attribute("total_lines", extent.total_lines)
+        .attribute_if("pretty", extent.pretty)
         .attribute_if("replaced", replaced.map(Section::lines));
     Answer::ok(element.to_xml())
 }
@@ -65,12 +66,13 @@ pub struct ListedSection<'a> {
 
 /// `fd_sections`: one `section` each, with how it begins as the text.
 #[must_use]
-pub fn sections(fd: &FdId, total_lines: u64, shown: Shown, listed: &[ListedSection<'_>]) -> Answer {
+pub fn sections(fd: &FdId, extent: Extent, shown: Shown, listed: &[ListedSection<'_>]) -> Answer {
     let element = Element::new("fd_sections")
         .attribute("fd", fd)
         .attribute("total", shown.total)
         .attribute("shown", shown.range())
-        .attribute("total_lines", total_lines);
+        .attribute("total_lines", extent.total_lines)
+        .attribute_if("pretty", extent.pretty);
     let element = go_on_listing(element, shown, "sections", "list_fd_sections");
     let sections = listed.iter().map(|listed| {
         let element = Element::new("section").attribute("ref_id", listed.ref_id);
