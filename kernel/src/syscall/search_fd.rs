@@ -17,7 +17,7 @@ use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
 
 use self::excerpt::Excerpts;
-use self::matcher::{Case, Matcher};
+use self::matcher::{Case, Matcher, Scan, TooSlow};
 use super::args::{Args, Key, Kind};
 use super::{Outcome, Tool, form};
 use crate::content::Content;
@@ -65,7 +65,8 @@ const SCHEMA: &str = r#"{
 }"#;
 
 /// Answers a call. `max_read_chars` of the settings bounds what is shown. O(n) in the content; of all descriptors, in all of
-/// their contents together, one that several of them hold counted for each.
+/// their contents together, one that several of them hold counted for each. A regular expression that would take longer is
+/// refused.
 #[must_use]
 pub fn search_fd(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
     run(table, args, settings).into()
@@ -78,13 +79,14 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let mut excerpts = Excerpts::new(search.context_lines, settings.max_read_chars);
     if fd == ALL {
         let views = all::views(table, form::asked(&args), settings);
-        let found = all::find(&search, &views, &mut excerpts);
+        let found = all::find(&search, &views, &mut excerpts).map_err(|error| args.invalid(error.to_string()))?;
         search.check_start(&args, found.shown.total)?;
         return Ok(Outcome::Answer(view::search_all(&found)));
     }
     let (id, entry) = table.resolve(fd)?;
     let view = form::view(&args, entry, form::asked(&args), settings)?;
-    let matches = search.scan(&view.entry, 0, &mut excerpts);
+    let matches = search.find(&mut search.matcher.scan(), &view.entry, 0, &mut excerpts);
+    let matches = matches.map_err(|error| args.invalid(error.to_string()))?;
     search.check_start(&args, matches)?;
     let found =
         Found { query: search.query, shown: search.shown(matches, excerpts.shown()), excerpts: excerpts.take() };
@@ -119,16 +121,22 @@ impl<'a> Search<'a> {
 
     /// Finds the matches in a content, and shows those that are asked for. Matches are numbered from those that were found
     /// `before` on. Returns how many the content holds.
-    fn scan<'c>(&self, entry: &'c Entry<Content>, before: u64, excerpts: &mut Excerpts<'c>) -> u64 {
+    fn find<'c>(
+        &self,
+        scan: &mut Scan<'_>,
+        entry: &'c Entry<Content>,
+        before: u64,
+        excerpts: &mut Excerpts<'c>,
+    ) -> Result<u64, TooSlow> {
         let end = self.start.saturating_add(self.max_matches);
         let mut matches = 0;
-        for bytes in self.matcher.find_iter(entry.content.text()) {
+        scan.find_each(entry.content.text(), |bytes| {
             matches += 1;
             if (self.start..end).contains(&(before + matches)) {
                 excerpts.push(entry, bytes);
             }
-        }
-        matches
+        })?;
+        Ok(matches)
     }
 
     fn check_start(&self, args: &Args, matches: u64) -> Result<(), FdError> {

@@ -11,18 +11,23 @@ use dormouse_proto::id::FdId;
 
 use super::Search;
 use super::excerpt::Excerpts;
+use super::matcher::TooSlow;
 use crate::table::{Form, Table, View, served, view_of};
 
 /// What there is to be found. A descriptor whose matches come after those that are shown is listed with their number, as
 /// long as there is room. O(n) in all contents together.
+///
+/// # Errors
+/// Where they could not be searched in that time.
 pub(super) fn find<'a>(
     search: &Search<'a>,
     views: &'a [(&'a FdId, View<'a>)],
     excerpts: &mut Excerpts<'a>,
-) -> FoundInAll<'a> {
+) -> Result<FoundInAll<'a>, TooSlow> {
+    let mut scan = search.matcher.scan();
     let (mut total, mut found_in, mut groups) = (0, 0, Vec::new());
     for (fd, view) in views {
-        let matches = search.scan(&view.entry, total, excerpts);
+        let matches = search.find(&mut scan, &view.entry, total, excerpts)?;
         total += matches;
         let excerpts_here = excerpts.take();
         let extent = (!excerpts_here.is_empty()).then(|| view.extent());
@@ -34,7 +39,7 @@ pub(super) fn find<'a>(
         }
     }
     let shown = search.shown(total, excerpts.shown());
-    FoundInAll { query: search.query, descriptors: views.len() as u64, found_in, shown, groups }
+    Ok(FoundInAll { query: search.query, descriptors: views.len() as u64, found_in, shown, groups })
 }
 
 /// Every descriptor of a table but its messages, in the form that is asked for. One that has no such form is searched as it

@@ -85,6 +85,19 @@ fn a_query_that_cannot_be_searched_for_is_an_error() {
 }
 
 #[test]
+fn a_pattern_that_would_take_too_long_is_an_error_that_says_what_to_try() {
+    let line = "A".repeat(1 << 20);
+    let cases = [
+        (call(&line, "'query':'.*[^A-Z]|[A-Z]','regex':true"), "fd:1"),
+        (call_all(&several(&["short", &line]), "'query':'(?s).*b|A','regex':true", 1000), "*"),
+    ];
+    for (xml, fd) in cases {
+        assert!(xml.contains("type=\"invalid_parameter\"") && xml.contains(&format!("fd=\"{fd}\"")), "{xml}");
+        assert!(xml.contains("takes too long") && xml.contains("avoid alternatives that begin with .*"), "{xml}");
+    }
+}
+
+#[test]
 fn on_a_long_line_each_match_shows_its_surroundings() {
     let text = format!("{}needle{}needle{}", "é".repeat(1000), "b".repeat(300), "c".repeat(100));
     let xml = call(&text, "'query':'needle'");

@@ -1,0 +1,181 @@
+//! Both engines find what the crate `regex` finds, and what cannot be found in time is refused.
+
+use proptest::prelude::*;
+use regex::RegexBuilder;
+
+use super::super::budget::STEPS;
+use super::*;
+
+fn pattern(query: &str) -> Pattern {
+    Pattern::new(query, Case::Kept).unwrap()
+}
+
+fn budget(steps: u64) -> Budget {
+    let mut budget = Budget::new();
+    assert!(budget.spend(STEPS - steps));
+    budget
+}
+
+/// What is found when a bound of the cost may be `bounded`, and the cost that is counted `counted`.
+fn find(pattern: &Pattern, text: &str, bounded: u64, counted: u64) -> Result<Vec<Range<usize>>, TooSlow> {
+    let mut scan = PatternScan::new(pattern);
+    (scan.bounded, scan.counted) = (budget(bounded), budget(counted));
+    let mut ranges = Vec::new();
+    scan.find_within(text, |range| ranges.push(range)).map(|()| ranges)
+}
+
+fn expected(query: &str, case: Case, text: &str) -> Vec<Range<usize>> {
+    let regex = RegexBuilder::new(query).multi_line(true).case_insensitive(case == Case::Ignored).build().unwrap();
+    regex.find_iter(text).map(|found| found.range()).filter(|range| !range.is_empty()).collect()
+}
+
+/// Patterns that read a line of `A` to its end for each of its matches.
+const QUADRATIC: [&str; 4] = [".*[^A-Z]|[A-Z]", "(?s).*b|A", "(?:.*b)?A", r"A\b|(?s:A.+b)|A"];
+
+#[test]
+fn a_pattern_that_reads_ahead_for_every_match_is_refused() {
+    let text = "A".repeat(1 << 20);
+    for query in QUADRATIC {
+        let pattern = pattern(query);
+        let mut scan = PatternScan::new(&pattern);
+        // Less than there is, for the sake of time.
+        (scan.bounded, scan.counted) = (budget(8 << 20), budget(8 << 20));
+        let mut matches = 0;
+        assert_eq!(scan.find_within(&text, |_| matches += 1), Err(TooSlow::ReadsAhead), "{query}");
+        assert!((1..20).contains(&matches), "{query}: {matches}");
+    }
+}
+
+#[test]
+fn the_same_pattern_is_searched_for_where_it_costs_little() {
+    let lines = format!("{}\n", "A".repeat(80)).repeat(1000);
+    for query in QUADRATIC {
+        // Only what stays on its line costs little on many of them.
+        let lines = if query.contains("?s") { &lines[..1000] } else { &lines };
+        for text in [lines, &"A".repeat(500), ""] {
+            let mut ranges = Vec::new();
+            PatternScan::new(&pattern(query)).find_each(text, |range| ranges.push(range)).unwrap();
+            assert_eq!(ranges, expected(query, Case::Kept, text), "{query}");
+        }
+    }
+}
+
+#[test]
+fn many_matches_on_one_long_line_are_counted_and_not_refused() {
+    let text = r#"{"id": 12345, "name": "a näme", "none": null}"#.repeat(20_000);
+    for query in [r#""[a-z]+":\s*"[^"]*""#, r#""id":\s*\d+"#, "\"[^\"]*\"", r"\bname\b", r"(?i)\bn\w+\b", r"\w+\s?"] {
+        let mut ranges = Vec::new();
+        PatternScan::new(&pattern(query)).find_each(&text, |range| ranges.push(range)).unwrap();
+        assert_eq!(ranges, expected(query, Case::Kept, &text), "{query}");
+        assert!(ranges.len() >= 20_000, "{query}");
+    }
+}
+
+/// Of `a` and `b`, in no order that repeats soon.
+fn mixed(len: u32) -> String {
+    let bits = (0..len).map(|at| at.wrapping_mul(at).wrapping_mul(2_654_435_761) >> 30 & 1);
+    bits.map(|bit| if bit == 0 { 'a' } else { 'b' }).collect()
+}
+
+#[test]
+fn what_is_refused_says_why() {
+    let cases = [
+        (".*b|A", "A".repeat(1000), TooSlow::ReadsAhead),
+        (r".*b\b|A", format!("é{}", "A".repeat(100)), TooSlow::WordBoundary),
+        ("[ab]*a[ab]{4000}c", mixed(10_000), TooSlow::Branches),
+    ];
+    for (query, text, why) in cases {
+        assert_eq!(find(&pattern(query), &text, 0, 20_000), Err(why), "{query}");
+        assert!(why.to_string().starts_with("The query takes too long on this text: "), "{why}");
+    }
+}
+
+#[test]
+fn texts_that_are_searched_together_share_what_any_search_may_cost() {
+    let pattern = pattern("(?s).*b|A");
+    let mut scan = PatternScan::new(&pattern);
+    (scan.bounded, scan.counted) = (budget(0), budget(2 << 20));
+    let text = "A".repeat(1024);
+    let refused = (1..=100).find(|_| scan.find_each(&text, |_| {}) == Err(TooSlow::ReadsAhead));
+    // Each takes 512 times its length of steps, and adds 64 times.
+    assert_eq!(refused, Some(5));
+}
+
+fn queries() -> impl Strategy<Value = String> {
+    let leaves = prop::sample::select(vec![
+        "a",
+        "b",
+        "B",
+        "é",
+        "ß",
+        " ",
+        r"\n",
+        r"\r",
+        ".",
+        "(?s:.)",
+        r"\w",
+        r"\W",
+        r"\s",
+        "[^a]",
+        "[ab]",
+        "[^a-z]",
+        "^",
+        "$",
+        r"\A",
+        r"\z",
+        r"\b",
+        r"\B",
+        r"(?-u:\b)",
+        "(?R:$)",
+        "(?R:^)",
+        "(?i:aé)",
+        "ab",
+        "",
+    ]);
+    leaves.prop_map(str::to_owned).prop_recursive(4, 16, 4, |inner| {
+        let repeats = ["*", "+", "?", "*?", "+?", "??", "{2}", "{1,3}", "{2,}?"].to_vec();
+        prop_oneof![
+            3 => prop::collection::vec(inner.clone(), 1..4).prop_map(|parts| parts.concat()),
+            2 => prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| format!("(?:{})", parts.join("|"))),
+            2 => (inner.clone(), prop::sample::select(repeats)).prop_map(|(part, times)| format!("(?:{part}){times}")),
+            1 => inner.prop_map(|part| format!("({part})")),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn matches_are_those_of_the_crate_regex(
+        query in queries(),
+        ignored in any::<bool>(),
+        text in "[abABéß \r\n]{0,40}",
+        bounded in prop_oneof![Just(0), 0..3000_u64, Just(STEPS)],
+    ) {
+        let case = if ignored { Case::Ignored } else { Case::Kept };
+        let found = find(&Pattern::new(&query, case).unwrap(), &text, bounded, STEPS);
+        if found == Err(TooSlow::WordBoundary) {
+            prop_assert!(bounded < STEPS && !text.is_ascii() && query.to_lowercase().contains(r"\b"), "{query:?}");
+        } else {
+            prop_assert_eq!(found, Ok(expected(&query, case, &text)), "{:?} in {:?}", query, text);
+        }
+    }
+
+    #[test]
+    fn no_find_reads_farther_than_its_bound(query in queries(), text in "[abB \n]{0,60}") {
+        let Pattern { hir, shape, .. } = &pattern(&query);
+        let mut lazy = Lazy::new(hir, shape).unwrap();
+        let mut matches = Searcher::new(Input::new(&text));
+        let (mut counting, mut reach) = (Reach::new(shape, &text), Reach::new(shape, &text));
+        while matches.advance(|input| {
+            let mut left = budget(STEPS);
+            let found = lazy.find(input, &mut counting, &mut left).unwrap();
+            let read_to = found.map_or(text.len() as u64, |found| found.end() as u64 + reach.after(found));
+            // The byte after a match is read with it.
+            let bound = read_to.saturating_sub(input.start() as u64) + 1;
+            assert!(left.spend(STEPS - bound), "{query:?} in {text:?} at {}", input.start());
+            Ok(found)
+        }).is_some() {}
+    }
+}
