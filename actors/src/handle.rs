@@ -1,7 +1,6 @@
 //! The embedding API: what a program that uses the kernel holds. It hides the actors behind it.
 
 mod builder;
-mod environment;
 mod events;
 mod kernel;
 mod process;

@@ -9,6 +9,7 @@
 
 mod checkpoint;
 mod clock;
+mod environment;
 mod error;
 mod event;
 pub mod handle;

@@ -5,7 +5,7 @@
 
 mod model_call;
 mod perform;
-mod tool_call;
+pub(crate) mod tool_call;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -202,7 +202,8 @@ impl Running {
         | Input::ToolReturned { call, .. }
         | Input::FileWritten { call, .. }
         | Input::Summarized { call, .. }
-        | Input::TempFileDone { call, .. } = input
+        | Input::TempFileDone { call, .. }
+        | Input::ChildEnded { call, .. } = input
         {
             self.in_flight.remove(call);
         }

@@ -123,6 +123,9 @@ pub(crate) struct Permissions {
     /// Permit to run these programs.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) allow_run: Vec<String>,
+    /// Permit to tell programs that ask for them these environment variables.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) allow_env: Vec<String>,
     /// Permit to read files below these folders.
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     pub(crate) allow_read: Vec<PathBuf>,

@@ -48,8 +48,9 @@ impl Composition<'_> {
     }
 
     fn permissions(&self) -> Permissions {
-        let args::Permissions { allow_run, allow_read, allow_write } = self.permissions;
+        let args::Permissions { allow_run, allow_env, allow_read, allow_write } = self.permissions;
         let permissions = allow_run.iter().fold(Permissions::none(), |given, name| given.allow_run(name));
+        let permissions = allow_env.iter().fold(permissions, |given, name| given.allow_env(name));
         let permissions = allow_read.iter().fold(permissions, |given, root| given.allow_read(root));
         let permissions = allow_write.iter().fold(permissions, |given, root| given.allow_write(root));
         // A folder that is permitted may hold the store, as in README's first command.

@@ -14,7 +14,7 @@ use program_support::{File, compile_files};
 const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n\n";
 
 /// Cases of one program file, without its `[model]`.
-const CASES: [(&str, &str); 42] = [
+const CASES: [(&str, &str); 46] = [
     ("unknown_section", "[tool]\nenabled = []\n"),
     ("unknown_key_near", "[file_descriptor]\nmax_direct_output = 5\n\n[tools]\nenabled = [\"read_fd\"]\n"),
     ("unknown_key_far", "[prompt]\ncolour = \"red\"\n"),
@@ -38,6 +38,10 @@ const CASES: [(&str, &str); 42] = [
     ("tool_twice", "[tools]\nenabled = [\"grep\", \"grep\"]\n"),
     ("tool_twice_differently", "[tools]\nenabled = [\"grep\", { name = \"grep\", alias = \"search\" }]\n"),
     ("tool_access", "[tools]\nenabled = [{ name = \"grep\", access = \"wirte\" }]\n"),
+    (
+        "tool_parameters",
+        "[tools]\nenabled = [{ name = \"read_fd\", param_descriptions = { fd = \"d\", paeg = \"d\" } }, { name = \"spawn\", param_descriptions = { prompt = \"d\" } }, { name = \"x\", param_descriptions = { b = 1, c = \"d\" } }]\n[linked_programs]\na = \"main.toml\"\n[[tools.command]]\nname = \"x\"\ndescription = \"d\"\nargv = [\"x\"]\n",
+    ),
     ("tool_entry", "[tools]\nenabled = [1, {}, { name = \"\" }]\n"),
     ("alias_is_a_tool", "[tools]\nenabled = [{ name = \"grep\", alias = \"fork\" }]\n"),
     (
@@ -71,6 +75,12 @@ const CASES: [(&str, &str); 42] = [
         "environment",
         "[env_info]\nvariables = [\"date\", \"python_version\", \"plattform\"]\ncomands = \"ls\"\ncount = 5\nenv_vars = { a = 1 }\n",
     ),
+    ("environment_commands", "[env_info]\ncommands = [\"\", [], 5, [\"sh\", \"-c\", \"ls | wc\"], \"git status\"]\n"),
+    (
+        "environment_shell",
+        "[env_info]\ncommands = [\"git log | head\", \"echo 'a\", \"echo '$a'\"]\nfile_map_root = \".\"\n",
+    ),
+    ("environment_variables", "[env_info]\nenv_vars = [\"HOME\", \"A=B\", 1]\n"),
     ("command_empty", "[[tools.command]]\n"),
     (
         "command_names",

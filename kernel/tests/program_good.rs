@@ -2,7 +2,9 @@
 
 mod program_support;
 
-use dormouse_kernel::program::{Limits, Program, Provider, Variable};
+use std::collections::BTreeMap;
+
+use dormouse_kernel::program::{EnvCommand, EnvVar, Limits, Program, Provider, Variable};
 use dormouse_proto::command::{Command, Parameter, ParameterKind};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::tool::{Access, ToolPolicy};
@@ -274,12 +276,71 @@ fn the_environment_is_chosen_by_name() {
 #[test]
 fn an_environment_that_cannot_be_told_is_warned_of() {
     let text = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n[env_info]\nvariables = [\"file_map\"]\n\
-                commands = [\"echo hi\"]\nenv_vars = { region = \"MY_REGION\" }\nfile_map_root = \"src\"\n";
+                file_map_root = \"src\"\n";
     let compiled = compile_files(&[("p.toml", text)]).expect("it compiles");
     let warnings: Vec<_> = compiled.warnings.iter().map(ToString::to_string).collect();
-    for word in ["file_map", "commands", "env_vars", "file_map_root"] {
+    for word in ["file_map", "file_map_root"] {
         assert!(warnings.iter().any(|warning| warning.contains(word)), "{word}: {warnings:?}");
     }
+}
+
+#[test]
+fn variables_and_commands_of_the_environment_are_kept_in_order() {
+    let program = with_model(
+        "[env_info]\ncommands = [\"git log -1 'a b'\", [\"sh\", \"-c\", \"ls | wc\"]]\nenv_vars = { region = \"MY_REGION\", a = \"B\" }\n",
+    );
+    let choice = program.environment();
+    assert!(choice.is_gathered() && !choice.is_empty());
+    let command = |written: &str, argv: &[&str]| EnvCommand {
+        written: written.to_owned(),
+        argv: Some(argv.iter().map(|word| (*word).to_owned()).collect()),
+    };
+    let log = command("git log -1 'a b'", &["git", "log", "-1", "a b"]);
+    assert_eq!(choice.commands, [log, command("sh -c ls | wc", &["sh", "-c", "ls | wc"])]);
+    let var = |label: &str, name: &str| EnvVar { label: label.to_owned(), name: name.to_owned() };
+    assert_eq!(choice.env_vars, [var("region", "MY_REGION"), var("a", "B")]);
+    let listed = with_model("[env_info]\nenv_vars = [\"LANG\"]\n");
+    assert_eq!(listed.environment().env_vars, [var("LANG", "LANG")]);
+}
+
+#[test]
+fn descriptions_of_parameters_must_fit_the_tools_of_the_host() {
+    let text =
+        format!("{MODEL}[tools]\nenabled = [{{ name = \"grep\", param_descriptions = {{ pattren = \"What.\" }} }}]\n");
+    let compiled = compile_files(&[("p.toml", &text)]).expect("what the host's tools take is not known yet");
+    let schema = |name: &str| json!({ "type": "object", "properties": { name: { "type": "string" } } }).to_string();
+    let (good, bad) = (schema("pattren"), schema("pattern"));
+    assert!(compiled.clone().fits(&BTreeMap::from([("grep", good.as_str())])).is_ok());
+    assert!(compiled.clone().fits(&BTreeMap::from([("other", bad.as_str())])).is_ok());
+    let errors = compiled.fits(&BTreeMap::from([("grep", bad.as_str())])).unwrap_err();
+    let [error] = errors.errors() else { panic!("{errors}") };
+    assert_eq!((error.line(), error.to_string().as_str()), (Some(5), "`grep` has no parameter `pattren`"));
+    assert!(error.advice().unwrap().starts_with("did you mean `pattern`?"), "{error:?}");
+}
+
+#[test]
+fn a_program_of_the_reference_runs_without_the_tools_that_are_not_here() {
+    let text = format!(
+        "{MODEL}disable_automatic_caching = true\n[prompt]\nsystem_prompt = \"S\"\nuser = \"U\"\n[parameters]\nmax_tokens = 10\n\
+         [parameters.extra_headers]\nbeta = \"b\"\n\
+         [tools]\nbuiltin = [\"fork\", {{ name = \"read_file\", alias = \"read\", access = \"read\" }}, \"goto\", \"read_fd\"]\n\
+         [tools.mcp]\neverything = [\"add\"]\n[mcp]\nconfig_path = \"servers.json\"\n\
+         [file_descriptor]\nenabled = true\nmax_direct_output_chars = 4000\ndefault_page_size = 2000\nenable_references = true\n\
+         [preload]\nfiles = [\"notes.md\"]\nrelative_to = \"program\"\n\
+         [env_info]\nvariables = [\"working_directory\", \"platform\", \"date\", \"python_version\"]\n\
+         env_vars = {{ region = \"MY_REGION\" }}\ncommands = [\"echo example\"]\n\
+         [demo]\nprompts = [\"p\"]\ndisplay_name = \"D\"\n"
+    );
+    let compiled = compile_files(&[("p.toml", &text), ("notes.md", "N")]).unwrap_or_else(|errors| panic!("{errors}"));
+    let warnings: Vec<_> = compiled.warnings.iter().map(ToString::to_string).collect();
+    let named = ["model.disable_automatic_caching", "read_file", "tools.mcp", "mcp.config_path", "python_version"];
+    for name in named {
+        assert!(warnings.iter().any(|warning| warning.contains(&format!("`{name}`"))), "{name}: {warnings:?}");
+    }
+    let program = compiled.program;
+    let called: Vec<_> = program.tools().iter().map(|tool| tool.called()).collect();
+    assert!(called.contains(&"fork") && called.contains(&"read_fd") && !called.contains(&"read"), "{called:?}");
+    assert!(program.references() && program.environment().is_gathered() && program.preloads().len() == 1);
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod reader;
 mod remark;
 mod surroundings;
 mod tools;
+mod words;
 
 use std::ops::Range;
 
@@ -37,14 +38,14 @@ use toml::de::DeTable;
 pub use self::amount::{ParseAmountError, parse_bytes, parse_duration_ms};
 pub use self::command::{CommandSection, ParameterSection};
 pub use self::descriptors::{DescriptorSection, Expansion};
-pub use self::environment::{EnvironmentChoice, Variable};
+pub use self::environment::{EnvCommand, EnvVar, EnvironmentChoice, Variable};
 pub use self::model::{ModelSection, Provider};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
 pub use self::prompt::PromptSection;
 use self::reader::Reader;
 pub use self::remark::{Label, Remark, Remarks, Severity, nearest, shorten};
 pub use self::surroundings::{DemoSection, LimitsSection, Link, PreloadSection, RelativeTo};
-pub use self::tools::ToolEntry;
+pub use self::tools::{DescribedParameter, ToolEntry};
 
 /// The largest program file, in bytes.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
@@ -187,7 +188,7 @@ fn read(mut root: Reader<'_>) -> ProgramFile {
         demo: surroundings::read_demo(&mut root),
         limits: surroundings::read_limits(&mut root),
     };
-    root.without_effect("mcp");
+    surroundings::read_mcp(&mut root);
     root.finish();
     file
 }

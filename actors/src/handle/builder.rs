@@ -9,9 +9,9 @@ use dormouse_proto::process::ProcessRow;
 use ractor::Actor;
 use tokio::sync::{Semaphore, broadcast};
 
-use super::environment;
 use super::kernel::Kernel;
 use crate::checkpoint::CheckpointActor;
+use crate::environment;
 use crate::error::KernelError;
 use crate::ports::{Host, Model, NoHost, OwnerToken, Provider, Store, Tool};
 use crate::supervisor::SupervisorActor;
@@ -130,7 +130,7 @@ impl KernelBuilder {
         let world = Arc::new(World {
             store: Mutex::new(store),
             opening,
-            around: Arc::new(Surroundings { tools: host_tools(&self.tools), environment: environment::gather() }),
+            around: Arc::new(Surroundings { tools: host_tools(&self.tools), environment: environment::standard() }),
             models: self.models,
             providers: self.providers,
             tools: self.tools,

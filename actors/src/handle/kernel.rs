@@ -60,7 +60,8 @@ impl Kernel {
     /// All that is wrong with it, each with its place in the file.
     pub fn load(&self, entry: impl AsRef<Path>) -> Result<Compiled, ProgramErrors> {
         let entry = entry.as_ref();
-        compile(entry, &mut |path| self.world.host.read_program(entry, path), &self.tools())
+        let mut read = |path: &Path| self.world.host.read_program(entry, path);
+        self.fitting(compile(entry, &mut read, &self.tools())?)
     }
 
     /// Compiles a program from text. Files that it names are read from the working directory, as far as the host permits.
@@ -69,11 +70,8 @@ impl Kernel {
     /// All that is wrong with it, each with its place in the text.
     pub fn parse(&self, toml: impl Into<Bytes>) -> Result<Compiled, ProgramErrors> {
         let (entry, text) = (Path::new("program.toml"), toml.into());
-        compile(
-            entry,
-            &mut |path| if path == entry { Ok(text.clone()) } else { self.world.host.read(path) },
-            &self.tools(),
-        )
+        let mut read = |path: &Path| if path == entry { Ok(text.clone()) } else { self.world.host.read(path) };
+        self.fitting(compile(entry, &mut read, &self.tools())?)
     }
 
     /// Begins to start a process.
@@ -155,6 +153,12 @@ impl Kernel {
         // A supervisor that is gone already needs no stopping.
         let _ = self.supervisor.stop_and_wait(None, None).await;
         self.world.close().await;
+    }
+
+    /// The same, if what it says of the tools of the host fits them.
+    fn fitting(&self, compiled: Compiled) -> Result<Compiled, ProgramErrors> {
+        let tools = &self.world.around.tools;
+        compiled.fits(&tools.iter().map(|(name, tool)| (&**name, &*tool.spec.schema)).collect())
     }
 
     fn tools(&self) -> Vec<&str> {

@@ -2,7 +2,7 @@
 
 use std::future::IntoFuture;
 
-use dormouse_kernel::process::{Birth, born};
+use dormouse_kernel::process::{Birth, born, tell_environment};
 use dormouse_kernel::program::Program;
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Lifetime;
@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use super::kernel::Kernel;
 use super::process::Process;
 use crate::clock::now_ms;
+use crate::environment;
 use crate::error::KernelError;
 
 /// A process about to start: `.await` starts it.
@@ -61,9 +62,17 @@ impl Start {
         let around = self.kernel.world.around.clone();
         let Self { kernel, program, input, lifetime, access } = self;
         let named = program.clone();
+        let found = match program.environment().is_gathered() {
+            true => Some(environment::gather(&kernel.world, &program).await),
+            false => None,
+        };
         let image = tokio::task::spawn_blocking(move || {
             let birth = Birth { access, depth: 0, lifetime, descriptors: &[], input: input.as_ref() };
-            born(&named, &around, birth, now_ms())
+            let mut image = born(&named, &around, birth, now_ms());
+            if let Some(found) = found {
+                tell_environment(&mut image, &named, &around, &found, now_ms());
+            }
+            image
         });
         let image = image.await.map_err(|_| KernelError::Closed)?;
         kernel.seat(program, Box::new(image), Origin::Started).await

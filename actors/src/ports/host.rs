@@ -17,6 +17,15 @@ pub trait Host: Send + Sync + 'static {
     /// The command as a tool. A command that is not permitted becomes a tool that refuses every call and says why.
     fn command(&self, command: &Command) -> Arc<dyn Tool>;
 
+    /// An environment variable, for a program that names it in `[env_info]`; nothing where it is not set. Its value may be
+    /// a secret: an implementation hands on what the user permitted by name, and no host does so by default.
+    ///
+    /// # Errors
+    /// A text for the model and the user: that it is not permitted, and what permits it.
+    fn variable(&self, name: &str) -> Result<Option<String>, String> {
+        Err(format!("this kernel's host hands on no environment variable, and so not {name}."))
+    }
+
     /// Writes a file: atomically, confined to the permitted roots, never blocking on a FIFO or device.
     ///
     /// # Errors

@@ -3,11 +3,12 @@
 use std::panic::AssertUnwindSafe;
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Effect, Input};
+use dormouse_kernel::process::{Child, Effect, Input};
 use dormouse_kernel::syscall::{PendingTempFile, PendingWrite};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
+use dormouse_proto::process::Origin;
 use dormouse_proto::temp_file::{TempFileError, TempFileOrigin, TempFileReply};
 use dormouse_proto::tool::ToolOutput;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -15,6 +16,7 @@ use tokio::sync::oneshot;
 
 use super::model_call::Listeners;
 use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
+use crate::environment;
 use crate::event::Event;
 use crate::supervisor::SupervisorMessage;
 use crate::temp_files::{self, TempFilesMessage};
@@ -37,9 +39,7 @@ impl Running {
             }
             Effect::WriteFile { call, pending } => self.write_file(call, pending),
             Effect::TempFile { call, pending } => self.ask_temp_files(call, pending),
-            Effect::StartChildren { children } => {
-                self.tell_supervisor(SupervisorMessage::StartChildren { parent: pid, children });
-            }
+            Effect::StartChildren { children } => self.start_children(children),
             Effect::Abandon { calls } => self.abandon(calls),
             Effect::KeepChildren { calls } => {
                 self.tell_supervisor(SupervisorMessage::KeepChildren { parent: pid, calls });
@@ -121,6 +121,25 @@ impl Running {
         let work = async move { answer.await.unwrap_or_else(|_| temp_files_failed("they gave no answer".to_owned())) };
         let input = move |result| Input::TempFileDone { call, pending, result };
         self.start(work.boxed(), call, input, temp_files_failed);
+    }
+
+    /// What a child asks to be told of the environment is found out first, beside the actor: giving up the call ends that,
+    /// and no child comes of it.
+    fn start_children(&mut self, children: Vec<Child>) {
+        let (parent, supervisor, world) = (self.pid(), self.supervisor.clone(), self.world.clone());
+        let Some(Origin::Spawned { call }) = children.iter().find(|child| environment::asks(child)).map(|c| &c.origin)
+        else {
+            return self.tell_supervisor(SupervisorMessage::StartChildren { parent, children });
+        };
+        let call = *call;
+        let task = tokio::spawn(async move {
+            let children = environment::told(&world, children).await;
+            // Where the supervisor is gone, the kernel is.
+            let _ = supervisor.cast(SupervisorMessage::StartChildren { parent, children });
+        });
+        if let Some(previous) = self.in_flight.insert(call, task) {
+            previous.abort();
+        }
     }
 
     fn abandon(&mut self, calls: Vec<CallId>) {

@@ -12,7 +12,7 @@ use crate::ports::{OutputSink, Tool};
 
 /// Runs `tool` once and keeps the first `keep_bytes` of its output. Dropping the future abandons the tool: it runs in a
 /// task that ends with it.
-pub(super) async fn run(tool: Arc<dyn Tool>, args: String, keep_bytes: u64) -> ToolOutput {
+pub(crate) async fn run(tool: Arc<dyn Tool>, args: String, keep_bytes: u64) -> ToolOutput {
     let policy = tool.policy();
     let name = tool.spec().name;
     let sink = OutputSink::keeping(keep_bytes, policy.output_cap_bytes);

@@ -55,6 +55,16 @@ impl Host for LocalHost {
         Arc::new(CommandTool::new(command.clone(), Arc::clone(&self.launcher)))
     }
 
+    fn variable(&self, name: &str) -> Result<Option<String>, String> {
+        if self.permissions.env().any(|permitted| permitted == name) {
+            return Ok(self.launcher.variable(name));
+        }
+        Err(format!(
+            "this kernel may not tell {name}: the user has to start it with --allow-env={name}, or \
+             Permissions::allow_env(\"{name}\")."
+        ))
+    }
+
     /// Runs on a thread where blocking is allowed. A write that was begun is finished even where the future is dropped.
     fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>> {
         let files = Arc::clone(&self.files);

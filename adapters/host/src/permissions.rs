@@ -1,4 +1,4 @@
-//! What the user permits: programs to run, folders to read, folders to write.
+//! What the user permits: programs to run, folders to read, folders to write, environment variables to tell.
 //!
 //! Permissions are plain data. They open nothing and look nothing up; that is done once, when a host is made of them.
 
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     run: Vec<String>,
+    env: Vec<String>,
     read: Vec<PathBuf>,
     write: Vec<PathBuf>,
     sealed: Vec<PathBuf>,
@@ -34,6 +35,14 @@ impl Permissions {
     #[must_use]
     pub fn allow_run(mut self, program: impl Into<String>) -> Self {
         self.run.push(program.into());
+        self
+    }
+
+    /// Permits to tell programs that name it an environment variable, by its exact name. A value that a model reads goes
+    /// to the model's provider: no secret belongs there.
+    #[must_use]
+    pub fn allow_env(mut self, name: impl Into<String>) -> Self {
+        self.env.push(name.into());
         self
     }
 
@@ -71,6 +80,14 @@ impl Permissions {
         })
     }
 
+    /// Adds the value of one `--allow-env=REGION,TEAM`.
+    ///
+    /// # Errors
+    /// [`PermissionsError`] where an item is empty.
+    pub fn env_flag(self, value: &str) -> Result<Self, PermissionsError> {
+        Ok(items("--allow-env", value)?.fold(self, Self::allow_env))
+    }
+
     /// Adds the value of one `--allow-read=DIR,DIR`.
     ///
     /// # Errors
@@ -90,6 +107,11 @@ impl Permissions {
     /// The programs, as they were given.
     pub fn run(&self) -> impl Iterator<Item = &str> {
         self.run.iter().map(String::as_str)
+    }
+
+    /// The environment variables that may be told, as they were given.
+    pub fn env(&self) -> impl Iterator<Item = &str> {
+        self.env.iter().map(String::as_str)
     }
 
     /// The folders that may be read, as they were given.
@@ -158,8 +180,10 @@ mod tests {
             .and_then(|p| p.run_flag("rustc"))
             .and_then(|p| p.read_flag("a,/b"))
             .and_then(|p| p.write_flag("c"))
+            .and_then(|p| p.env_flag("X,Y"))
             .expect("the flags are well formed");
         assert_eq!(permissions.run().collect::<Vec<_>>(), ["cargo", "/usr/bin/git", "rustc"]);
+        assert_eq!(permissions.env().collect::<Vec<_>>(), ["X", "Y"]);
         assert_eq!(permissions.read().collect::<Vec<_>>(), [Path::new("a"), Path::new("/b")]);
         assert_eq!(permissions.write().collect::<Vec<_>>(), [Path::new("c")]);
     }
@@ -167,7 +191,8 @@ mod tests {
     #[test]
     fn a_flag_that_says_nothing_is_refused() {
         for value in ["", ",", "a,", ",a", "a,,b"] {
-            for flag in [Permissions::run_flag, Permissions::read_flag, Permissions::write_flag] {
+            for flag in [Permissions::run_flag, Permissions::read_flag, Permissions::write_flag, Permissions::env_flag]
+            {
                 let error = flag(Permissions::none(), value).expect_err(value);
                 assert!(matches!(error, PermissionsError::Empty { .. }), "{value}: {error}");
             }

@@ -6,14 +6,13 @@ use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
-use dormouse_proto::program::Variable;
 use dormouse_proto::record::{Entry, Lifetime, Phase, Tally};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
-use time::OffsetDateTime;
 
 use super::Image;
+use super::environment::{Gathered, tell_environment};
 use super::toolbox::{Surroundings, Toolbox};
 use crate::content::Content;
 use crate::program::Program;
@@ -37,6 +36,9 @@ pub struct Birth<'a> {
 }
 
 /// The image of a new process. Costs what its preloads and input bring.
+///
+/// Where [`EnvironmentChoice::is_gathered`](crate::program::EnvironmentChoice::is_gathered), it is not whole before
+/// [`tell_environment`] has told it what was found out.
 #[must_use]
 pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: u64) -> Image {
     let toolbox = Toolbox::new(program, around);
@@ -46,10 +48,10 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
     }
     let said = birth.input.filter(|spoken| !spoken.parts.is_empty());
     let mailbox = said.map(|spoken| admit(&mut table, spoken, program.descriptors(), now_ms));
-    Image {
+    let mut image = Image {
         bundle: Content::new(program.bundle().to_bytes()),
         program: program.key().into(),
-        system: system_prompt(program, &toolbox, around, &birth, now_ms).into(),
+        system: system_prompt(program, &toolbox, &birth).into(),
         tools: toolbox.specs().to_vec(),
         access: birth.access,
         depth: birth.depth,
@@ -64,7 +66,11 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         phase: Phase::Idle,
         usage: Usage::default(),
         tally: Tally::default(),
+    };
+    if !program.environment().is_gathered() {
+        tell_environment(&mut image, program, around, &Gathered::default(), now_ms);
     }
+    image
 }
 
 fn admit(table: &mut Table, spoken: &Spoken, settings: Option<&DescriptorSettings>, now_ms: u64) -> Arc<Message> {
@@ -82,14 +88,8 @@ fn admit(table: &mut Table, spoken: &Spoken, settings: Option<&DescriptorSetting
     Arc::new(Message { role: Role::User, blocks })
 }
 
-/// The program's own words, then what was preloaded, the environment, and how to use descriptors.
-fn system_prompt(
-    program: &Program,
-    toolbox: &Toolbox,
-    around: &Surroundings,
-    birth: &Birth<'_>,
-    now_ms: u64,
-) -> String {
+/// The program's own words, then what was preloaded, and how to use descriptors.
+fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> String {
     let mut parts = vec![program.system().to_owned()];
     let files = program.preloads().iter().map(|(path, bytes)| {
         Element::new("preload_file").attribute("path", path).text(Content::new(bytes.clone()).text()).to_xml()
@@ -106,10 +106,6 @@ fn system_prompt(
     if !preloads.is_empty() {
         parts.push(format!("<preload>\n{}\n</preload>", preloads.join("\n")));
     }
-    let lines = environment(program, around, now_ms);
-    if !lines.is_empty() {
-        parts.push(Element::new("env_info").text(lines.join("\n")).to_xml());
-    }
     if program.descriptors().is_some() {
         let mut named = toolbox.kernel_tools();
         named.extend(program.references().then_some(syscall::REFERENCES));
@@ -119,25 +115,6 @@ fn system_prompt(
     }
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
-}
-
-/// What the program asks to be told of the environment: a line each, as far as it is known.
-fn environment(program: &Program, around: &Surroundings, now_ms: u64) -> Vec<String> {
-    let choice = program.environment();
-    let variables = choice.variables.iter().filter_map(|variable| {
-        let value = match variable {
-            Variable::Date => Some(date(now_ms)),
-            other => around.environment.get(other.word()).cloned(),
-        };
-        Some(format!("{}: {}", variable.word(), value?))
-    });
-    variables.chain(choice.custom.iter().map(|(label, text)| format!("{label}: {text}"))).collect()
-}
-
-/// The day of a time, UTC, as `2026-01-31`.
-fn date(now_ms: u64) -> String {
-    let seconds = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
-    OffsetDateTime::from_unix_timestamp(seconds).map_or_else(|_| "unknown".to_owned(), |time| time.date().to_string())
 }
 
 #[cfg(test)]
@@ -163,17 +140,8 @@ enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
         let read = &mut |_: &Path| Ok(Bytes::from_static(PROGRAM.as_bytes()));
         let (program, around) = (compile(Path::new("p.toml"), read, &[]).unwrap().program, Surroundings::default());
         let birth = Birth { access: Access::Read, depth: 0, lifetime: Lifetime::Task, descriptors: &[], input: None };
-        let prompt = system_prompt(&program, &Toolbox::new(&program, &around), &around, &birth, 0);
+        let prompt = system_prompt(&program, &Toolbox::new(&program, &around), &birth);
         assert!(prompt.contains("- read_fd, here and in answers, is your tool look.\n"), "{prompt}");
         assert_eq!(prompt.matches("is your tool").count(), 1, "{prompt}");
-    }
-
-    #[test]
-    fn days_have_their_dates() {
-        let cases =
-            [(0, "1970-01-01"), (86_399_999, "1970-01-01"), (1_709_164_800_000, "2024-02-29"), (u64::MAX, "unknown")];
-        for (now_ms, expected) in cases {
-            assert_eq!(date(now_ms), expected);
-        }
     }
 }

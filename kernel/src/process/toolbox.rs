@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_proto::tool::{Access, ToolPolicy, ToolSpec};
+use serde_json::Value;
 
-use crate::program::{Program, ToolChoice};
+use crate::program::{DescribedParameter, Program, ToolChoice};
 use crate::syscall::{self, fork, spawn};
 
 /// A tool that the host registered with the kernel.
@@ -116,6 +117,9 @@ impl Toolbox {
         if let Some(description) = &choice.description {
             spec.description = description.as_str().into();
         }
+        if !choice.parameters.is_empty() {
+            spec.schema = described(&spec.schema, &choice.parameters);
+        }
         self.add(spec, Binding { kind, access: choice.access.unwrap_or(access) });
     }
 
@@ -123,6 +127,18 @@ impl Toolbox {
         self.bindings.insert(spec.name.clone(), binding);
         self.specs.push(spec);
     }
+}
+
+/// The schema with other descriptions. A parameter that is not in it stays away: which ones there are, was checked.
+fn described(schema: &str, parameters: &[DescribedParameter]) -> Arc<str> {
+    let Ok(mut schema) = serde_json::from_str::<Value>(schema) else { return schema.into() };
+    for DescribedParameter { name, description } in parameters {
+        let parameter = schema.get_mut("properties").and_then(|all| all.get_mut(&name.value));
+        if let Some(parameter) = parameter.and_then(Value::as_object_mut) {
+            parameter.insert("description".to_owned(), description.as_str().into());
+        }
+    }
+    schema.to_string().into()
 }
 
 fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, Access, ToolSpec)> {

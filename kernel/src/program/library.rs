@@ -158,6 +158,11 @@ impl Program {
         self.library.programs.iter().position(|program| program.key == key).map(|position| self.at(position))
     }
 
+    /// Every program of the compilation.
+    pub(super) fn library(&self) -> impl Iterator<Item = Self> {
+        (0..self.library.programs.len()).map(|position| self.at(position))
+    }
+
     /// Who answers.
     #[must_use]
     pub fn model(&self) -> &ModelChoice {

@@ -5,13 +5,15 @@
 use std::collections::BTreeMap;
 
 use dormouse_proto::command::Command;
-use dormouse_proto::program::{BUILTIN_TOOLS, Remark, Remarks, Span, ToolEntry, nearest, shorten};
+use dormouse_proto::program::{BUILTIN_TOOLS, DescribedParameter, Remark, Remarks, Span, ToolEntry, nearest, shorten};
 use dormouse_proto::tool::Access;
+
+use super::parameters;
 
 /// What a valid name is.
 pub(super) const VALID_NAME: &str = "valid: 1 to 64 of A-Z, a-z, 0-9, _ and -";
 
-/// Tools of the reference implementation that this version does not have.
+/// Tools of the reference implementation that this version does not have: a program that enables one runs without it.
 const ELSEWHERE: [&str; 5] = ["calculator", "goto", "list_dir", "read_file", "write_stderr"];
 
 /// A tool that a program uses.
@@ -25,9 +27,15 @@ pub struct ToolChoice {
     pub description: Option<String>,
     /// What a process must be allowed to do to call it, if not what the tool says.
     pub access: Option<Access>,
+    /// What the model is told of its parameters, if not the tool's own descriptions; in the order written.
+    pub parameters: Vec<DescribedParameter>,
 }
 
 impl ToolChoice {
+    fn plain(name: String) -> Self {
+        Self { name, alias: None, description: None, access: None, parameters: Vec::new() }
+    }
+
     /// The name that the model calls it by.
     #[must_use]
     pub fn called(&self) -> &str {
@@ -49,14 +57,15 @@ pub(super) fn check(
 ) -> Vec<ToolChoice> {
     let declared = commands.iter().map(|command| command.name.as_str());
     let known: Vec<_> = BUILTIN_TOOLS.into_iter().chain(declared).chain(host_tools.iter().copied()).collect();
-    let mut choices = Choices { known: &known, seen: BTreeMap::new(), aliases: BTreeMap::new(), list: Vec::new() };
+    let mut choices =
+        Choices { known: &known, commands, seen: BTreeMap::new(), aliases: BTreeMap::new(), list: Vec::new() };
     for entry in written {
         choices.add(entry, remarks);
     }
     let mut list = choices.list;
     for command in commands {
         if !list.iter().any(|choice| choice.name == command.name) {
-            list.push(ToolChoice { name: command.name.clone(), alias: None, description: None, access: None });
+            list.push(ToolChoice::plain(command.name.clone()));
         }
     }
     list
@@ -65,6 +74,7 @@ pub(super) fn check(
 struct Choices<'a> {
     /// The name of every tool that there is.
     known: &'a [&'a str],
+    commands: &'a [Command],
     seen: BTreeMap<&'a str, &'a ToolEntry>,
     aliases: BTreeMap<&'a str, Span>,
     list: Vec<ToolChoice>,
@@ -85,11 +95,13 @@ impl<'a> Choices<'a> {
         {
             remarks.push(remark);
         }
+        parameters::check(entry, self.commands, remarks);
         self.list.push(ToolChoice {
-            name: name.to_owned(),
             alias: alias.map(|alias| alias.value.clone()),
             description: entry.description.clone(),
             access: entry.access,
+            parameters: entry.parameters.clone(),
+            ..ToolChoice::plain(name.to_owned())
         });
     }
 
@@ -115,8 +127,11 @@ impl<'a> Choices<'a> {
 fn repeated(first: &ToolEntry, second: &ToolEntry) -> Remark {
     let name = shorten(&first.name.value);
     let alias = |entry: &ToolEntry| entry.alias.as_ref().map(|alias| alias.value.clone());
-    let is_same =
-        alias(first) == alias(second) && (&first.description, first.access) == (&second.description, second.access);
+    let described = |entry: &ToolEntry| -> Vec<_> {
+        entry.parameters.iter().map(|p| (p.name.value.clone(), p.description.clone())).collect()
+    };
+    let told = |entry: &ToolEntry| (alias(entry), entry.description.clone(), entry.access, described(entry));
+    let is_same = told(first) == told(second);
     let remark = if is_same {
         Remark::warning(second.span.clone(), format!("`{name}` is enabled twice"), "has no effect")
     } else {
@@ -133,7 +148,7 @@ fn unknown(entry: &ToolEntry, known: &[&str]) -> Remark {
     if ELSEWHERE.contains(&name) {
         let message = format!("the tool `{name}` is not available in this version");
         let help = format!("declare it as a command ([[tools.command]]) or register it in the host; {list}");
-        return Remark::error(place, message, "not available").help(help);
+        return Remark::warning(place, message, "the model is not given it").help(help);
     }
     let help = match nearest(name, known) {
         Some(near) => format!("did you mean `{near}`? {list}"),

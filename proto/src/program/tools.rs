@@ -25,8 +25,19 @@ pub struct ToolEntry {
     pub description: Option<String>,
     /// What a process must be allowed to do to call it, if not what the tool says.
     pub access: Option<Access>,
+    /// What the model is told of its parameters, if not the tool's own descriptions; in the order written.
+    pub parameters: Vec<DescribedParameter>,
     /// The place of the whole entry.
     pub span: Span,
+}
+
+/// An entry of `param_descriptions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescribedParameter {
+    /// The parameter.
+    pub name: At<String>,
+    /// What the model is told of it.
+    pub description: String,
 }
 
 pub(super) fn read(root: &mut Reader<'_>) -> (Vec<ToolEntry>, Vec<CommandSection>) {
@@ -58,7 +69,7 @@ fn entry(section: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<ToolEntr
     match node.get_ref() {
         DeValue::String(name) => {
             let name = At { value: name.to_string(), span: span.clone() };
-            Some(ToolEntry { name, alias: None, description: None, access: None, span })
+            Some(ToolEntry { name, alias: None, description: None, access: None, parameters: Vec::new(), span })
         }
         DeValue::Table(table) => {
             let mut tool = section.inner(key, table, span.clone());
@@ -67,9 +78,9 @@ fn entry(section: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<ToolEntr
                 alias: tool.text("alias"),
                 description: tool.text("description").map(|text| text.value),
                 access: tool.word("access", &ACCESS).map(|access| access.value),
+                parameters: described(&mut tool),
                 span,
             };
-            tool.without_effect("param_descriptions");
             tool.finish();
             (!entry.name.value.is_empty()).then_some(entry)
         }
@@ -78,6 +89,16 @@ fn entry(section: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<ToolEntr
             None
         }
     }
+}
+
+fn described(tool: &mut Reader<'_>) -> Vec<DescribedParameter> {
+    let Some(mut section) = tool.section("param_descriptions") else { return Vec::new() };
+    let mut described = Vec::new();
+    for (name, node) in section.entries() {
+        let text = section.as_text(&name.value, node);
+        described.extend(text.map(|text| DescribedParameter { name, description: text.value }));
+    }
+    described
 }
 
 fn commands(section: &mut Reader<'_>) -> Vec<CommandSection> {

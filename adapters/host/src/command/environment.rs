@@ -22,6 +22,11 @@ impl Environment {
         self.variables.get(OsStr::new("PATH")).map(OsString::as_os_str)
     }
 
+    /// The value of a variable, if it is set. Bytes that are no text are replaced.
+    pub(super) fn value(&self, name: &str) -> Option<String> {
+        self.variables.get(OsStr::new(name)).map(|value| value.to_string_lossy().into_owned())
+    }
+
     /// The few that every command gets, and those that it names.
     pub(super) fn scrubbed<'a>(&'a self, named: &'a [String]) -> impl Iterator<Item = (&'a OsString, &'a OsString)> {
         let names = ALWAYS.into_iter().chain(named.iter().map(String::as_str));

@@ -49,6 +49,11 @@ impl Launcher {
         Ok(command)
     }
 
+    /// A variable of the environment that commands are started from.
+    pub(crate) fn variable(&self, name: &str) -> Option<String> {
+        self.environment.value(name)
+    }
+
     fn find(&self, program: &str) -> Result<PathBuf, String> {
         let found = if program.contains('/') {
             Some(self.working_dir.join(program)).filter(|path| is_program(path))

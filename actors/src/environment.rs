@@ -1,0 +1,104 @@
+//! Facts of the environment that a program may ask for by `[env_info]`: found out before a process is born, never again.
+//!
+//! What belongs to the user (environment variables, the output of programs) is asked of the host, which decides what is
+//! permitted. What is not, or fails, is told as that, in the place of the fact; a process starts all the same.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::panic::AssertUnwindSafe;
+
+use dormouse_kernel::process::{Child, Gathered, tell_environment};
+use dormouse_kernel::program::{EnvCommand, EnvVar, Program};
+use dormouse_proto::command::Command;
+use dormouse_proto::process::Origin;
+use dormouse_proto::tool::{ToolOutput, ToolPolicy};
+use futures_util::future::{FutureExt, join_all};
+
+use crate::clock::now_ms;
+use crate::process::tool_call;
+use crate::world::World;
+
+/// After so long a command is ended.
+const DEADLINE_MS: u64 = 5_000;
+/// So much of what a command says is told, and of a variable.
+const KEPT_BYTES: usize = 4 << 10;
+/// A command that says more is ended.
+const OUTPUT_CAP_BYTES: u64 = 1 << 20;
+
+/// What this process of the operating system knows of its surroundings, by the names that programs use.
+pub(crate) fn standard() -> BTreeMap<String, String> {
+    let directory = env::current_dir().ok().map(|path| path.display().to_string());
+    let facts = [
+        ("working_directory", directory),
+        ("platform", Some(format!("{} ({})", env::consts::OS, env::consts::ARCH))),
+        ("username", env::var("USER").or_else(|_| env::var("USERNAME")).ok()),
+        ("hostname", env::var("HOSTNAME").ok()),
+    ];
+    facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// What a program asks for beyond the standard facts. Its commands run side by side; takes as long as the slowest, and
+/// never longer than their deadline. Dropping the future ends them.
+pub(crate) async fn gather(world: &World, program: &Program) -> Gathered {
+    let choice = program.environment();
+    let commands = join_all(choice.commands.iter().map(|command| run(world, program, command)));
+    let found = async {
+        let env_vars = choice.env_vars.iter().map(|var| variable(world, program, var)).collect();
+        Gathered { env_vars, commands: commands.await }
+    };
+    // A host that panics tells nothing; the process starts without its facts.
+    AssertUnwindSafe(found).catch_unwind().await.unwrap_or_default()
+}
+
+/// Whether a child waits to be told what is found out for it. A fork has its parent's facts.
+pub(crate) fn asks(child: &Child) -> bool {
+    matches!(child.origin, Origin::Spawned { .. }) && child.program.environment().is_gathered()
+}
+
+/// The children, told what was found out for each that [`asks`].
+pub(crate) async fn told(world: &World, mut children: Vec<Child>) -> Vec<Child> {
+    for child in children.iter_mut().filter(|child| asks(child)) {
+        let found = gather(world, &child.program).await;
+        tell_environment(&mut child.image, &child.program, &world.around, &found, now_ms());
+    }
+    children
+}
+
+fn variable(world: &World, program: &Program, var: &EnvVar) -> Option<String> {
+    match world.host.variable(&var.name) {
+        Ok(value) => value.map(|value| shown(value.as_bytes(), 0)).filter(|value| !value.is_empty()),
+        Err(why) => {
+            tracing::warn!(program = program.name(), "env_info.env_vars: {why}");
+            Some(format!("not known: {why}"))
+        }
+    }
+}
+
+async fn run(world: &World, program: &Program, command: &EnvCommand) -> String {
+    let Some(argv) = &command.argv else { return "not run: it asks for a shell, and none reads it.".to_owned() };
+    let command = Command {
+        name: argv.first().cloned().unwrap_or_default(),
+        description: String::new(),
+        argv: argv.clone(),
+        parameters: Vec::new(),
+        env: Vec::new(),
+        policy: ToolPolicy { deadline_ms: DEADLINE_MS, output_cap_bytes: OUTPUT_CAP_BYTES, ..ToolPolicy::default() },
+    };
+    let tool = world.host.command(&command);
+    let ToolOutput { bytes, is_error, cut_bytes } = tool_call::run(tool, "{}".to_owned(), KEPT_BYTES as u64).await;
+    let said = shown(&bytes, cut_bytes);
+    if is_error {
+        tracing::warn!(program = program.name(), "env_info.commands: {said}");
+    }
+    said
+}
+
+/// The beginning of what was said, and how much is missing.
+fn shown(bytes: &[u8], cut_bytes: u64) -> String {
+    let beyond = bytes.len().saturating_sub(2 * KEPT_BYTES);
+    let text = String::from_utf8_lossy(&bytes[..bytes.len() - beyond]);
+    match cut_bytes + beyond as u64 {
+        0 => text.trim_end().to_owned(),
+        missing => format!("{}\n… {missing} more bytes", text.trim_end()),
+    }
+}

@@ -1,0 +1,116 @@
+//! Descriptions of parameters: whether the tool has the parameters that a program describes.
+//!
+//! What a tool of the host takes is not known when a program is compiled; see [`Compiled::fits`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dormouse_proto::command::Command;
+use dormouse_proto::program::{At, DescribedParameter, Remark, Remarks, ToolEntry, nearest, shorten};
+use miette::NamedSource;
+use serde_json::Value;
+
+use super::compile::Compiled;
+use super::finding::{Finding, ProgramErrors, Source};
+use super::library::Program;
+use crate::syscall::{TEMP_FILE_TOOLS, TOOLS, fork};
+
+/// What `spawn` takes at most: which of it there is depends on the program.
+const SPAWN: [&str; 6] = [
+    "program_name",
+    "query",
+    "additional_preload_files",
+    "additional_preload_fds",
+    "additional_preload_temp_files",
+    "wait",
+];
+
+/// Remarks on every description of a parameter that the tool does not have.
+pub(super) fn check(entry: &ToolEntry, commands: &[Command], remarks: &mut Remarks) {
+    if entry.parameters.is_empty() {
+        return;
+    }
+    if let Some(known) = parameters(&entry.name.value, commands) {
+        unknown(&entry.name.value, &entry.parameters, &known).into_iter().for_each(|remark| remarks.push(remark));
+    }
+}
+
+impl Compiled {
+    /// The same, now that the tools of the host are known: `schemas` are their JSON schemas by name.
+    ///
+    /// # Errors
+    /// [`ProgramErrors`]: every description of a parameter that such a tool does not have.
+    pub fn fits(self, schemas: &BTreeMap<&str, &str>) -> Result<Self, ProgramErrors> {
+        let mut findings = Vec::new();
+        for program in self.program.library() {
+            let described = program.tools().iter().filter(|choice| !choice.parameters.is_empty());
+            for choice in described {
+                let Some(schema) = schemas.get(choice.name.as_str()) else { continue };
+                let remarks = unknown(&choice.name, &choice.parameters, &properties(schema));
+                findings.extend(remarks.into_iter().map(|remark| Finding::new(&source(&program), remark)));
+            }
+        }
+        if findings.is_empty() { Ok(self) } else { Err(ProgramErrors::new(self.program.key(), findings)) }
+    }
+}
+
+/// The text of a program's file.
+fn source(program: &Program) -> Source {
+    let bundle = program.bundle();
+    let text = bundle.file(program.key()).and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default();
+    Arc::new(NamedSource::new(program.key(), Arc::from(text)))
+}
+
+fn unknown(tool: &str, described: &[DescribedParameter], known: &[String]) -> Vec<Remark> {
+    let unknown = described.iter().filter(|parameter| !known.contains(&parameter.name.value));
+    unknown.map(|DescribedParameter { name, .. }| no_parameter(tool, name, known)).collect()
+}
+
+fn no_parameter(tool: &str, At { value, span }: &At<String>, known: &[String]) -> Remark {
+    let list = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    let help = match nearest(value, known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`? its parameters: {list}"),
+        None => format!("its parameters: {list}"),
+    };
+    let message = format!("`{}` has no parameter `{}`", shorten(tool), shorten(value));
+    Remark::error(span.clone(), message, "not a parameter of the tool").help(help)
+}
+
+/// The parameters of a tool of the kernel or a command; none for a tool of the host.
+fn parameters(tool: &str, commands: &[Command]) -> Option<Vec<String>> {
+    if let Some(command) = commands.iter().find(|command| command.name == tool) {
+        return Some(command.parameters.iter().map(|parameter| parameter.name.clone()).collect());
+    }
+    match tool {
+        "spawn" => Some(SPAWN.map(str::to_owned).to_vec()),
+        "fork" => Some(properties(&fork::spec(1).schema)),
+        _ => TOOLS.iter().chain(&TEMP_FILE_TOOLS).find(|own| own.name == tool).map(|own| properties(own.schema)),
+    }
+}
+
+/// The names of the parameters in a schema.
+fn properties(schema: &str) -> Vec<String> {
+    let schema = serde_json::from_str::<Value>(schema).ok();
+    let properties = schema.as_ref().and_then(|schema| schema.get("properties")).and_then(Value::as_object);
+    properties.into_iter().flat_map(|properties| properties.keys().cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+
+    use super::super::compile;
+    use super::*;
+    use crate::syscall::spawn;
+
+    #[test]
+    fn every_parameter_of_spawn_can_be_described() {
+        let text = "[model]\nprovider = \"scripted\"\n[tools]\nenabled = [\"spawn\", \"read_fd\"]\n\
+                    [linked_programs]\nme = \"main.toml\"\n";
+        let compiled = compile(Path::new("main.toml"), &mut |_| Ok(Bytes::from(text)), &[]).unwrap();
+        let offered = properties(&spawn::spec(&compiled.program).schema);
+        assert!(offered.len() >= 3 && offered.iter().all(|name| SPAWN.contains(&name.as_str())), "{offered:?}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Splitting a command line into words as a shell would, for lines that need no shell.
+//!
+//! What only a shell could do (pipes, redirections, expansions, patterns) is refused and never taken as plain text, so
+//! that a line means here what it means there, or nothing.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// What a shell would act on anywhere outside of quotes.
+const ACTIVE: &str = "|&;<>()$`*?[]\n";
+/// What it would act on at the beginning of a word.
+const ACTIVE_AT_START: &str = "~#";
+
+/// The words of a line, quotes and backslashes taken out; none for a blank line.
+///
+/// # Errors
+/// Why the line needs a shell, or what is wrong with it.
+pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut rest = line.trim().chars().peekable();
+    while rest.peek().is_some() {
+        if rest.next_if(|c| is_blank(*c)).is_none() {
+            words.push(word(&mut rest)?);
+        }
+    }
+    match words.first() {
+        Some(first) if is_assignment(first) => Err(needs_shell('=')),
+        _ => Ok(words),
+    }
+}
+
+fn word(rest: &mut Peekable<Chars<'_>>) -> Result<String, String> {
+    let mut word = String::new();
+    if let Some(c) = rest.peek().filter(|c| ACTIVE_AT_START.contains(**c)) {
+        return Err(needs_shell(*c));
+    }
+    while let Some(c) = rest.next_if(|c| !is_blank(*c)) {
+        match c {
+            '\'' => single_quoted(rest, &mut word)?,
+            '"' => double_quoted(rest, &mut word)?,
+            '\\' => word.push(rest.next().ok_or("it ends with a backslash")?),
+            _ if ACTIVE.contains(c) => return Err(needs_shell(c)),
+            _ => word.push(c),
+        }
+    }
+    Ok(word)
+}
+
+fn single_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), String> {
+    loop {
+        match rest.next().ok_or("a quote is not closed")? {
+            '\'' => return Ok(()),
+            c => word.push(c),
+        }
+    }
+}
+
+fn double_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), String> {
+    loop {
+        match rest.next().ok_or("a quote is not closed")? {
+            '"' => return Ok(()),
+            c @ ('$' | '`') => return Err(needs_shell(c)),
+            '\\' => match rest.next_if(|c| "\"\\$`".contains(*c)) {
+                Some(escaped) => word.push(escaped),
+                None => word.push('\\'),
+            },
+            c => word.push(c),
+        }
+    }
+}
+
+fn is_blank(c: char) -> bool {
+    c == ' ' || c == '\t'
+}
+
+/// `NAME=value` in front of a command sets a variable for it.
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| super::is_parameter_name(name))
+}
+
+fn needs_shell(c: char) -> String {
+    format!("`{}` is for a shell", c.escape_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_split_as_a_shell_would() {
+        let cases: [(&str, &[&str]); 9] = [
+            ("git status", &["git", "status"]),
+            ("  a\t b ", &["a", "b"]),
+            ("", &[]),
+            ("echo 'a $b' \"c d\" e\\ f", &["echo", "a $b", "c d", "e f"]),
+            ("a''b \"\" '*'", &["ab", "", "*"]),
+            (r#"a "\"\\\$\n""#, &["a", r#""\$\n"#]),
+            ("a~b a#b --x=1", &["a~b", "a#b", "--x=1"]),
+            ("awk {print} é", &["awk", "{print}", "é"]),
+            (r"echo \| \$x", &["echo", "|", "$x"]),
+        ];
+        for (line, words) in cases {
+            assert_eq!(split(line).unwrap(), words, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_only_a_shell_can_do_is_refused() {
+        let needing = ["ls | wc", "a && b", "a > f", "echo $HOME", "echo \"$HOME\"", "ls *.rs", "ls a?", "`a`", "a\nb"];
+        for line in needing.into_iter().chain(["ls ~/a", "# a", "A=1 b", "(a)", "ls [ab]"]) {
+            assert!(split(line).unwrap_err().contains("for a shell"), "{line}");
+        }
+        for line in ["a 'b", "a \"b", "a b\\"] {
+            assert!(split(line).is_err(), "{line}");
+        }
+    }
+}
