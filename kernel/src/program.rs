@@ -31,7 +31,7 @@ mod library;
 mod path;
 mod tools;
 
-pub use dormouse_proto::program::{EnvironmentChoice, Provider, Variable};
+pub use dormouse_proto::program::{EnvironmentChoice, ForkRelease, Provider, Variable};
 
 pub use self::bundle::{Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
 pub use self::compile::{Compiled, compile};

@@ -43,7 +43,7 @@ pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
 pub use self::prompt::PromptSection;
 use self::reader::Reader;
 pub use self::remark::{Label, Remark, Remarks, Severity, nearest, shorten};
-pub use self::surroundings::{DemoSection, LimitsSection, Link, PreloadSection, RelativeTo};
+pub use self::surroundings::{DemoSection, ForkRelease, LimitsSection, Link, PreloadSection, RelativeTo};
 pub use self::tools::ToolEntry;
 
 /// The largest program file, in bytes.
@@ -71,7 +71,7 @@ pub const TEMP_FILE_TOOLS: [&str; 5] =
     ["create_temp_file", "read_temp_file", "write_temp_file", "append_temp_file", "delete_temp_file"];
 
 /// The tools of the kernel itself.
-pub const BUILTIN_TOOLS: [&str; 17] = [
+pub const BUILTIN_TOOLS: [&str; 18] = [
     "read_fd",
     "search_fd",
     "fd_to_file",
@@ -84,6 +84,7 @@ pub const BUILTIN_TOOLS: [&str; 17] = [
     "delete_fd_section",
     "fork",
     "spawn",
+    "goto",
     "create_temp_file",
     "read_temp_file",
     "write_temp_file",
