@@ -7,6 +7,7 @@ mod kernel;
 mod process;
 mod start;
 mod tool;
+mod tree;
 
 pub use builder::KernelBuilder;
 pub use events::Events;
@@ -14,3 +15,4 @@ pub use kernel::{Kernel, ProcessInfo};
 pub use process::Process;
 pub use start::Start;
 pub use tool::FnTool;
+pub use tree::Tree;
