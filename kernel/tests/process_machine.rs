@@ -73,6 +73,7 @@ enum Step {
     Return(u8, usize),
     EndChild(u8),
     Stale(u8),
+    GoBack(u8),
     SendBack(u8),
     Interrupt,
     Stop,
@@ -90,6 +91,7 @@ fn step() -> impl Strategy<Value = Step> {
         32 => (any::<u8>(), 0_usize..120).prop_map(|(which, size)| Step::Return(which, size)),
         16 => any::<u8>().prop_map(Step::EndChild),
         12 => any::<u8>().prop_map(Step::Stale),
+        12 => (0_u8..12).prop_map(Step::GoBack),
         4 => (0_u8..12).prop_map(Step::SendBack),
         4 => Just(Step::Interrupt),
         4 => Just(Step::Stop),
@@ -250,6 +252,7 @@ impl World {
                 let exit = Exit { status: ExitStatus::Done, message };
                 Some(Input::ChildEnded { call, index, child: Pid(u64::from(index) + 2), exit })
             }
+            Step::GoBack(to) => self.go_back(to),
             Step::SendBack(to) => {
                 let position = format!("msg:{to}");
                 Some(Input::SentBack { ticket: "b".into(), position, message: "again\n".repeat(usize::from(to) * 2) })
@@ -287,6 +290,16 @@ impl World {
         };
         let usage = Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() };
         Some(Input::ModelReplied { call, result: Ok(Reply { blocks, stop, usage }) })
+    }
+
+    /// A reply that does nothing but go back.
+    fn go_back(&mut self, to: u8) -> Option<Input> {
+        let call = self.thinking()?;
+        self.past.push(call);
+        self.uses += 1;
+        let args = format!(r#"{{"position": "msg:{to}", "message": "I know more now."}}"#).into();
+        let goto = Block::ToolUse { id: format!("u{}", self.uses).into(), name: "goto".into(), args, raw: None };
+        Some(replied(call, goto))
     }
 
     fn returned(&mut self, which: u8, size: usize) -> Option<Input> {
