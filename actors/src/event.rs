@@ -110,6 +110,8 @@ pub struct View {
     pub fact: FactNumber,
     /// Where it stands in its turn.
     pub phase: Phase,
+    /// Whether it was stopped, and begins nothing before it is continued.
+    pub stopped: bool,
     /// Messages of its conversation.
     pub messages: usize,
     /// Messages that wait for its next turn.
@@ -129,6 +131,7 @@ impl View {
         Self {
             fact,
             phase: state.phase().clone(),
+            stopped: state.is_stopped(),
             messages: state.messages().len(),
             waiting: state.waiting_messages(),
             descriptors: state.table().len(),
@@ -147,11 +150,12 @@ impl View {
     #[must_use]
     pub fn status(&self) -> &'static str {
         match &self.phase {
+            Phase::Ended { exit } => exit.status.word(),
+            _ if self.stopped => "stopped",
             Phase::Idle if self.waiting > 0 => "starting",
             Phase::Idle => "idle",
             Phase::Ready { .. } | Phase::Thinking { .. } => "thinking",
             Phase::Acting { .. } => "acting",
-            Phase::Ended { exit } => exit.status.word(),
         }
     }
 }

@@ -6,6 +6,7 @@ mod kernel;
 mod process;
 mod start;
 mod tool;
+mod tree;
 
 pub use builder::KernelBuilder;
 pub use events::Events;
@@ -13,3 +14,4 @@ pub use kernel::{Kernel, ProcessInfo};
 pub use process::Process;
 pub use start::Start;
 pub use tool::FnTool;
+pub use tree::Tree;

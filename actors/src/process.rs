@@ -3,6 +3,8 @@
 //! A handler never waits for I/O: models, tools and files run in tasks of their own and their results come back as
 //! messages, so that a signal is handled in the middle of a call. Effects wait until the facts before them are durable.
 
+mod copy;
+mod herald;
 mod model_call;
 mod perform;
 pub(crate) mod tool_call;
@@ -25,11 +27,16 @@ use crate::event::{Event, View};
 use crate::supervisor::SupervisorMessage;
 use crate::world::World;
 
+pub(crate) use copy::{Copied, CopyReply};
+pub(crate) use herald::Herald;
+
 pub(crate) enum ProcessMessage {
     /// Something happened to the process.
     Input(Box<Delivery>),
     /// Facts up to a number are durable, or cannot be made so.
     Committed { upto: FactNumber, result: Result<(), CommitError> },
+    /// Hand out the process as it stands.
+    Copy { reply: CopyReply },
 }
 
 /// Told once an input is durable, or why it was not taken.
@@ -52,9 +59,9 @@ impl Delivery {
         Self { input, permit: None, answer: None, received: None }
     }
 
-    /// Whether it ends something rather than adding to it.
+    /// Whether it ends or halts something rather than adding to it.
     pub(crate) fn is_signal(&self) -> bool {
-        matches!(self.input, Input::Interrupted | Input::Killed)
+        matches!(self.input, Input::Interrupted | Input::Stopped | Input::Killed)
     }
 
     /// Tells whoever sent it that it was not taken.
@@ -77,6 +84,8 @@ pub(crate) struct Begin {
     /// The fact that the latest snapshot stands at.
     pub(crate) snapshot_at: FactNumber,
     pub(crate) view: watch::Sender<Option<View>>,
+    /// Told when something has come of the process, where somebody waits for that.
+    pub(crate) herald: Option<Herald>,
 }
 
 pub(crate) struct ProcessActor;
@@ -90,6 +99,7 @@ pub(crate) struct Running {
     last: FactNumber,
     snapshot_at: FactNumber,
     view: watch::Sender<Option<View>>,
+    herald: Option<Herald>,
     undurable: VecDeque<Pending>,
     /// The places in the inbox of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
@@ -106,6 +116,8 @@ struct Pending {
     received: Option<Received>,
     /// Places in the inbox that are free again once the facts are durable.
     permits: Vec<OwnedSemaphorePermit>,
+    /// The process as it stood then, and who asked for it.
+    copy: Option<(CopyReply, Copied)>,
 }
 
 impl Actor for ProcessActor {
@@ -118,7 +130,7 @@ impl Actor for ProcessActor {
         myself: ActorRef<Self::Msg>,
         begin: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let Begin { world, supervisor, state, root, last, snapshot_at, view } = begin;
+        let Begin { world, supervisor, state, root, last, snapshot_at, view, herald } = begin;
         Ok(Running {
             world,
             supervisor,
@@ -128,6 +140,7 @@ impl Actor for ProcessActor {
             last,
             snapshot_at,
             view,
+            herald,
             undurable: VecDeque::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
@@ -145,6 +158,7 @@ impl Actor for ProcessActor {
             ProcessMessage::Input(delivery) => running.take(*delivery),
             ProcessMessage::Committed { upto, result: Ok(()) } => running.committed(upto),
             ProcessMessage::Committed { result: Err(error), .. } => running.stop_undurable(&error),
+            ProcessMessage::Copy { reply } => running.copy(reply),
         }
         Ok(())
     }
@@ -179,6 +193,9 @@ impl Running {
         let Delivery { input, permit, answer, received } = delivery;
         self.tickets.extend(answer);
         self.forget_finished(&input);
+        if let (Input::ModelReplied { .. }, Some(herald)) = (&input, &self.herald) {
+            herald.speak();
+        }
         let is_message = matches!(input, Input::Spoke { .. });
         let Decision { facts, effects } = decide(&self.state, input, now_ms());
         facts.iter().for_each(|fact| evolve(&mut self.state, fact));
@@ -224,7 +241,7 @@ impl Running {
         let upto = self.last.plus(facts.len());
         let view = View::of(&self.state, upto);
         self.last = upto;
-        let pending = Pending { upto, facts: facts.clone(), effects, view, received, permits };
+        let pending = Pending { upto, facts: facts.clone(), effects, view, received, permits, copy: None };
         if facts.is_empty() && self.undurable.is_empty() {
             return self.settle(pending);
         }
@@ -272,6 +289,10 @@ impl Running {
         if let Some(received) = pending.received {
             // Who no longer waits has dropped its side.
             let _ = received.send(Ok(()));
+        }
+        if let Some((reply, copied)) = pending.copy {
+            // Who no longer waits has dropped its side.
+            let _ = reply.send(copied);
         }
         drop(pending.permits);
         pending.effects.into_iter().for_each(|effect| self.perform(effect));

@@ -3,9 +3,12 @@
 //! It never awaits a process and never reads the disk: what takes long runs beside it and comes back as a message.
 
 mod children;
+mod release;
 mod restart;
+mod signals;
 mod table;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_kernel::process::{Child, Image, Input, State};
@@ -17,10 +20,12 @@ use tokio::sync::oneshot;
 
 use crate::checkpoint::{CommitError, Durable};
 use crate::error::KernelError;
-use crate::process::Delivery;
+use crate::process::{CopyReply, Delivery, Herald, ProcessMessage, Received};
 use crate::recovery::{self, LoadError, Loaded, Purpose};
 use crate::world::World;
 
+pub(crate) use signals::Signal;
+use table::Run;
 pub(crate) use table::{Listed, Seat, Table};
 
 /// Where the handle of a process goes.
@@ -37,6 +42,12 @@ pub(crate) enum SupervisorMessage {
     Loaded { pid: Pid, result: Result<Box<Loaded>, LoadError> },
     /// Something for a process; it is woken where it does not run.
     Deliver { pid: Pid, delivery: Box<Delivery> },
+    /// Something for a process and all below it.
+    SignalTree { root: Pid, signal: Signal, received: Received },
+    /// Run newborns that are held back.
+    Release { pids: Vec<Pid> },
+    /// Hand out a process as it stands; the reply is dropped where it does not run.
+    Copy { pid: Pid, reply: CopyReply },
     /// Kill the children of these calls.
     Abandon { parent: Pid, calls: Vec<CallId> },
     /// Kill the children of all calls but these.
@@ -68,6 +79,8 @@ pub(crate) struct Supervisor {
     world: Arc<World>,
     myself: ActorRef<SupervisorMessage>,
     table: Table,
+    /// Newborns that wait for the first of their siblings.
+    held_back: BTreeMap<Pid, Newborn>,
 }
 
 impl Actor for SupervisorActor {
@@ -81,7 +94,7 @@ impl Actor for SupervisorActor {
         (world, rows): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         let table = Table::new(rows, world.limits.inbox);
-        Ok(Supervisor { world, myself, table })
+        Ok(Supervisor { world, myself, table, held_back: BTreeMap::new() })
     }
 
     async fn handle(
@@ -118,6 +131,9 @@ impl Supervisor {
             SupervisorMessage::Born { newborns, result, reply } => self.born(newborns, result, reply).await,
             SupervisorMessage::Loaded { pid, result } => self.loaded(pid, result).await,
             SupervisorMessage::Deliver { pid, delivery } => self.deliver(pid, *delivery),
+            SupervisorMessage::SignalTree { root, signal, received } => self.signal_tree(root, signal, received),
+            SupervisorMessage::Release { pids } => self.release(pids).await,
+            SupervisorMessage::Copy { pid, reply } => self.copy(pid, reply),
             SupervisorMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
             SupervisorMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
             SupervisorMessage::Undurable { pid, reason } => self.park(pid, &reason),
@@ -159,11 +175,9 @@ impl Supervisor {
 
     async fn born(&mut self, newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: Option<SeatReply>) {
         let pid = newborns.first().map(|born| born.row.pid);
-        for born in newborns {
-            match &result {
-                Ok(()) => self.first_run(born).await,
-                Err(error) => self.stillborn(&born, error),
-            }
+        match &result {
+            Ok(()) => self.run_newborns(newborns).await,
+            Err(error) => newborns.iter().for_each(|born| self.stillborn(born, error)),
         }
         if let (Some(pid), Some(reply)) = (pid, reply) {
             let seat = result.map_err(KernelError::from).and_then(|()| self.table.seat(pid));
@@ -171,10 +185,10 @@ impl Supervisor {
         }
     }
 
-    async fn first_run(&mut self, born: Newborn) {
+    async fn first_run(&mut self, born: Newborn, herald: Option<Herald>) {
         let pid = born.row.pid;
         match State::from_image(pid, born.program, self.world.around.clone(), *born.image) {
-            Ok(state) => self.run(Loaded { state, last: FactNumber(0), snapshot_at: FactNumber(0) }).await,
+            Ok(state) => self.run(Loaded { state, last: FactNumber(0), snapshot_at: FactNumber(0) }, herald).await,
             Err(error) => self.give_up(pid, &error.to_string()),
         }
     }
@@ -207,13 +221,10 @@ impl Supervisor {
     /// A journal that cannot be read now may be readable later, by a kernel with another tool or a mended disk: nothing is
     /// written, and the process stays what it is.
     async fn loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
-        let waiting = self.table.take_awaiting(pid);
         match result.map_err(KernelError::from) {
-            Ok(loaded) => {
-                self.run(*loaded).await;
-                waiting.into_iter().for_each(|reply| drop(reply.send(self.table.seat(pid))));
-            }
+            Ok(loaded) => self.run(*loaded, None).await,
             Err(error) => {
+                let waiting = self.table.take_awaiting(pid);
                 self.park(pid, &error.to_string());
                 let KernelError::Load(error) = error else { return };
                 waiting.into_iter().for_each(|reply| drop(reply.send(Err(KernelError::Load(error.clone())))));
@@ -225,6 +236,14 @@ impl Supervisor {
     fn deliver(&mut self, pid: Pid, delivery: Delivery) {
         if self.table.deliver(pid, delivery) {
             self.wake(pid);
+            self.release_for_delivery(pid);
+        }
+    }
+
+    fn copy(&self, pid: Pid, reply: CopyReply) {
+        if let Some(Run::Running(actor)) = self.table.get(pid).map(|entry| &entry.run) {
+            // One that has just ended drops the reply.
+            let _ = actor.cast(ProcessMessage::Copy { reply });
         }
     }
 

@@ -57,13 +57,15 @@ impl Line {
         let view = view.ok();
         let view = view.as_ref();
         let tally = view.map(|view| view.tally).unwrap_or_default();
+        let is_stopped = view.is_some_and(|view| view.stopped) && info.row.exit.is_none();
+        let status = if is_stopped { "stopped" } else { info.status };
         let usage = view.map(|view| view.usage).unwrap_or_default();
         Self {
             depth,
             pid: info.row.pid.0,
             parent: info.row.parent.map(|pid| pid.0),
             program: info.row.program.to_string(),
-            status: info.status.to_owned(),
+            status: status.to_owned(),
             facts: view.map_or(0, |view| view.fact.0),
             messages: view.map_or(0, |view| view.messages),
             descriptors: view.map_or(0, |view| view.descriptors),

@@ -114,8 +114,9 @@ async fn finish(
     Ok(code(&results))
 }
 
+/// A process that is stopped waits as well: nobody here continues it.
 async fn settled(root: &Process) -> Result<Settled, Failure> {
-    let waits = root.wait_for(View::is_idle);
+    let waits = root.wait_for(|view: &View| view.is_idle() || view.stopped);
     tokio::select! {
         biased;
         exit = root.wait() => Ok(Settled::Ended(exit?)),

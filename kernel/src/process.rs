@@ -6,16 +6,18 @@
 //!
 //! What never happens here: I/O, waiting, looking at a clock. Time arrives with the input.
 //!
-//! Invariants kept here: HIST-1 (what was sent to a model only grows), FORK-1 and FORK-2 (a child starts from a value, and
+//! Invariants kept here: HIST-1 (what was sent to a model only grows, unless it went back), FORK-1 and FORK-2 (a child starts from a value, and
 //! with its parent's bytes), DUR-2 (replaying facts gives the state that wrote them), CALL-1 (a completion is applied at
 //! most once), CALL-2 (a tool that is not idempotent never runs twice for one call).
 
 mod birth;
 mod children;
+mod control;
 mod decide;
 mod effect;
 mod environment;
 mod evolve;
+mod goto;
 mod input;
 mod resume;
 mod state;

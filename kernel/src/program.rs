@@ -32,7 +32,9 @@ mod parameters;
 mod path;
 mod tools;
 
-pub use dormouse_proto::program::{DescribedParameter, EnvCommand, EnvVar, EnvironmentChoice, Provider, Variable};
+pub use dormouse_proto::program::{
+    DescribedParameter, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Provider, Variable,
+};
 
 pub use self::bundle::{Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
 pub use self::compile::{Compiled, compile};

@@ -13,6 +13,7 @@ pub mod fd_to_file;
 pub mod fork;
 mod form;
 pub mod get_fd_section;
+pub mod goto;
 pub mod handle;
 mod instructions;
 pub mod list_fd_sections;

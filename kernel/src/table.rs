@@ -171,6 +171,17 @@ impl Table {
         }
     }
 
+    /// Forgets what was noted of messages after this one, counted from 1: their names now go to other messages. O(log n)
+    /// for each note.
+    pub fn forget_messages_after(&mut self, last: u32) {
+        let is_gone = |id: &&FdId| matches!(id, FdId::Message { number, .. } if *number > last);
+        // Messages are the last in the order of names.
+        let gone: Vec<_> = self.entries.keys().rev().take_while(is_gone).cloned().collect();
+        for id in gone {
+            self.entries.remove(&id);
+        }
+    }
+
     /// A few of the names that would have been found: the newest numbers, since those are what a model asks for.
     fn known(&self) -> String {
         const SHOWN: usize = 5;

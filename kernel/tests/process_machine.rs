@@ -1,5 +1,6 @@
 //! The process machine under random runs: whatever happens in whatever order, facts replay to the same state (DUR-2),
-//! stale completions change nothing (CALL-1), and what was sent to a model only grows (HIST-1).
+//! stale completions change nothing (CALL-1), what was sent to a model only grows unless it went back (HIST-1), and one that
+//! is stopped begins nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -35,7 +36,7 @@ max_iterations = 6
 system = "You are a test."
 [tools]
 enabled = ["read_fd", "search_fd", "fd_to_file", "summarize_fd", "rename_fd", "mark_fd_section", "delete_fd_section",
-    "fork", "grep", "append_temp_file", "read_temp_file"]
+    "fork", "goto", "grep", "append_temp_file", "read_temp_file"]
 [file_descriptor]
 max_direct_output_chars = 50
 default_page_size = 20
@@ -81,7 +82,11 @@ enum Step {
     Return(u8, usize),
     EndChild(u8),
     Stale(u8),
+    GoBack(u8),
+    SendBack(u8),
     Interrupt,
+    Stop,
+    Continue,
     Resume,
     Kill,
 }
@@ -90,12 +95,16 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         16 => (0_usize..120).prop_map(Step::Speak),
         4 => Just(Step::HostCall),
-        32 => (prop::collection::vec(0_u8..15, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
+        32 => (prop::collection::vec(0_u8..17, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
         2 => Just(Step::FailModel),
         32 => (any::<u8>(), 0_usize..120).prop_map(|(which, size)| Step::Return(which, size)),
         16 => any::<u8>().prop_map(Step::EndChild),
         12 => any::<u8>().prop_map(Step::Stale),
+        12 => (0_u8..12).prop_map(Step::GoBack),
+        4 => (0_u8..12).prop_map(Step::SendBack),
         4 => Just(Step::Interrupt),
+        4 => Just(Step::Stop),
+        8 => Just(Step::Continue),
         4 => Just(Step::Resume),
         1 => Just(Step::Kill),
     ]
@@ -114,24 +123,56 @@ struct World {
     issued: BTreeSet<CallId>,
     sent: Vec<Arc<Message>>,
     uses: u32,
+    /// Whether what was in flight is lost: it came back from its journal while it was stopped.
+    frozen: bool,
 }
 
 impl World {
     fn new(state: State) -> Self {
         let (journal, sent, issued, children) = (Vec::new(), Vec::new(), BTreeSet::new(), Vec::new());
         let (tools, writes, summaries, temp_files, past) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { state, journal, tools, writes, summaries, temp_files, children, past, issued, sent, uses: 0 }
+        Self {
+            state,
+            journal,
+            tools,
+            writes,
+            summaries,
+            temp_files,
+            children,
+            past,
+            issued,
+            sent,
+            uses: 0,
+            frozen: false,
+        }
     }
 
     /// Feeds the machine and returns how many facts followed.
     fn feed(&mut self, input: Input) -> usize {
-        let resumed = matches!(input, Input::Resumed);
+        let continued = matches!(input, Input::Continued);
+        let resumed = matches!(input, Input::Resumed) || (continued && std::mem::take(&mut self.frozen));
+        let was_stopped = self.state.is_stopped() && !continued;
         let Decision { facts, effects } = decide(&self.state, input, 7);
         let count = facts.len();
         for fact in facts {
             evolve(&mut self.state, &fact);
+            if let Fact::WentTo { to, .. } = fact {
+                self.sent.truncate(to as usize);
+            }
             self.journal.push(fact);
         }
+        self.frozen |= resumed && self.state.is_stopped();
+        let begins = |effect: &Effect| {
+            !matches!(
+                effect,
+                Effect::Abandon { .. }
+                    | Effect::KeepChildren { .. }
+                    | Effect::AnswerHost { .. }
+                    | Effect::ReportTurn { .. }
+                    | Effect::ReportExit { .. }
+            )
+        };
+        assert!(!was_stopped || !effects.iter().any(begins), "one that is stopped began {effects:?}");
         effects.into_iter().for_each(|effect| self.perform(effect, resumed));
         count
     }
@@ -220,7 +261,14 @@ impl World {
                 let exit = Exit { status: ExitStatus::Done, message };
                 Some(Input::ChildEnded { call, index, child: Pid(u64::from(index) + 2), exit })
             }
+            Step::GoBack(to) => self.go_back(to),
+            Step::SendBack(to) => {
+                let position = format!("msg:{to}");
+                Some(Input::SentBack { ticket: "b".into(), position, message: "again\n".repeat(usize::from(to) * 2) })
+            }
             Step::Interrupt => Some(Input::Interrupted),
+            Step::Stop => Some(Input::Stopped),
+            Step::Continue => Some(Input::Continued),
             Step::Resume => Some(Input::Resumed),
             Step::Kill => Some(Input::Killed),
             Step::Stale(_) => None,
@@ -251,6 +299,16 @@ impl World {
         };
         let usage = Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() };
         Some(Input::ModelReplied { call, result: Ok(Reply { blocks, stop, usage }) })
+    }
+
+    /// A reply that does nothing but go back.
+    fn go_back(&mut self, to: u8) -> Option<Input> {
+        let call = self.thinking()?;
+        self.past.push(call);
+        self.uses += 1;
+        let args = format!(r#"{{"position": "msg:{to}", "message": "I know more now."}}"#).into();
+        let goto = Block::ToolUse { id: format!("u{}", self.uses).into(), name: "goto".into(), args, raw: None };
+        Some(replied(call, goto))
     }
 
     fn returned(&mut self, which: u8, size: usize) -> Option<Input> {
@@ -351,6 +409,8 @@ fn tool_use(number: u32, tool: u8) -> Block {
         11 => ("mark_fd_section", r#"{"fd": "msg:1", "start_line": 1, "end_line": 1, "ref_id": "top"}"#),
         12 => ("delete_fd_section", r#"{"fd": "msg:1", "ref_id": "top"}"#),
         13 => ("append_temp_file", r#"{"temp_file_id": "temp:1", "content": "x"}"#),
+        15 => ("goto", r#"{"position": "msg:1", "message": "I know more now."}"#),
+        16 => ("goto", r#"{"position": "msg:4", "message": "I know more now."}"#),
         14 => ("read_temp_file", r#"{"temp_file_id": "temp:1"}"#),
         _ => ("grep", "{}"),
     };

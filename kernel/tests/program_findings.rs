@@ -107,7 +107,7 @@ const CASES: [(&str, &str); 46] = [
         "[[tools.command]]\nname = \"x\"\ndescription = \"d\"\nargv = [\"x\"]\nenv = [\"HOME\", \"KEY=secret\"]\n",
     ),
     ("command_section", "[tools.command]\nname = \"x\"\n"),
-    ("limits", "[limits]\nmax_fork_children = 1001\nmax_depth = \"3\"\nmax_width = 1\n"),
+    ("limits", "[limits]\nmax_fork_children = 1001\nmax_depth = \"3\"\nmax_width = 1\nfork_release = \"frist\"\n"),
     ("not_ascii", "[prompt]\nsystem = \"größer\" # größer\nüser = \"日本\"\n"),
 ];
 

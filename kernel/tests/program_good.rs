@@ -4,7 +4,7 @@ mod program_support;
 
 use std::collections::BTreeMap;
 
-use dormouse_kernel::program::{EnvCommand, EnvVar, Limits, Program, Provider, Variable};
+use dormouse_kernel::program::{EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, Variable};
 use dormouse_proto::command::{Command, Parameter, ParameterKind};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::tool::{Access, ToolPolicy};
@@ -31,7 +31,7 @@ fn what_is_not_written_has_its_default() {
     let model = program.model();
     assert_eq!((model.name.as_str(), model.provider, model.max_iterations), ("m", Provider::Anthropic, 10));
     assert_eq!((program.system(), program.user()), ("", None));
-    assert_eq!(program.limits(), Limits { max_fork_children: 8, max_depth: 3 });
+    assert_eq!(program.limits(), Limits { max_fork_children: 8, max_depth: 3, fork_release: ForkRelease::First });
     assert_eq!(program.descriptors(), None);
     assert!(program.tools().is_empty() && program.commands().is_empty() && program.preloads().is_empty());
     assert!(program.environment().is_empty() && program.parameters().is_empty());
@@ -373,9 +373,9 @@ fn summaries_come_from_the_programs_model_or_another() {
 #[test]
 fn limits_and_demo_are_kept() {
     let program = with_model(
-        "[limits]\nmax_fork_children = 2\nmax_depth = 1\n[demo]\nprompts = [\"a\", \"b\"]\npause_between_prompts = false\n",
+        "[limits]\nmax_fork_children = 2\nmax_depth = 1\nfork_release = \"all\"\n[demo]\nprompts = [\"a\", \"b\"]\npause_between_prompts = false\n",
     );
-    assert_eq!(program.limits(), Limits { max_fork_children: 2, max_depth: 1 });
+    assert_eq!(program.limits(), Limits { max_fork_children: 2, max_depth: 1, fork_release: ForkRelease::All });
     assert_eq!((program.demo().prompts.len(), program.demo().pause_between_prompts), (2, false));
 }
 

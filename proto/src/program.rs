@@ -44,7 +44,7 @@ pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
 pub use self::prompt::PromptSection;
 use self::reader::Reader;
 pub use self::remark::{Label, Remark, Remarks, Severity, nearest, shorten};
-pub use self::surroundings::{DemoSection, LimitsSection, Link, PreloadSection, RelativeTo};
+pub use self::surroundings::{DemoSection, ForkRelease, LimitsSection, Link, PreloadSection, RelativeTo};
 pub use self::tools::{DescribedParameter, ToolEntry};
 
 /// The largest program file, in bytes.
@@ -71,11 +71,11 @@ pub const DESCRIPTOR_TOOLS: [&str; 10] = [
 pub const TEMP_FILE_TOOLS: [&str; 5] =
     ["create_temp_file", "read_temp_file", "write_temp_file", "append_temp_file", "delete_temp_file"];
 
-/// The tools that make processes.
-const PROCESS_TOOLS: [&str; 2] = ["fork", "spawn"];
+/// The tools that make processes, or take one back in its conversation.
+const PROCESS_TOOLS: [&str; 3] = ["fork", "spawn", "goto"];
 
 /// The tools of the kernel itself.
-pub const BUILTIN_TOOLS: [&str; 17] = joined(&[&DESCRIPTOR_TOOLS, &PROCESS_TOOLS, &TEMP_FILE_TOOLS]);
+pub const BUILTIN_TOOLS: [&str; 18] = joined(&[&DESCRIPTOR_TOOLS, &PROCESS_TOOLS, &TEMP_FILE_TOOLS]);
 
 /// As many names as there are in the lists, one after the other; another number does not compile.
 const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {

@@ -116,6 +116,23 @@ pub enum Fact<C> {
         /// How.
         exit: Exit,
     },
+    /// The conversation went back: what came after a message is gone from it, and another message stands there instead.
+    /// Calls in flight are stale from here on. Descriptors stay, but for what was noted of messages that are gone.
+    WentTo {
+        /// The message that it went back to, counted from 1: the last that is kept.
+        to: u32,
+        /// What follows it.
+        message: Arc<Message>,
+        /// Who sent it back: its model, within the turn, or the host, which begins a turn with it.
+        by: Caller,
+    },
+    /// The process was stopped: it begins nothing until it is continued.
+    Stopped,
+    /// It came back from its journal while it was stopped: what had been in flight is lost, and is not taken up before it
+    /// is continued.
+    Frozen,
+    /// It goes on.
+    Continued,
 }
 
 /// A descriptor as it is journalled.
@@ -171,6 +188,18 @@ pub enum Phase {
         /// How.
         exit: Exit,
     },
+}
+
+/// Whether a process goes on by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Control {
+    /// It does.
+    #[default]
+    Running,
+    /// It begins no call. What was in flight when it was stopped may still come back, and is recorded.
+    Stopped,
+    /// It begins no call, and nothing is in flight: it was stopped in an earlier life.
+    Frozen,
 }
 
 /// Who asked for a tool.
@@ -234,6 +263,8 @@ pub struct Image<C> {
     pub iterations: u32,
     /// Where it stands.
     pub phase: Phase,
+    /// Whether it goes on from there by itself.
+    pub control: Control,
     /// Tokens used so far.
     pub usage: Usage,
     /// Characters that tools produced so far, and of these, how many entered the context.
@@ -267,6 +298,10 @@ impl<C> Fact<C> {
             Self::Interrupted { .. } => "interrupted",
             Self::TurnEnded { .. } => "turn_ended",
             Self::Exited { .. } => "exited",
+            Self::WentTo { .. } => "went_to",
+            Self::Stopped => "stopped",
+            Self::Frozen => "frozen",
+            Self::Continued => "continued",
         }
     }
 
@@ -289,6 +324,10 @@ impl<C> Fact<C> {
             Self::Interrupted { answer } => Fact::Interrupted { answer },
             Self::TurnEnded { outcome } => Fact::TurnEnded { outcome },
             Self::Exited { exit } => Fact::Exited { exit },
+            Self::WentTo { to, message, by } => Fact::WentTo { to, message, by },
+            Self::Stopped => Fact::Stopped,
+            Self::Frozen => Fact::Frozen,
+            Self::Continued => Fact::Continued,
         })
     }
 }
@@ -334,6 +373,7 @@ impl<C> Image<C> {
             next_seq: self.next_seq,
             iterations: self.iterations,
             phase: self.phase,
+            control: self.control,
             usage: self.usage,
             tally: self.tally,
         })

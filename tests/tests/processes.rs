@@ -196,7 +196,8 @@ async fn children_of_a_fork_run_in_parallel_and_a_failure_is_the_own_answer_of_o
     });
     let kernel = Kernel::builder().model("m", requests.record(model)).tool(echo).build().await.unwrap();
     let events = kernel.events();
-    let parent = kernel.start(program(&kernel, "[tools]\nenabled = [\"echo\", \"fork\"]\n")).input("go").await.unwrap();
+    let rest = "[tools]\nenabled = [\"echo\", \"fork\"]\n[limits]\nfork_release = \"all\"\n";
+    let parent = kernel.start(program(&kernel, rest)).input("go").await.unwrap();
     let exits = std::cell::Cell::new(0);
     events_until(events, |event| {
         exits.set(exits.get() + usize::from(matches!(event, Event::Exited { .. })));

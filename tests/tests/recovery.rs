@@ -88,7 +88,7 @@ async fn children_do_not_outlive_a_parent_that_was_killed_in_an_earlier_life() {
     };
     // The journals as a crash leaves them between the end of a parent and those of its children.
     let kernel = open(folder.path()).model("m", model()).build().await.unwrap();
-    let fork = "[tools]\nenabled = [\"fork\"]\n";
+    let fork = "[tools]\nenabled = [\"fork\"]\n[limits]\nfork_release = \"all\"\n";
     let parent = kernel.start(program(&kernel, fork)).input("go").await.unwrap();
     within(gate.entered()).await;
     within(gate.entered()).await;

@@ -8,7 +8,7 @@ use dormouse_kernel::process::Image;
 use dormouse_kernel::program::{Compiled, Program, ProgramErrors, compile};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
-use dormouse_proto::record::Phase;
+use dormouse_proto::record::{Control, Phase};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
@@ -36,7 +36,8 @@ pub struct Kernel {
 pub struct ProcessInfo {
     /// Who it is, where it comes from, how it ended.
     pub row: ProcessRow,
-    /// The word for how it stands: `held` (only its journal), `starting`, `idle`, `thinking`, `acting`, or how it ended.
+    /// The word for how it stands: `held` (only its journal), `starting`, `idle`, `thinking`, `acting`, `stopped`, or how it
+    /// ended.
     pub status: &'static str,
     /// How it stands in detail, where it runs.
     pub view: Option<View>,
@@ -121,7 +122,8 @@ impl Kernel {
     }
 
     /// Makes a new process from any point of another's journal: as it stood after fact `at` (none: its last). A call that
-    /// was in flight there is answered as interrupted, unless it may be repeated.
+    /// was in flight there is answered as interrupted, unless it may be repeated. It runs, even if the other was stopped, by
+    /// the program that the other was born with.
     ///
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::Load`] for an unknown process or fact, or a damaged journal.
@@ -190,8 +192,9 @@ impl Kernel {
     }
 }
 
-/// An image of a process that had ended waits for input again; one that lives goes on where it was.
-fn alive(image: Image) -> Image {
+/// An image of a process that had ended waits for input again; one that lives, or was stopped, goes on where it was.
+pub(super) fn alive(image: Image) -> Image {
+    let image = Image { control: Control::Running, ..image };
     match image.phase {
         Phase::Ended { .. } => Image { phase: Phase::Idle, ..image },
         _ => image,

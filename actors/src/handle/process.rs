@@ -9,18 +9,19 @@ use bytes::Bytes;
 use dormouse_kernel::content::{Builder, Collected};
 use dormouse_kernel::process::{Input, Speaker};
 use dormouse_proto::id::Pid;
-use dormouse_proto::process::Exit;
+use dormouse_proto::process::{Exit, Origin};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Answer;
 use futures_util::stream::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
 use super::events::Events;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, alive};
+use super::tree::Tree;
 use crate::error::KernelError;
 use crate::event::{Event, View};
-use crate::process::Delivery;
-use crate::supervisor::{Seat, SupervisorMessage};
+use crate::process::{Copied, Delivery};
+use crate::supervisor::{Seat, Signal, SupervisorMessage};
 
 /// The most that any program lets a content hold.
 const MOST_CONTENT_BYTES: u64 = 1_000_000_000;
@@ -29,6 +30,11 @@ const MOST_CONTENT_BYTES: u64 = 1_000_000_000;
 static TICKETS: AtomicU64 = AtomicU64::new(0);
 
 /// A process of a kernel. Cloning the handle makes a second one; dropping it ends nothing.
+///
+/// Its program is frozen at its birth: system prompt, tools, parameters and limits are those of the files as they were
+/// compiled then, after a resume and in what is forked or restored from it too, whatever became of the files since. There is
+/// no way to change them in a living process, since that would change what its model was sent. To go on with other ones,
+/// start a process of another program and hand it what it needs.
 #[derive(Clone)]
 pub struct Process {
     kernel: Kernel,
@@ -150,6 +156,62 @@ impl Process {
         self.signal(Input::Killed).await
     }
 
+    /// Stops it: it begins no further model call, tool call or turn. What is in flight comes back and is recorded, what is
+    /// said to it waits, and its children go on. It stays stopped through a restart of the kernel.
+    ///
+    /// # Errors
+    /// [`KernelError::Ended`].
+    pub async fn stop(&self) -> Result<(), KernelError> {
+        self.signal(Input::Stopped).await
+    }
+
+    /// Lets it go on after a [`stop`](Self::stop). One that was not stopped does not notice.
+    ///
+    /// # Errors
+    /// [`KernelError::Ended`].
+    pub async fn cont(&self) -> Result<(), KernelError> {
+        self.signal(Input::Continued).await
+    }
+
+    /// The process and all that descend from it, to send them a signal.
+    #[must_use]
+    pub fn tree(&self) -> Tree {
+        Tree(self.clone())
+    }
+
+    /// Sends it back in its conversation: what came after the message `position` (`msg:3`, counted from 1) is gone from it,
+    /// `message` follows, and its model is asked. Calls in flight are given up. Descriptors stay, and so does what was done
+    /// outside. The answer says from where to where; a `goto_error` of type `unknown_position`, `current_position` or
+    /// `future_position` says that nothing was changed.
+    ///
+    /// A reply that called tools stands for the message that answers them. With the tool `goto`, its model does the same.
+    ///
+    /// # Errors
+    /// [`KernelError::Busy`], [`KernelError::Ended`].
+    pub async fn goto(&self, position: impl Into<String>, message: impl Into<String>) -> Result<Answer, KernelError> {
+        let (position, message) = (position.into(), message.into());
+        self.ask(|ticket| Input::SentBack { ticket, position, message }).await
+    }
+
+    /// Makes a process of its own, with no parent, that goes on from where this one stands: with the same conversation and
+    /// the same descriptors, of which no content is copied. What was in flight is answered there as interrupted, unless it
+    /// may be repeated; here it goes on. One that does not run is read from its journal. It runs, even if this one is stopped.
+    ///
+    /// # Errors
+    /// [`KernelError::NotDurable`]; [`KernelError::NoStore`] and [`KernelError::Load`] for one that does not run.
+    pub async fn fork(&self) -> Result<Self, KernelError> {
+        let (reply, copied) = oneshot::channel();
+        let message = SupervisorMessage::Copy { pid: self.pid, reply };
+        self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
+        match copied.await {
+            Ok(Copied { program, image, at }) => {
+                let origin = Origin::Restored { from: self.pid, at };
+                self.kernel.seat(program, Box::new(alive(*image)), origin).await
+            }
+            Err(_) => self.kernel.restore(self.pid, None).await,
+        }
+    }
+
     /// Waits for its end, which is durable then. One that had to stop because its journal could not be read or written ends
     /// as faulted here only: it stays in the table as held and can be resumed.
     ///
@@ -213,6 +275,13 @@ impl Process {
     /// A signal takes no place in the inbox: it reaches a process whose inbox is full.
     async fn signal(&self, input: Input) -> Result<(), KernelError> {
         self.send(input, None, None).await
+    }
+
+    pub(super) async fn signal_tree(&self, signal: Signal) -> Result<(), KernelError> {
+        let (received, durable) = oneshot::channel();
+        let message = SupervisorMessage::SignalTree { root: self.pid, signal, received };
+        self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
+        durable.await.unwrap_or(Err(KernelError::Closed))
     }
 
     async fn send(

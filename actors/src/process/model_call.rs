@@ -7,6 +7,7 @@ use dormouse_kernel::program::Program;
 use dormouse_proto::id::Pid;
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
 
+use super::Herald;
 use crate::event::Event;
 use crate::ports::Model;
 use crate::world::World;
@@ -17,10 +18,10 @@ const LONGEST_DELAY: Duration = Duration::from_secs(60);
 const LONGEST_HINT: Duration = Duration::from_secs(900);
 
 /// Who is told of a reply while it comes in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Listeners {
-    /// Whoever watches the process.
-    Watchers,
+    /// Whoever watches the process, and the herald that something has come.
+    Watchers(Option<Herald>),
     /// Nobody: it is no part of the conversation.
     Nobody,
 }
@@ -35,7 +36,7 @@ pub(super) async fn ask(
     let model = world.model(&program, &request.model)?;
     let mut attempt = 1;
     loop {
-        match once(&world, &*model, request.clone(), listeners).await {
+        match once(&world, &*model, request.clone(), &listeners).await {
             Err(error) if attempt < world.limits.model_attempts && may_repeat(&error) => {
                 pause(&world, request.pid, attempt, &error).await;
                 attempt += 1;
@@ -50,11 +51,13 @@ fn may_repeat(error: &ModelError) -> bool {
 }
 
 /// One attempt, under a permit that is held only while it lasts.
-async fn once(world: &World, model: &dyn Model, request: Request, listeners: Listeners) -> Result<Reply, ModelError> {
+async fn once(world: &World, model: &dyn Model, request: Request, listeners: &Listeners) -> Result<Reply, ModelError> {
     let _permit = world.model_permits.acquire().await.expect("the semaphore is never closed");
     let pid = request.pid;
     let deltas = move |delta| {
-        if let Some(event) = event(pid, delta).filter(|_| listeners == Listeners::Watchers) {
+        let Listeners::Watchers(herald) = listeners else { return };
+        herald.iter().for_each(Herald::speak);
+        if let Some(event) = event(pid, delta) {
             world.report(event);
         }
     };

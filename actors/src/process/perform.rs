@@ -26,7 +26,7 @@ impl Running {
         let pid = self.pid();
         match effect {
             Effect::CallModel { call, request } => {
-                let ask = self.ask(request, Listeners::Watchers);
+                let ask = self.ask(request, Listeners::Watchers(self.herald.clone()));
                 self.start(ask, call, move |result| Input::ModelReplied { call, result }, model_failed);
             }
             Effect::Summarize { call, pending, request } => {

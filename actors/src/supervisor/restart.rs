@@ -11,7 +11,7 @@ use super::table::Run;
 use super::{Supervisor, SupervisorMessage};
 use crate::checkpoint::Durable;
 use crate::event::{Event, View};
-use crate::process::{Begin, ProcessActor};
+use crate::process::{Begin, Herald, ProcessActor};
 use crate::recovery::Loaded;
 
 const WINDOW: Duration = Duration::from_secs(600);
@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 impl Supervisor {
     /// Starts the actor of a process: it takes the signals that waited for it, resumes, then takes the rest.
-    pub(super) async fn run(&mut self, Loaded { state, last, snapshot_at }: Loaded) {
+    pub(super) async fn run(&mut self, Loaded { state, last, snapshot_at }: Loaded, herald: Option<Herald>) {
         let pid = state.pid();
         let root = self.table.root(pid);
         let Some(entry) = self.table.get_mut(pid).filter(|entry| matches!(entry.run, Run::Loading)) else { return };
@@ -28,12 +28,16 @@ impl Supervisor {
         let waiting = entry.begin();
         let (parent, program) = (entry.row.parent, entry.row.program.clone());
         let supervisor = self.myself.clone();
-        let begin = Begin { world: self.world.clone(), supervisor, state, root, last, snapshot_at, view };
+        let begin = Begin { world: self.world.clone(), supervisor, state, root, last, snapshot_at, view, herald };
         let spawned = ProcessActor::spawn_linked(None, ProcessActor, begin, self.myself.get_cell()).await;
         let Ok((actor, _task)) = spawned else { return self.give_up(pid, "its actor could not be started") };
         self.world.report(Event::Started { pid, parent, program });
         self.table.running(pid, actor);
         waiting.into_iter().for_each(|delivery| self.deliver(pid, delivery));
+        for reply in self.table.take_awaiting(pid) {
+            // Who no longer waits has dropped its side.
+            let _ = reply.send(self.table.seat(pid));
+        }
     }
 
     /// A process that could not be read or written stays what its journal says, to be resumed later. Who waits for it,

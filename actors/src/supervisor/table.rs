@@ -30,6 +30,8 @@ pub(super) struct Entry {
     pub(super) faults: Vec<Instant>,
     /// Who waits for it to run.
     awaiting: Vec<SeatReply>,
+    /// Its tree was stopped: children that it makes are born stopped.
+    halted: bool,
     /// It is to be killed, whatever became of the message that says so.
     pub(super) doomed: bool,
     exit: watch::Sender<Option<Exit>>,
@@ -64,13 +66,16 @@ pub(crate) struct Listed {
 }
 
 impl Entry {
-    /// What a process gets when it begins to run: signals that waited, then its start, then all else that waited.
+    /// What a process gets when it begins to run: signals that waited, then its start, then all else that waited. Where it
+    /// is to be continued, what comes after that keeps its place.
     pub(super) fn begin(&mut self) -> Vec<Delivery> {
-        let (signals, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.waiting).into_iter().partition(Delivery::is_signal);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let continued = waiting.iter().position(|delivery| matches!(delivery.input, Input::Continued));
+        let later = waiting.split_off(continued.unwrap_or(waiting.len()));
+        let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(Delivery::is_signal);
         let doom = self.doomed.then(|| Delivery::internal(Input::Killed));
         let start = Delivery::internal(Input::Resumed);
-        doom.into_iter().chain(signals).chain([start]).chain(rest).collect()
+        doom.into_iter().chain(signals).chain([start]).chain(rest).chain(later).collect()
     }
 }
 
@@ -105,9 +110,27 @@ impl Table {
         pid
     }
 
-    /// Takes in a process whose birth is not yet durable.
+    /// Takes in a process whose birth is not yet durable. In a tree that was stopped it is born stopped.
     pub(super) fn reserve(&mut self, row: ProcessRow) {
+        let pid = row.pid;
+        let is_halted = row.parent.and_then(|parent| self.get(parent)).is_some_and(|parent| parent.halted);
         self.insert(row, Run::Loading);
+        if is_halted {
+            self.halt(pid, true);
+            self.deliver(pid, Delivery::internal(Input::Stopped));
+        }
+    }
+
+    /// Notes whether the tree that a process belongs to is stopped.
+    pub(super) fn halt(&mut self, pid: Pid, is_halted: bool) {
+        if let Some(entry) = self.entries.get_mut(&pid) {
+            entry.halted = is_halted;
+        }
+    }
+
+    /// Whether something waits for a process that does not run yet.
+    pub(super) fn is_spoken_to(&self, pid: Pid) -> bool {
+        self.get(pid).is_some_and(|entry| entry.doomed || !entry.waiting.is_empty())
     }
 
     fn insert(&mut self, row: ProcessRow, run: Run) {
@@ -121,6 +144,7 @@ impl Table {
             waiting: Vec::new(),
             faults: Vec::new(),
             awaiting: Vec::new(),
+            halted: false,
             doomed: false,
             run,
             row,
@@ -162,6 +186,17 @@ impl Table {
         let children = self.children.range(first..).take_while(|((of, ..), _)| *of == parent);
         let lives = |pid: &Pid| self.get(*pid).is_some_and(|entry| !matches!(entry.run, Run::Ended));
         children.filter(|(_, pid)| lives(pid)).map(|((_, call, _), pid)| (*pid, *call)).collect()
+    }
+
+    /// A process and all below it that have not ended, parents first.
+    pub(super) fn tree(&self, root: Pid) -> Vec<Pid> {
+        let mut tree = vec![root];
+        let mut next = 0;
+        while let Some(parent) = tree.get(next).copied() {
+            tree.extend(self.living_children(parent).into_iter().map(|(child, _)| child));
+            next += 1;
+        }
+        tree
     }
 
     /// Keeps `reply` until the process runs; gives it back where that is not to be waited for.
@@ -228,6 +263,7 @@ impl Table {
             return false;
         };
         entry.doomed |= matches!(delivery.input, Input::Killed);
+        entry.halted &= !matches!(delivery.input, Input::Continued);
         match &entry.run {
             Run::Running(actor) => {
                 // An actor that has just faulted takes nothing: what it does not take waits for its successor.

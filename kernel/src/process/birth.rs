@@ -6,7 +6,7 @@ use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
-use dormouse_proto::record::{Entry, Lifetime, Phase, Tally};
+use dormouse_proto::record::{Control, Entry, Lifetime, Phase, Tally};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
@@ -64,6 +64,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         next_seq: 0,
         iterations: 0,
         phase: Phase::Idle,
+        control: Control::Running,
         usage: Usage::default(),
         tally: Tally::default(),
     };

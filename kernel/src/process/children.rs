@@ -6,7 +6,7 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
-use dormouse_proto::record::{Caller, Lifetime, Phase, Slot, Tally};
+use dormouse_proto::record::{Caller, Control, Lifetime, Phase, Slot, Tally};
 use dormouse_proto::tool::{Access, Answer, ToolOutput};
 use dormouse_proto::xml::Element;
 
@@ -188,6 +188,7 @@ fn forked(state: &State, call: CallId, index: u32, count: usize, prompt: &str) -
         epoch: state.epoch + 1,
         iterations: 0,
         phase: Phase::Ready { stopped: None },
+        control: Control::Running,
         usage: Usage::default(),
         tally: Tally::default(),
         ..image

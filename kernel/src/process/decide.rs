@@ -68,14 +68,18 @@ impl Draft {
             Input::Summarized { call, pending, result } => self.take_summary(call, pending, result),
             Input::TempFileDone { call, pending, result } => self.take_temp_file(call, &pending, result),
             Input::ChildEnded { call, index, child, exit } => self.take_child(call, index, child, exit),
+            Input::SentBack { ticket, position, message } => self.send_back(ticket, &position, message),
             Input::Interrupted => self.interrupt(),
+            Input::Stopped => self.stop(),
+            Input::Continued => self.go_on_after_stop(),
             Input::Killed => self.kill(),
         }
     }
 
     /// A process that has ended takes nothing more; only a host that asks is told so.
     fn refuse(&mut self, input: &Input) {
-        if let Input::HostCalled { ticket, .. } | Input::Opened { ticket, .. } = input {
+        if let Input::HostCalled { ticket, .. } | Input::Opened { ticket, .. } | Input::SentBack { ticket, .. } = input
+        {
             let answer = Answer::error(format!("process {} has ended", self.state.pid));
             self.perform(Effect::AnswerHost { ticket: ticket.clone(), answer });
         }
@@ -134,9 +138,14 @@ impl Draft {
     }
 
     fn call_for_host(&mut self, ticket: Arc<str>, tool: String, args: String) {
-        if self.state.phase != Phase::Idle {
-            let answer =
-                Answer::error(format!("process {} is in the middle of a turn: wait for its end", self.state.pid));
+        let pid = self.state.pid;
+        let busy = match self.state.phase {
+            _ if self.state.is_stopped() => Some(format!("process {pid} is stopped: continue it first")),
+            Phase::Idle => None,
+            _ => Some(format!("process {pid} is in the middle of a turn: wait for its end")),
+        };
+        if let Some(why) = busy {
+            let answer = Answer::error(why);
             return self.perform(Effect::AnswerHost { ticket, answer });
         }
         self.emit(Fact::HostCalled { ticket, tool: tool.into(), args: args.into() });

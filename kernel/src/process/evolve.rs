@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
-use dormouse_proto::record::{Caller, Note, Phase, Slot};
+use dormouse_proto::record::{Caller, Control, Note, Phase, Slot};
 use dormouse_proto::tool::Answer;
 
 use super::{Fact, State};
@@ -49,6 +49,10 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::Interrupted { answer } => interrupt(state, answer),
         Fact::TurnEnded { .. } => state.phase = Phase::Idle,
         Fact::Exited { exit } => state.phase = Phase::Ended { exit: exit.clone() },
+        Fact::WentTo { to, message, by } => go_back(state, *to, message, *by),
+        Fact::Stopped => state.control = Control::Stopped,
+        Fact::Frozen => state.control = Control::Frozen,
+        Fact::Continued => state.control = Control::Running,
     }
 }
 
@@ -98,10 +102,9 @@ fn push(state: &mut State, role: Role, blocks: Vec<Block>) {
     }
 }
 
-/// The message as it follows `before` others: where messages are descriptors, one that the model did not write says which
-/// it is.
+/// The message as it follows `before` others: where messages are named, one that the model did not write says which it is.
 pub(super) fn referable(program: &Program, before: usize, mut message: Message) -> Message {
-    if program.message_references() && message.role == Role::User {
+    if program.marks_messages() && message.role == Role::User {
         message.blocks.push(Block::text(marker(before + 1)));
     }
     message
@@ -131,6 +134,19 @@ fn close_slots(state: &mut State) {
 
 pub(super) fn result(slot: &Slot, answer: &Answer) -> Block {
     Block::ToolResult { id: slot.id.clone(), text: answer.text.clone(), is_error: answer.is_error }
+}
+
+/// What came after message `to` is gone, what was noted of it too, and `message` stands there: the epoch rises, so that
+/// completions of calls that are gone are stale.
+fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
+    state.epoch += 1;
+    state.messages.truncate(to as usize);
+    state.table.forget_messages_after(to);
+    push(state, message.role, message.blocks.clone());
+    if by == Caller::Host {
+        state.iterations = 0;
+    }
+    state.phase = Phase::Ready { stopped: None };
 }
 
 /// Calls in flight are given up: the epoch rises, so that their completions are stale, and each open tool use is

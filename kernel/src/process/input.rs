@@ -84,6 +84,15 @@ pub enum Input {
         /// What came of it; durable where it is a change.
         result: Result<TempFileReply<Content>, TempFileError>,
     },
+    /// The host sends it back in its conversation.
+    SentBack {
+        /// The host's name of its call; the answer carries it.
+        ticket: Arc<str>,
+        /// The message to go back to, as `msg:3`.
+        position: String,
+        /// What follows it.
+        message: String,
+    },
     /// A child ended.
     ChildEnded {
         /// The call that made it.
@@ -99,6 +108,10 @@ pub enum Input {
     Resumed,
     /// End the current turn cleanly.
     Interrupted,
+    /// Begin nothing from here on.
+    Stopped,
+    /// Go on after a stop.
+    Continued,
     /// End the process.
     Killed,
 }

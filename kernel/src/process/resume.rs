@@ -1,22 +1,33 @@
 //! Beginning to run: a process that was just born, or one that comes back from its journal.
 
 use dormouse_proto::id::CallId;
-use dormouse_proto::record::Phase;
+use dormouse_proto::record::{Control, Phase};
 use dormouse_proto::tool::Answer;
 
-use super::Effect;
 use super::decide::Draft;
 use super::toolbox::Kind;
+use super::{Effect, Fact};
 
 const UNKNOWN: &str = "Interrupted: this call was begun and its result never came. Its effect is unknown. \
                        Look before you call it again.";
 
 impl Draft {
     /// A model call that was pending is issued again, under the same id. A tool call that was in flight is not, unless
-    /// that is harmless (CALL-2); children are looked up by their origin, so that none is made twice.
+    /// that is harmless (CALL-2); children are looked up by their origin, so that none is made twice. One that was stopped
+    /// takes nothing up.
     pub(super) fn resume(&mut self) {
+        if self.state.control == Control::Stopped && self.state.exit().is_none() {
+            self.emit(Fact::Frozen);
+        }
         let calls = self.state.slots().iter().filter(|slot| slot.answer.is_none()).map(|slot| slot.call).collect();
         self.perform(Effect::KeepChildren { calls });
+        if !self.state.is_stopped() || self.state.exit().is_some() {
+            self.take_up();
+        }
+    }
+
+    /// Goes on where the process stands, with nothing in flight.
+    pub(super) fn take_up(&mut self) {
         match self.state.phase.clone() {
             Phase::Idle if self.state.mailbox.is_empty() => {}
             Phase::Idle => self.begin_turn(),

@@ -7,7 +7,7 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::Message;
 use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::Exit;
-use dormouse_proto::record::{Lifetime, Phase, Slot, Tally};
+use dormouse_proto::record::{Control, Lifetime, Phase, Slot, Tally};
 use dormouse_proto::tool::{Access, ToolSpec};
 use imbl::Vector;
 
@@ -40,6 +40,7 @@ pub struct State {
     pub(super) next_seq: u32,
     pub(super) iterations: u32,
     pub(super) phase: Phase,
+    pub(super) control: Control,
     pub(super) usage: Usage,
     pub(super) tally: Tally,
 }
@@ -100,6 +101,7 @@ impl State {
             next_seq: image.next_seq,
             iterations: image.iterations,
             phase: image.phase,
+            control: image.control,
             usage: image.usage,
             tally: image.tally,
         };
@@ -133,6 +135,7 @@ impl State {
             next_seq: self.next_seq,
             iterations: self.iterations,
             phase: self.phase.clone(),
+            control: self.control,
             usage: self.usage,
             tally: self.tally,
         }
@@ -202,6 +205,12 @@ impl State {
     #[must_use]
     pub fn phase(&self) -> &Phase {
         &self.phase
+    }
+
+    /// Whether it was stopped, and begins nothing before it is continued.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.control != Control::Running
     }
 
     /// How it ended, if it has.

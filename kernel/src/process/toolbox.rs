@@ -7,7 +7,7 @@ use dormouse_proto::tool::{Access, ToolPolicy, ToolSpec};
 use serde_json::Value;
 
 use crate::program::{DescribedParameter, Program, ToolChoice};
-use crate::syscall::{self, fork, spawn};
+use crate::syscall::{self, fork, goto, spawn};
 
 /// A tool that the host registered with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,7 @@ pub(super) enum Kind {
     Descriptor(syscall::Tool),
     Fork,
     Spawn,
+    Goto,
     /// A command or a tool of the host: it runs outside of the machine.
     External {
         name: Arc<str>,
@@ -48,6 +49,7 @@ impl Kind {
             Self::Descriptor(tool) => Some(tool.name),
             Self::Fork => Some("fork"),
             Self::Spawn => Some("spawn"),
+            Self::Goto => Some("goto"),
             Self::External { .. } => None,
         }
     }
@@ -56,7 +58,7 @@ impl Kind {
     /// by their origin, so that a second call finds those of the first. Of a descriptor tool it depends on the call.
     pub(super) fn may_repeat(&self) -> bool {
         match self {
-            Self::Fork | Self::Spawn => true,
+            Self::Fork | Self::Spawn | Self::Goto => true,
             Self::Descriptor(_) => false,
             Self::External { policy, .. } => policy.idempotent,
         }
@@ -148,6 +150,7 @@ fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, A
     }
     Some(match name {
         "fork" => (Kind::Fork, fork::ACCESS, fork::spec(program.limits().max_fork_children)),
+        "goto" => (Kind::Goto, goto::ACCESS, goto::spec()),
         "spawn" => (Kind::Spawn, spawn::ACCESS, spawn::spec(program)),
         _ => {
             if let Some(command) = program.commands().iter().find(|command| command.name == name) {

@@ -20,8 +20,24 @@ use crate::table::admission;
 impl Draft {
     /// Starts or answers every open tool use of the turn, in order, then goes on if that was all.
     pub(super) fn act(&mut self) {
+        self.make(self.open_calls());
+    }
+
+    /// The same, but for the calls that are in flight.
+    pub(super) fn begin_uncalled(&mut self) {
+        self.make(self.open_calls().into_iter().filter(|(_, called)| !called).collect());
+    }
+
+    /// The calls that are not answered yet, and whether they were made.
+    fn open_calls(&self) -> Vec<(CallId, bool)> {
         let open = self.state.slots().iter().filter(|slot| slot.answer.is_none());
-        let calls: Vec<_> = open.map(|slot| (slot.call, slot.called)).collect();
+        open.map(|slot| (slot.call, slot.called)).collect()
+    }
+
+    fn make(&mut self, calls: Vec<(CallId, bool)>) {
+        if self.state.is_stopped() {
+            return;
+        }
         let caller = self.caller();
         for (call, called) in calls {
             match self.permitted(call) {
@@ -56,6 +72,7 @@ impl Draft {
             Kind::Descriptor(tool) => self.call_descriptor_tool(call, tool),
             Kind::Fork => self.fork(call),
             Kind::Spawn => self.spawn(call),
+            Kind::Goto => self.goto(call),
             Kind::External { name, .. } => self.call_outside(call, name),
         }
     }

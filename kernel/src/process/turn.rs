@@ -5,8 +5,7 @@ use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::message::{Role, text_of};
 use dormouse_proto::model::{ModelError, Reply, StopReason};
 use dormouse_proto::process::{Exit, ExitStatus};
-use dormouse_proto::record::{Caller, Entry, Lifetime, Phase};
-use dormouse_proto::tool::Answer;
+use dormouse_proto::record::{Entry, Lifetime, Phase};
 
 use super::decide::Draft;
 use super::{Effect, Fact};
@@ -15,11 +14,17 @@ use crate::references::references;
 
 impl Draft {
     pub(super) fn begin_turn(&mut self) {
+        if self.state.is_stopped() {
+            return;
+        }
         self.emit(Fact::TurnBegan);
         self.ask_model();
     }
 
     pub(super) fn ask_model(&mut self) {
+        if self.state.is_stopped() {
+            return;
+        }
         let limit = self.state.program.model().max_iterations;
         if self.state.iterations >= limit {
             let message = format!("the turn reached its limit of {limit} model calls (max_iterations)");
@@ -69,6 +74,9 @@ impl Draft {
 
     /// What follows a reply without tools to run: none were asked for, or the reply was cut and they were declined.
     pub(super) fn follow(&mut self, stop: StopReason) {
+        if self.state.is_stopped() {
+            return;
+        }
         let last = self.state.messages.last().map(|message| message.role);
         let text = self.last_words();
         match stop {
@@ -111,41 +119,5 @@ impl Draft {
     pub(super) fn end(&mut self, exit: Exit) {
         self.emit(Fact::Exited { exit: exit.clone() });
         self.perform(Effect::ReportExit { exit });
-    }
-
-    pub(super) fn interrupt(&mut self) {
-        let caller = self.caller();
-        if !self.abandon("Interrupted: the turn was ended before this call was done. Its effect is unknown.") {
-            return;
-        }
-        match caller {
-            Caller::Model => self.end_turn(ExitStatus::Interrupted, "the turn was interrupted".to_owned()),
-            Caller::Host => self.settle(caller),
-        }
-    }
-
-    pub(super) fn kill(&mut self) {
-        self.abandon("Interrupted: the process was killed before this call was done. Its effect is unknown.");
-        self.end(Exit { status: ExitStatus::Killed, message: "the process was killed".into() });
-    }
-
-    /// Gives up all calls in flight; each open tool use is answered by `text`. False where there is no turn to give up.
-    fn abandon(&mut self, text: &str) -> bool {
-        let (calls, ticket) = match &self.state.phase {
-            Phase::Thinking { call } => (vec![*call], None),
-            Phase::Acting { caller, slots } => {
-                let ticket = slots.first().filter(|_| *caller == Caller::Host).map(|slot| slot.id.clone());
-                (slots.iter().map(|slot| slot.call).collect(), ticket)
-            }
-            Phase::Ready { .. } => (Vec::new(), None),
-            Phase::Idle | Phase::Ended { .. } => return false,
-        };
-        let answer = Answer::error(text);
-        self.emit(Fact::Interrupted { answer: answer.clone() });
-        self.perform(Effect::Abandon { calls });
-        if let Some(ticket) = ticket {
-            self.perform(Effect::AnswerHost { ticket, answer });
-        }
-        true
     }
 }

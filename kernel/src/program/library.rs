@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_proto::command::Command;
 use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::program::{EnvironmentChoice, LimitsSection, Provider};
+use dormouse_proto::program::{EnvironmentChoice, ForkRelease, LimitsSection, Provider};
 use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
@@ -92,11 +92,13 @@ pub struct Limits {
     pub max_fork_children: u32,
     /// Levels of processes below a root.
     pub max_depth: u32,
+    /// When the children of a fork begin to run.
+    pub fork_release: ForkRelease,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_fork_children: 8, max_depth: 3 }
+        Self { max_fork_children: 8, max_depth: 3, fork_release: ForkRelease::First }
     }
 }
 
@@ -106,6 +108,7 @@ impl From<LimitsSection> for Limits {
         Self {
             max_fork_children: written.max_fork_children.unwrap_or(default.max_fork_children),
             max_depth: written.max_depth.unwrap_or(default.max_depth),
+            fork_release: written.fork_release.unwrap_or(default.fork_release),
         }
     }
 }
@@ -222,6 +225,12 @@ impl Program {
     #[must_use]
     pub fn message_references(&self) -> bool {
         self.checked().options.message_references
+    }
+
+    /// Whether a message says which it is (`[msg:3]`): where messages are descriptors, or `goto` is enabled.
+    #[must_use]
+    pub fn marks_messages(&self) -> bool {
+        self.message_references() || self.tools().iter().any(|tool| tool.name == "goto")
     }
 
     /// Whether a handle such as `{{fd:3}}` in the arguments of this tool stands for its content (`expand_fds`).

@@ -14,7 +14,7 @@ use super::parameters;
 pub(super) const VALID_NAME: &str = "valid: 1 to 64 of A-Z, a-z, 0-9, _ and -";
 
 /// Tools of the reference implementation that this version does not have: a program that enables one runs without it.
-const ELSEWHERE: [&str; 5] = ["calculator", "goto", "list_dir", "read_file", "write_stderr"];
+const ELSEWHERE: [&str; 4] = ["calculator", "list_dir", "read_file", "write_stderr"];
 
 /// A tool that a program uses.
 #[derive(Clone, Debug, PartialEq, Eq)]

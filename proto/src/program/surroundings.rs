@@ -11,6 +11,8 @@ const MOST_LINKS: usize = 256;
 const MOST_FORK_CHILDREN: u64 = 1_000;
 /// The deepest tree.
 const MOST_DEPTH: u64 = 64;
+/// The words for when the children of a fork begin.
+const FORK_RELEASE: [(&str, ForkRelease); 2] = [("first", ForkRelease::First), ("all", ForkRelease::All)];
 
 /// `[preload]` as written: files whose text the model is given from the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,6 +109,16 @@ pub(super) fn read_mcp(root: &mut Reader<'_>) {
     section.finish();
 }
 
+/// When the children of a fork begin to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForkRelease {
+    /// The first at once, the others once something has come of it: what the first has sent is then in the provider's cache.
+    #[default]
+    First,
+    /// All at once.
+    All,
+}
+
 /// `[limits]` as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitsSection {
@@ -114,6 +126,8 @@ pub struct LimitsSection {
     pub max_fork_children: Option<u32>,
     /// Levels of processes below a root.
     pub max_depth: Option<u32>,
+    /// When the children of a fork begin to run.
+    pub fork_release: Option<ForkRelease>,
 }
 
 pub(super) fn read_limits(root: &mut Reader<'_>) -> LimitsSection {
@@ -122,6 +136,7 @@ pub(super) fn read_limits(root: &mut Reader<'_>) -> LimitsSection {
     let limits = LimitsSection {
         max_fork_children: limit("max_fork_children", MOST_FORK_CHILDREN),
         max_depth: limit("max_depth", MOST_DEPTH),
+        fork_release: section.word("fork_release", &FORK_RELEASE).map(|word| word.value),
     };
     section.finish();
     limits

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-const KERNEL_NAMES: [&str; 20] = [
+const KERNEL_NAMES: [&str; 21] = [
     "fd_",
     "preview",
     "omitted",
@@ -24,6 +24,7 @@ const KERNEL_NAMES: [&str; 20] = [
     "preload",
     "env_info",
     "temp_file",
+    "goto",
 ];
 
 /// Whether XML 1.0 can carry every character of `text`. At memory bandwidth.

@@ -1,0 +1,25 @@
+//! The word that something has come of a process: the first piece of a reply, a whole reply, or its end.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::oneshot;
+
+/// Says once that something has come. Dropping the last clone says it as well, so that a process that ends, faults or is
+/// killed keeps nobody waiting.
+#[derive(Clone, Debug)]
+pub(crate) struct Herald(Arc<Mutex<Option<oneshot::Sender<()>>>>);
+
+impl Herald {
+    /// A herald, and what is resolved, with or without a value, once it has spoken.
+    pub(crate) fn new() -> (Self, oneshot::Receiver<()>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
+    }
+
+    pub(crate) fn speak(&self) {
+        if let Some(sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // Who no longer listens has waited long enough.
+            let _ = sender.send(());
+        }
+    }
+}

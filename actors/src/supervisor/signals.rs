@@ -1,0 +1,63 @@
+//! Signals to a whole tree.
+
+use dormouse_kernel::process::Input;
+use dormouse_proto::id::Pid;
+use tokio::sync::oneshot;
+
+use super::Supervisor;
+use crate::error::KernelError;
+use crate::process::{Delivery, Received};
+
+/// What a process is told from outside, whatever it is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Interrupt,
+    Stop,
+    Continue,
+    Kill,
+}
+
+impl Signal {
+    pub(crate) fn input(self) -> Input {
+        match self {
+            Self::Interrupt => Input::Interrupted,
+            Self::Stop => Input::Stopped,
+            Self::Continue => Input::Continued,
+            Self::Kill => Input::Killed,
+        }
+    }
+}
+
+impl Supervisor {
+    /// Tells a process and all below it, parents first. `received` hears when all of them have it durably; one that ends in
+    /// the meantime needs none. Children that are on their way while their tree is stopped are born stopped.
+    pub(super) fn signal_tree(&mut self, root: Pid, signal: Signal, received: Received) {
+        let told = self.table.seat(root).and_then(|seat| match *seat.exit.borrow() {
+            Some(_) if !self.table.is_held(root) => Err(KernelError::Ended(root)),
+            _ => Ok(()),
+        });
+        if let Err(error) = told {
+            // Who no longer waits has dropped its side.
+            return drop(received.send(Err(error)));
+        }
+        let mut durable = Vec::new();
+        for pid in self.table.tree(root) {
+            if let Signal::Stop | Signal::Continue = signal {
+                self.table.halt(pid, signal == Signal::Stop);
+            }
+            let (received, is_durable) = oneshot::channel();
+            durable.push(is_durable);
+            self.deliver(pid, Delivery { received: Some(received), ..Delivery::internal(signal.input()) });
+        }
+        tokio::spawn(async move {
+            let mut result = Ok(());
+            for is_durable in durable {
+                match is_durable.await {
+                    Ok(Err(KernelError::Ended(_))) | Ok(Ok(())) | Err(_) => {}
+                    Ok(Err(error)) => result = Err(error),
+                }
+            }
+            let _ = received.send(result);
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! Signals: interrupt, kill, stop, continue.
+//!
+//! A stopped process begins nothing: no model call, no tool call, no turn. What was in flight when it was stopped comes back
+//! and is recorded, and what is said to it waits. That it is stopped is a fact, so that it still is when it comes back from
+//! its journal; whatever had been in flight is taken up when it is continued, as after any restart.
+
+use dormouse_proto::id::CallId;
+use dormouse_proto::process::{Exit, ExitStatus};
+use dormouse_proto::record::{Caller, Control, Phase};
+use dormouse_proto::tool::Answer;
+
+use super::decide::Draft;
+use super::{Effect, Fact};
+
+impl Draft {
+    pub(super) fn stop(&mut self) {
+        if self.state.control == Control::Running {
+            self.emit(Fact::Stopped);
+        }
+    }
+
+    pub(super) fn go_on_after_stop(&mut self) {
+        let before = self.state.control;
+        if before == Control::Running {
+            return;
+        }
+        self.emit(Fact::Continued);
+        match before {
+            Control::Frozen => self.take_up(),
+            _ => self.begin_what_waits(),
+        }
+    }
+
+    /// What came up while the process was stopped. Calls that were in flight then are answered, or still are in flight.
+    fn begin_what_waits(&mut self) {
+        match self.state.phase {
+            Phase::Thinking { .. } => {}
+            Phase::Acting { .. } => self.begin_uncalled(),
+            _ => self.take_up(),
+        }
+    }
+
+    pub(super) fn interrupt(&mut self) {
+        let caller = self.caller();
+        if !self.abandon("Interrupted: the turn was ended before this call was done. Its effect is unknown.") {
+            return;
+        }
+        match caller {
+            Caller::Model => self.end_turn(ExitStatus::Interrupted, "the turn was interrupted".to_owned()),
+            Caller::Host => self.settle(caller),
+        }
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.abandon("Interrupted: the process was killed before this call was done. Its effect is unknown.");
+        self.end(Exit { status: ExitStatus::Killed, message: "the process was killed".into() });
+    }
+
+    /// Gives up all calls in flight; each open tool use is answered by `text`. False where there is no turn to give up.
+    pub(super) fn abandon(&mut self, text: &str) -> bool {
+        let (calls, ticket) = match &self.state.phase {
+            Phase::Thinking { call } => (vec![*call], None),
+            Phase::Acting { caller, slots } => {
+                let ticket = slots.first().filter(|_| *caller == Caller::Host).map(|slot| slot.id.clone());
+                (slots.iter().map(|slot| slot.call).collect::<Vec<CallId>>(), ticket)
+            }
+            Phase::Ready { .. } => (Vec::new(), None),
+            Phase::Idle | Phase::Ended { .. } => return false,
+        };
+        let answer = Answer::error(text);
+        self.emit(Fact::Interrupted { answer: answer.clone() });
+        self.perform(Effect::Abandon { calls });
+        if let Some(ticket) = ticket {
+            self.perform(Effect::AnswerHost { ticket, answer });
+        }
+        true
+    }
+}

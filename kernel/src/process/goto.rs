@@ -1,0 +1,92 @@
+//! Going back in the conversation: what came after a message is gone from it, and another message follows that one.
+//!
+//! A model goes back by a tool, alone in its reply, so that no call's answer is lost unread; its turn goes on and keeps
+//! counting its model calls, so that a loop of going back ends at `max_iterations`. A host sends a process back at any time:
+//! calls in flight are given up, and a turn begins with the host's message.
+
+use std::sync::Arc;
+
+use dormouse_proto::id::CallId;
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::record::Caller;
+use dormouse_proto::spoken::SpokenPart;
+use dormouse_proto::tool::Answer;
+use dormouse_proto::xml::Element;
+
+use super::decide::Draft;
+use super::{Effect, Fact};
+use crate::syscall::goto::{self, GotoError};
+use crate::table::admission::{self, Admission};
+
+const ABANDONED: &str = "Interrupted: the conversation went back before this call was done. Its effect is unknown.";
+
+/// A way back that is open.
+struct Way {
+    from: usize,
+    to: u32,
+    message: String,
+}
+
+impl Draft {
+    /// The tool. Of a call of the host, which stands in no conversation, the host gets the answer, and then a turn begins.
+    pub(super) fn goto(&mut self, call: CallId) {
+        let by = self.caller();
+        let way = match self.way(call, by) {
+            Ok(way) => way,
+            Err(error) => return self.answer_whole(call, error.answer()),
+        };
+        if by == Caller::Model {
+            return self.go(way, by);
+        }
+        self.answer_whole(call, went(&way));
+        self.go(way, by);
+        self.ask_model();
+    }
+
+    fn way(&self, call: CallId, by: Caller) -> Result<Way, GotoError> {
+        let goto::Arguments { position, message } = goto::arguments(&self.slot(call).args)?;
+        if self.state.slots().len() > 1 {
+            return Err(GotoError::Beside);
+        }
+        let from = match by {
+            Caller::Model => goto::last_heard(&self.state.messages),
+            Caller::Host => self.state.messages.len(),
+        };
+        let to = goto::destination(&self.state.messages, from, &position)?;
+        Ok(Way { from, to, message })
+    }
+
+    /// The host's word, in the middle of a turn or between two.
+    pub(super) fn send_back(&mut self, ticket: Arc<str>, position: &str, message: String) {
+        let from = self.state.messages.len();
+        let open = goto::check_message(&message);
+        let way = match open.and_then(|()| goto::destination(&self.state.messages, from, position)) {
+            Ok(to) => Way { from, to, message },
+            Err(error) => return self.perform(Effect::AnswerHost { ticket, answer: error.answer() }),
+        };
+        self.abandon(ABANDONED);
+        self.perform(Effect::AnswerHost { ticket, answer: went(&way) });
+        self.go(way, Caller::Host);
+        self.ask_model();
+    }
+
+    fn go(&mut self, Way { from, to, message }: Way, by: Caller) {
+        let part = SpokenPart::text(message);
+        let element = Element::new("goto").attribute("from", position(from)).attribute("to", position(to));
+        let element = match admission::admit_input(&self.state.table, &part, self.state.settings(), self.now_ms) {
+            Admission::Direct(answer) => element.text(&*answer.text),
+            opened => element.rendered(&*self.admitted(opened).text),
+        };
+        let message = Arc::new(Message { role: Role::User, blocks: vec![Block::text(element.to_xml())] });
+        self.emit(Fact::WentTo { to, message, by });
+    }
+}
+
+fn position(number: impl std::fmt::Display) -> String {
+    format!("msg:{number}")
+}
+
+/// What the host reads.
+fn went(Way { from, to, .. }: &Way) -> Answer {
+    Answer::ok(Element::new("goto").attribute("from", position(from)).attribute("to", position(to)).to_xml())
+}

@@ -1,0 +1,349 @@
+//! Time travel and signals, one at a time: what goto drops and keeps, what a stopped process does and does not do.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_kernel::process::{
+    Birth, Decision, Effect, Fact, HostTool, Input, Speaker, State, Surroundings, born, decide, evolve,
+};
+use dormouse_kernel::program::compile;
+use dormouse_proto::id::{CallId, FdId, Pid};
+use dormouse_proto::message::Block;
+use dormouse_proto::model::{Reply, Request, StopReason, Usage};
+use dormouse_proto::process::ExitStatus;
+use dormouse_proto::record::{Caller, Lifetime, Phase};
+use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
+
+/// `[tools]` and what follows it. Without a descriptor tool there is nothing but `goto` that shows a message's number.
+const PLAIN: &str = "enabled = [\"goto\", \"grep\"]\n";
+const REFERRING: &str = "enabled = [\"goto\", \"grep\", \"rename_fd\", \"read_fd\", \"fork\"]\n[file_descriptor]\n\
+                         reference_messages = true\nmax_direct_output_chars = 20\ndefault_page_size = 10\n\
+                         max_input_chars = 40\n";
+
+/// A process whose host tool `grep` must not be repeated.
+fn process(lifetime: Lifetime, tools: &str) -> State {
+    let text = format!("[model]\nname = \"m\"\nprovider = \"scripted\"\nmax_iterations = 6\n[tools]\n{tools}");
+    let compiled = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from(text.clone())), &["grep"]);
+    let program = compiled.unwrap_or_else(|errors| panic!("{errors:?}")).program;
+    let spec = ToolSpec { name: "grep".into(), description: "finds".into(), schema: "{}".into() };
+    let tools = BTreeMap::from([("grep".into(), HostTool { spec, policy: ToolPolicy::default() })]);
+    let around = Arc::new(Surroundings { tools, ..Surroundings::default() });
+    let said = "go".into();
+    let birth = Birth { access: Access::Write, depth: 0, lifetime, descriptors: &[], input: Some(&said) };
+    let image = born(&program, &around, birth, 0);
+    State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid")
+}
+
+/// A run: the state, all facts, and what the last input asked for.
+struct Run {
+    first: State,
+    state: State,
+    facts: Vec<Fact>,
+    effects: Vec<Effect>,
+    uses: u32,
+}
+
+impl Run {
+    fn new(lifetime: Lifetime, tools: &str) -> Self {
+        let state = process(lifetime, tools);
+        let mut run = Self { first: state.clone(), state, facts: Vec::new(), effects: Vec::new(), uses: 0 };
+        run.feed(Input::Resumed);
+        run
+    }
+
+    fn feed(&mut self, input: Input) {
+        let Decision { facts, effects } = decide(&self.state, input, 0);
+        facts.iter().for_each(|fact| evolve(&mut self.state, fact));
+        self.facts.extend(facts);
+        self.effects = effects;
+        let mut replayed = self.first.clone();
+        self.facts.iter().for_each(|fact| evolve(&mut replayed, fact));
+        assert_eq!(replayed, self.state, "DUR-2");
+    }
+
+    fn thinking(&self) -> CallId {
+        let Phase::Thinking { call } = self.state.phase() else {
+            panic!("it asks its model: {:?}", self.state.phase())
+        };
+        *call
+    }
+
+    /// The model replies with these calls, or with its last word.
+    fn reply(&mut self, calls: &[(&str, &str)]) {
+        let call = self.thinking();
+        let mut blocks = vec![Block::text("I think.")];
+        for (name, args) in calls {
+            self.uses += 1;
+            let id = format!("u{}", self.uses).into();
+            blocks.push(Block::ToolUse { id, name: (*name).into(), args: (*args).into(), raw: None });
+        }
+        let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+        self.feed(Input::ModelReplied {
+            call,
+            result: Ok(Reply { blocks, stop, usage: Usage { input_tokens: 3, ..Usage::default() } }),
+        });
+    }
+
+    /// The model calls grep, which finds `found`.
+    fn grep(&mut self, found: &str) {
+        self.reply(&[("grep", "{}")]);
+        let call = self.called().expect("grep is called");
+        self.feed(Input::ToolReturned { call, output: ToolOutput::ok(found.to_owned()) });
+    }
+
+    /// The tool call that the last input led to.
+    fn called(&self) -> Option<CallId> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::CallTool { call, .. } => Some(*call),
+            _ => None,
+        })
+    }
+
+    fn request(&self) -> Request {
+        let request = self.effects.iter().find_map(|effect| match effect {
+            Effect::CallModel { request, .. } => Some(request.clone()),
+            _ => None,
+        });
+        request.unwrap_or_else(|| panic!("it asks its model: {:?}", self.effects))
+    }
+
+    fn send_back(&mut self, position: &str, message: &str) -> (String, bool) {
+        self.feed(Input::SentBack { ticket: "t".into(), position: position.into(), message: message.into() });
+        self.told()
+    }
+
+    /// What the host is answered.
+    fn told(&self) -> (String, bool) {
+        let answers = self.effects.iter().filter_map(|effect| match effect {
+            Effect::AnswerHost { ticket, answer } if &**ticket == "t" => {
+                Some((answer.text.to_string(), answer.is_error))
+            }
+            _ => None,
+        });
+        let answers: Vec<_> = answers.collect();
+        assert_eq!(answers.len(), 1, "one answer: {:?}", self.effects);
+        answers[0].clone()
+    }
+}
+
+/// Each message as its texts.
+fn texts(request: &Request) -> Vec<String> {
+    let text = |block: &Block| match block {
+        Block::Text { text, .. } => text.to_string(),
+        Block::ToolUse { name, .. } => format!("({name})"),
+        Block::ToolResult { text, .. } => format!("={text}"),
+        Block::Opaque(_) => String::new(),
+    };
+    request.messages.iter().map(|message| message.blocks.iter().map(text).collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn a_model_goes_back_to_a_message_that_it_was_shown_the_number_of() {
+    let mut run = Run::new(Lifetime::Task, PLAIN);
+    run.grep("a dead end");
+    run.grep("another");
+    assert_eq!(texts(&run.request())[..3], ["go [msg:1]", "I think. (grep)", "=a dead end [msg:3]"]);
+    let before = (run.state.usage(), run.state.tally());
+    run.reply(&[("goto", r#"{"position": "msg:1", "message": "grep < finds nothing."}"#)]);
+    let goto = "<goto from=\"msg:5\" to=\"msg:1\"><![CDATA[grep < finds nothing.]]></goto>";
+    assert_eq!(texts(&run.request()), ["go [msg:1]".to_owned(), format!("{goto} [msg:2]")]);
+    let after = (run.state.usage(), run.state.tally());
+    assert_eq!((after.0.input_tokens, after.1), (before.0.input_tokens + 3, before.1), "what was spent stays spent");
+    assert!(
+        run.facts.iter().any(|fact| matches!(fact, Fact::WentTo { to: 1, by: Caller::Model, .. })),
+        "{:?}",
+        run.facts
+    );
+    run.reply(&[]);
+    assert_eq!(run.state.exit().map(|exit| exit.status), Some(ExitStatus::Done));
+}
+
+#[test]
+fn a_reply_that_called_tools_stands_for_the_message_that_answers_them() {
+    let mut run = Run::new(Lifetime::Task, PLAIN);
+    run.grep("one");
+    run.grep("two");
+    run.reply(&[("goto", r#"{"position": "msg:2", "message": "again"}"#)]);
+    let said = texts(&run.request());
+    assert_eq!((said.len(), said[3].as_str()), (4, "<goto from=\"msg:5\" to=\"msg:3\">again</goto> [msg:4]"));
+}
+
+#[test]
+fn a_position_that_cannot_be_is_an_answer_of_its_own_kind() {
+    let cases = [
+        ("fd:1", "unknown_position"),
+        ("msg:3", "current_position"),
+        ("msg:4", "current_position"),
+        ("msg:5", "future_position"),
+    ];
+    for (position, word) in cases {
+        let mut run = Run::new(Lifetime::Task, PLAIN);
+        run.grep("found");
+        run.reply(&[("goto", &format!(r#"{{"position": "{position}", "message": "m"}}"#))]);
+        let said = texts(&run.request());
+        assert_eq!(said.len(), 5, "nothing is dropped");
+        assert!(said[4].starts_with(&format!("=<goto_error type=\"{word}\">")), "{position}: {}", said[4]);
+        let (text, is_error) = Run::new(Lifetime::Session, PLAIN).send_back(position, "m");
+        assert!(is_error && text.contains("_position"), "{text}");
+    }
+}
+
+#[test]
+fn what_is_called_beside_goto_is_done_and_answered_and_goto_is_refused() {
+    let mut run = Run::new(Lifetime::Task, PLAIN);
+    run.grep("one");
+    let goto = ("goto", r#"{"position": "msg:1", "message": "m"}"#);
+    run.reply(&[goto, ("grep", "{}"), goto]);
+    let call = run.called().expect("the sibling is called");
+    run.feed(Input::ToolReturned { call, output: ToolOutput::ok("two") });
+    let said = texts(&run.request()).pop().unwrap_or_default();
+    assert_eq!((said.matches("type=\"not_alone\"").count(), said.matches("=two").count()), (2, 1), "{said}");
+}
+
+#[test]
+fn a_turn_that_goes_back_for_ever_ends_at_its_limit_of_model_calls() {
+    let mut run = Run::new(Lifetime::Task, PLAIN);
+    run.grep("one");
+    for _ in 0..4 {
+        run.grep("more");
+        if run.state.exit().is_some() {
+            break;
+        }
+        run.reply(&[("goto", r#"{"position": "msg:1", "message": "m"}"#)]);
+    }
+    assert_eq!(run.state.exit().map(|exit| exit.status), Some(ExitStatus::IterationLimit));
+}
+
+#[test]
+fn descriptors_stay_and_notes_of_messages_that_are_gone_go() {
+    let mut run = Run::new(Lifetime::Task, REFERRING);
+    run.grep("a line of the output that is large\n");
+    run.reply(&[
+        ("rename_fd", r#"{"fd": "msg:3", "name": "preview"}"#),
+        ("rename_fd", r#"{"fd": "msg:1", "name": "task"}"#),
+    ]);
+    run.reply(&[("rename_fd", r#"{"fd": "fd:1", "name": "log"}"#)]);
+    let late = run.thinking();
+    run.reply(&[("goto", r#"{"position": "msg:1", "message": "The log is what counts, and nothing else does."}"#)]);
+    let said = texts(&run.request());
+    assert!(said[1].contains("<goto from=\"msg:7\" to=\"msg:1\">\n  <fd_result fd=\"fd:2\""), "{}", said[1]);
+    let table = run.state.table();
+    let named = |name: &str| table.named(name).map(|(id, _)| id.to_string());
+    assert_eq!((named("log"), named("task"), named("preview")), (Some("fd:1".into()), Some("msg:1".into()), None));
+    let second = table.resolve("msg:2").expect("the message that follows").1.content.text().to_owned();
+    assert!(second.starts_with("<goto"), "{second}");
+    assert!(table.resolve("msg:3").is_err());
+    assert_eq!(table.next_id(), FdId::Fd(3), "FD-1");
+    let before = run.state.clone();
+    run.feed(Input::ModelReplied {
+        call: late,
+        result: Ok(Reply { blocks: vec![], stop: StopReason::EndTurn, usage: Usage::default() }),
+    });
+    assert_eq!(run.state, before, "CALL-1");
+}
+
+#[test]
+fn a_host_sends_a_process_back_in_the_middle_of_a_call() {
+    let mut run = Run::new(Lifetime::Session, PLAIN);
+    run.grep("one");
+    run.reply(&[("grep", "{}")]);
+    let call = run.called().expect("grep is called");
+    let (text, is_error) = run.send_back("msg:1", "Do it otherwise.");
+    assert!(!is_error && text == "<goto from=\"msg:4\" to=\"msg:1\"/>", "{text}");
+    assert!(run.effects.iter().any(|effect| matches!(effect, Effect::Abandon { calls } if *calls == [call])));
+    let goto = "<goto from=\"msg:4\" to=\"msg:1\">Do it otherwise.</goto> [msg:2]";
+    assert_eq!(texts(&run.request()), ["go [msg:1]", goto]);
+    let before = run.state.clone();
+    run.feed(Input::ToolReturned { call, output: ToolOutput::ok("late") });
+    assert_eq!(run.state, before, "CALL-1");
+    run.reply(&[]);
+    assert_eq!(run.state.phase(), &Phase::Idle);
+    let (_, is_error) = run.send_back("msg:2", "And once more.");
+    assert!(!is_error && run.request().messages.len() == 3, "its last word is gone over");
+}
+
+#[test]
+fn a_host_may_call_the_tool_itself() {
+    let mut run = Run::new(Lifetime::Session, PLAIN);
+    run.reply(&[]);
+    let args = r#"{"position": "msg:1", "message": "again"}"#.to_owned();
+    run.feed(Input::HostCalled { ticket: "t".into(), tool: "goto".into(), args });
+    assert_eq!(run.told(), ("<goto from=\"msg:2\" to=\"msg:1\"/>".to_owned(), false));
+    assert_eq!(texts(&run.request()).len(), 2);
+}
+
+#[test]
+fn a_stopped_process_takes_in_what_was_in_flight_and_begins_nothing_until_it_is_continued() {
+    let mut run = Run::new(Lifetime::Session, PLAIN);
+    run.feed(Input::Stopped);
+    run.reply(&[("grep", "{}"), ("grep", "{}")]);
+    assert!(run.effects.is_empty() && run.called().is_none(), "{:?}", run.effects);
+    run.feed(Input::Continued);
+    let calls: Vec<_> = run.effects.iter().filter(|effect| matches!(effect, Effect::CallTool { .. })).collect();
+    assert_eq!(calls.len(), 2);
+    let Some(first) = run.called() else { panic!("it was called") };
+    run.feed(Input::Stopped);
+    run.feed(Input::ToolReturned { call: first, output: ToolOutput::ok("one") });
+    run.feed(Input::Continued);
+    assert!(run.effects.is_empty(), "what is in flight is not called again: {:?}", run.effects);
+    run.feed(Input::Stopped);
+    let second = CallId { seq: first.seq + 1, ..first };
+    run.feed(Input::ToolReturned { call: second, output: ToolOutput::ok("two") });
+    assert!(run.effects.is_empty(), "the model is not asked: {:?}", run.effects);
+    run.feed(Input::Continued);
+    assert_eq!(texts(&run.request())[2], "=one =two [msg:3]");
+    run.feed(Input::Stopped);
+    run.reply(&[]);
+    assert!(matches!(run.state.phase(), Phase::Ready { .. }) && run.effects.is_empty(), "the turn does not end");
+    run.feed(Input::Spoke { from: Speaker::Host, spoken: "more".into() });
+    assert_eq!((run.state.waiting_messages(), run.effects.len()), (1, 0));
+    run.feed(Input::Continued);
+    assert_eq!(texts(&run.request()).last().map(String::as_str), Some("more [msg:5]"));
+}
+
+#[test]
+fn a_stopped_process_is_interrupted_and_killed_like_any_other() {
+    for (signal, status) in [(Input::Interrupted, ExitStatus::Interrupted), (Input::Killed, ExitStatus::Killed)] {
+        let mut run = Run::new(Lifetime::Task, PLAIN);
+        run.feed(Input::Stopped);
+        run.feed(signal);
+        assert_eq!(run.state.exit().map(|exit| exit.status), Some(status));
+    }
+}
+
+#[test]
+fn one_that_comes_back_while_it_is_stopped_takes_up_what_was_in_flight_when_it_is_continued() {
+    let mut thinking = Run::new(Lifetime::Session, PLAIN);
+    let mut acting = Run::new(Lifetime::Session, PLAIN);
+    acting.reply(&[("grep", "{}")]);
+    for run in [&mut thinking, &mut acting] {
+        run.feed(Input::Stopped);
+        for _ in 0..2 {
+            run.feed(Input::Resumed);
+            assert!(matches!(run.effects[..], [Effect::KeepChildren { .. }]), "{:?}", run.effects);
+        }
+        run.feed(Input::Stopped);
+        run.feed(Input::Continued);
+        assert!(!run.state.is_stopped());
+    }
+    assert_eq!(texts(&thinking.request()), ["go [msg:1]"]);
+    let said = texts(&acting.request());
+    assert!(said[2].contains("effect is unknown"), "CALL-2: {}", said[2]);
+}
+
+#[test]
+fn a_process_that_is_stopped_can_be_sent_back_and_asks_when_it_is_continued() {
+    let mut run = Run::new(Lifetime::Session, PLAIN);
+    run.reply(&[]);
+    run.feed(Input::Stopped);
+    let (_, is_error) = run.send_back("msg:1", "again");
+    assert!(!is_error && !run.effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. })));
+    let args = "{}".to_owned();
+    run.feed(Input::HostCalled { ticket: "t".into(), tool: "grep".into(), args });
+    let (text, is_error) = run.told();
+    assert!(is_error && text.contains("is stopped"), "{text}");
+    run.feed(Input::Continued);
+    assert_eq!(texts(&run.request()).len(), 2);
+}
