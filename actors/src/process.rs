@@ -3,6 +3,7 @@
 //! A handler never waits for I/O: models, tools and files run in tasks of their own and their results come back as
 //! messages, so that a signal is handled in the middle of a call. Effects wait until the facts before them are durable.
 
+mod fetch;
 mod model_call;
 mod perform;
 mod tool_call;
@@ -202,7 +203,8 @@ impl Running {
         | Input::ToolReturned { call, .. }
         | Input::FileWritten { call, .. }
         | Input::Summarized { call, .. }
-        | Input::TempFileDone { call, .. } = input
+        | Input::TempFileDone { call, .. }
+        | Input::Fetched { call, .. } = input
         {
             self.in_flight.remove(call);
         }

@@ -37,6 +37,8 @@ pub(crate) enum SupervisorMessage {
     Loaded { pid: Pid, result: Result<Box<Loaded>, LoadError> },
     /// Something for a process; it is woken where it does not run.
     Deliver { pid: Pid, delivery: Box<Delivery> },
+    /// Look for the child that a spawn made, and tell its parent what came of it.
+    FindChild { parent: Pid, call: CallId },
     /// Kill the children of these calls.
     Abandon { parent: Pid, calls: Vec<CallId> },
     /// Kill the children of all calls but these.
@@ -118,6 +120,7 @@ impl Supervisor {
             SupervisorMessage::Born { newborns, result, reply } => self.born(newborns, result, reply).await,
             SupervisorMessage::Loaded { pid, result } => self.loaded(pid, result).await,
             SupervisorMessage::Deliver { pid, delivery } => self.deliver(pid, *delivery),
+            SupervisorMessage::FindChild { parent, call } => self.find_child(parent, call),
             SupervisorMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
             SupervisorMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
             SupervisorMessage::Undurable { pid, reason } => self.park(pid, &reason),
@@ -161,7 +164,11 @@ impl Supervisor {
         let pid = newborns.first().map(|born| born.row.pid);
         for born in newborns {
             match &result {
-                Ok(()) => self.first_run(born).await,
+                Ok(()) => {
+                    let row = born.row.clone();
+                    self.first_run(born).await;
+                    self.report_start(&row);
+                }
                 Err(error) => self.stillborn(&born, error),
             }
         }

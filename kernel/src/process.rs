@@ -10,6 +10,7 @@
 //! with its parent's bytes), DUR-2 (replaying facts gives the state that wrote them), CALL-1 (a completion is applied at
 //! most once), CALL-2 (a tool that is not idempotent never runs twice for one call).
 
+mod background;
 mod birth;
 mod children;
 mod decide;
@@ -17,6 +18,7 @@ mod effect;
 mod evolve;
 mod input;
 mod resume;
+mod spawn;
 mod state;
 mod toolbox;
 mod tools;
@@ -31,6 +33,7 @@ pub use state::{State, StateError};
 pub use toolbox::{HostTool, Surroundings};
 
 use crate::content::Content;
+pub use crate::syscall::spawn::{FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads};
 
 /// A fact with its content at hand.
 pub type Fact = dormouse_proto::record::Fact<Content>;

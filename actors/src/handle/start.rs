@@ -2,7 +2,7 @@
 
 use std::future::IntoFuture;
 
-use dormouse_kernel::process::{Birth, born};
+use dormouse_kernel::process::{Birth, Preloads, born};
 use dormouse_kernel::program::Program;
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Lifetime;
@@ -62,7 +62,7 @@ impl Start {
         let Self { kernel, program, input, lifetime, access } = self;
         let named = program.clone();
         let image = tokio::task::spawn_blocking(move || {
-            let birth = Birth { access, depth: 0, lifetime, descriptors: &[], input: input.as_ref() };
+            let birth = Birth { access, depth: 0, lifetime, preloads: &Preloads::default(), input: input.as_ref() };
             born(&named, &around, birth, now_ms())
         });
         let image = image.await.map_err(|_| KernelError::Closed)?;

@@ -15,8 +15,12 @@ impl Draft {
     /// A model call that was pending is issued again, under the same id. A tool call that was in flight is not, unless
     /// that is harmless (CALL-2); children are looked up by their origin, so that none is made twice.
     pub(super) fn resume(&mut self) {
-        let calls = self.state.slots().iter().filter(|slot| slot.answer.is_none()).map(|slot| slot.call).collect();
-        self.perform(Effect::KeepChildren { calls });
+        let open = self.state.slots().iter().filter(|slot| slot.answer.is_none()).map(|slot| slot.call);
+        let open: Vec<CallId> = open.collect();
+        let background: Vec<CallId> =
+            self.state.background.keys().filter(|call| !open.contains(call)).copied().collect();
+        self.perform(Effect::KeepChildren { calls: open.into_iter().chain(background.iter().copied()).collect() });
+        background.into_iter().for_each(|call| self.perform(Effect::FindChild { call }));
         match self.state.phase.clone() {
             Phase::Idle if self.state.mailbox.is_empty() => {}
             Phase::Idle => self.begin_turn(),
