@@ -116,6 +116,8 @@ pub struct View {
     pub messages: usize,
     /// Messages that wait for its next turn.
     pub waiting: usize,
+    /// Children that run while no call waits for them.
+    pub background: usize,
     /// Descriptors in its table.
     pub descriptors: usize,
     /// Tokens used so far.
@@ -134,16 +136,17 @@ impl View {
             stopped: state.is_stopped(),
             messages: state.messages().len(),
             waiting: state.waiting_messages(),
+            background: state.background().len(),
             descriptors: state.table().len(),
             usage: state.usage(),
             tally: state.tally(),
         }
     }
 
-    /// Whether nothing will happen by itself: it waits for input.
+    /// Whether nothing will happen by itself: it waits for input, and no child of its is to be heard of.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.phase == Phase::Idle && self.waiting == 0
+        self.phase == Phase::Idle && self.waiting == 0 && self.background == 0
     }
 
     /// The word for where it stands.
@@ -153,6 +156,7 @@ impl View {
             Phase::Ended { exit } => exit.status.word(),
             _ if self.stopped => "stopped",
             Phase::Idle if self.waiting > 0 => "starting",
+            Phase::Idle if self.background > 0 => "waiting",
             Phase::Idle => "idle",
             Phase::Ready { .. } | Phase::Thinking { .. } => "thinking",
             Phase::Acting { .. } => "acting",

@@ -4,6 +4,7 @@
 //! messages, so that a signal is handled in the middle of a call. Effects wait until the facts before them are durable.
 
 mod copy;
+mod fetch;
 mod herald;
 mod model_call;
 mod perform;
@@ -220,6 +221,7 @@ impl Running {
         | Input::FileWritten { call, .. }
         | Input::Summarized { call, .. }
         | Input::TempFileDone { call, .. }
+        | Input::Fetched { call, .. }
         | Input::ChildEnded { call, .. } = input
         {
             self.in_flight.remove(call);

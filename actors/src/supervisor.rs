@@ -48,6 +48,8 @@ pub(crate) enum SupervisorMessage {
     Release { pids: Vec<Pid> },
     /// Hand out a process as it stands; the reply is dropped where it does not run.
     Copy { pid: Pid, reply: CopyReply },
+    /// Look for the child that a spawn made, and tell its parent what came of it.
+    FindChild { parent: Pid, call: CallId },
     /// Kill the children of these calls.
     Abandon { parent: Pid, calls: Vec<CallId> },
     /// Kill the children of all calls but these.
@@ -134,6 +136,7 @@ impl Supervisor {
             SupervisorMessage::SignalTree { root, signal, received } => self.signal_tree(root, signal, received),
             SupervisorMessage::Release { pids } => self.release(pids).await,
             SupervisorMessage::Copy { pid, reply } => self.copy(pid, reply),
+            SupervisorMessage::FindChild { parent, call } => self.find_child(parent, call),
             SupervisorMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
             SupervisorMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
             SupervisorMessage::Undurable { pid, reason } => self.park(pid, &reason),
@@ -176,7 +179,11 @@ impl Supervisor {
     async fn born(&mut self, newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: Option<SeatReply>) {
         let pid = newborns.first().map(|born| born.row.pid);
         match &result {
-            Ok(()) => self.run_newborns(newborns).await,
+            Ok(()) => {
+                let rows: Vec<_> = newborns.iter().map(|born| born.row.clone()).collect();
+                self.run_newborns(newborns).await;
+                rows.iter().for_each(|row| self.report_start(row));
+            }
             Err(error) => newborns.iter().for_each(|born| self.stillborn(born, error)),
         }
         if let (Some(pid), Some(reply)) = (pid, reply) {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::BytesCount;
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Birth, Effect, Input, State, Surroundings, born, decide, evolve};
+use dormouse_kernel::process::{Birth, Effect, Input, Preloads, State, Surroundings, born, decide, evolve};
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::message::Block;
@@ -37,8 +37,13 @@ fn holding(count: u32, len: usize) -> State {
     let compiled = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from_static(PROGRAM)), &[]);
     let (program, around) = (compiled.expect("the program is valid").program, Arc::new(Surroundings::default()));
     let said = "go".into();
-    let birth =
-        Birth { access: Access::Admin, depth: 0, lifetime: Lifetime::Task, descriptors: &[], input: Some(&said) };
+    let birth = Birth {
+        access: Access::Admin,
+        depth: 0,
+        lifetime: Lifetime::Task,
+        preloads: &Preloads::default(),
+        input: Some(&said),
+    };
     let mut image = born(&program, &around, birth, 0);
     let entry = |content| Entry::new(content, 4000, "tool:bench", 0);
     image.table = (1..=count).map(|number| (FdId::Fd(number), entry(Content::new(text(len))))).collect();

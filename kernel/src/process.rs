@@ -10,6 +10,7 @@
 //! with its parent's bytes), DUR-2 (replaying facts gives the state that wrote them), CALL-1 (a completion is applied at
 //! most once), CALL-2 (a tool that is not idempotent never runs twice for one call).
 
+mod background;
 mod birth;
 mod children;
 mod control;
@@ -20,6 +21,7 @@ mod evolve;
 mod goto;
 mod input;
 mod resume;
+mod spawn;
 mod state;
 mod toolbox;
 mod tools;
@@ -35,6 +37,7 @@ pub use state::{State, StateError};
 pub use toolbox::{HostTool, Surroundings};
 
 use crate::content::Content;
+pub use crate::syscall::spawn::{FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads};
 
 /// A fact with its content at hand.
 pub type Fact = dormouse_proto::record::Fact<Content>;

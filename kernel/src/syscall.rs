@@ -19,6 +19,7 @@ mod instructions;
 pub mod list_fd_sections;
 pub mod list_fds;
 pub mod mark_fd_section;
+mod part;
 pub mod read_fd;
 pub mod read_temp_file;
 pub mod rename_fd;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Decision, Effect, Fact, HostTool, Input, Speaker, State, Surroundings, born, decide, evolve,
+    Birth, Decision, Effect, Fact, HostTool, Input, Preloads, Speaker, State, Surroundings, born, decide, evolve,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -31,7 +31,7 @@ fn process(lifetime: Lifetime, tools: &str) -> State {
     let tools = BTreeMap::from([("grep".into(), HostTool { spec, policy: ToolPolicy::default() })]);
     let around = Arc::new(Surroundings { tools, ..Surroundings::default() });
     let said = "go".into();
-    let birth = Birth { access: Access::Write, depth: 0, lifetime, descriptors: &[], input: Some(&said) };
+    let birth = Birth { access: Access::Write, depth: 0, lifetime, preloads: &Preloads::default(), input: Some(&said) };
     let image = born(&program, &around, birth, 0);
     State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid")
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{
-    Birth, Child, Decision, Effect, Fact, HostTool, Input, Speaker, State, Surroundings, born, decide, evolve,
+    Birth, Child, Decision, Effect, Fact, FetchError, Fetched, HostTool, Input, PendingSpawn, Preloads, Speaker, State,
+    Surroundings, born, decide, evolve,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::{
@@ -36,7 +37,9 @@ max_iterations = 6
 system = "You are a test."
 [tools]
 enabled = ["read_fd", "search_fd", "fd_to_file", "summarize_fd", "rename_fd", "mark_fd_section", "delete_fd_section",
-    "fork", "goto", "grep", "append_temp_file", "read_temp_file"]
+    "fork", "spawn", "goto", "grep", "append_temp_file", "read_temp_file"]
+[linked_programs]
+me = "p.toml"
 [file_descriptor]
 max_direct_output_chars = 50
 default_page_size = 20
@@ -67,7 +70,7 @@ fn process(lifetime: Lifetime, input: &str) -> State {
 fn process_of(program: Program, lifetime: Lifetime, input: &str) -> State {
     let around = surroundings();
     let said = input.into();
-    let birth = Birth { access: Access::Admin, depth: 0, lifetime, descriptors: &[], input: Some(&said) };
+    let birth = Birth { access: Access::Admin, depth: 0, lifetime, preloads: &Preloads::default(), input: Some(&said) };
     let image = born(&program, &around, birth, 0);
     State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid")
 }
@@ -80,6 +83,7 @@ enum Step {
     Reply(Vec<u8>, u8),
     FailModel,
     Return(u8, usize),
+    StartChild(u8),
     EndChild(u8),
     Stale(u8),
     GoBack(u8),
@@ -95,9 +99,10 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         16 => (0_usize..120).prop_map(Step::Speak),
         4 => Just(Step::HostCall),
-        32 => (prop::collection::vec(0_u8..17, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
+        32 => (prop::collection::vec(0_u8..20, 0..4), any::<u8>()).prop_map(|(tools, stop)| Step::Reply(tools, stop)),
         2 => Just(Step::FailModel),
         32 => (any::<u8>(), 0_usize..120).prop_map(|(which, size)| Step::Return(which, size)),
+        24 => any::<u8>().prop_map(Step::StartChild),
         16 => any::<u8>().prop_map(Step::EndChild),
         12 => any::<u8>().prop_map(Step::Stale),
         12 => (0_u8..12).prop_map(Step::GoBack),
@@ -118,6 +123,11 @@ struct World {
     writes: Vec<(CallId, PendingWrite)>,
     summaries: Vec<(CallId, PendingSummary)>,
     temp_files: Vec<(CallId, PendingTempFile)>,
+    fetches: Vec<(CallId, PendingSpawn)>,
+    finds: Vec<CallId>,
+    /// Spawned children that exist, and those of them whose parent has not been told.
+    born: BTreeSet<CallId>,
+    starts: Vec<CallId>,
     children: Vec<(CallId, u32)>,
     past: Vec<CallId>,
     issued: BTreeSet<CallId>,
@@ -131,6 +141,7 @@ impl World {
     fn new(state: State) -> Self {
         let (journal, sent, issued, children) = (Vec::new(), Vec::new(), BTreeSet::new(), Vec::new());
         let (tools, writes, summaries, temp_files, past) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (fetches, finds, born, starts) = (Vec::new(), Vec::new(), BTreeSet::new(), Vec::new());
         Self {
             state,
             journal,
@@ -138,6 +149,10 @@ impl World {
             writes,
             summaries,
             temp_files,
+            fetches,
+            finds,
+            born,
+            starts,
             children,
             past,
             issued,
@@ -151,10 +166,17 @@ impl World {
     fn feed(&mut self, input: Input) -> usize {
         let continued = matches!(input, Input::Continued);
         let resumed = matches!(input, Input::Resumed) || (continued && std::mem::take(&mut self.frozen));
-        let was_stopped = self.state.is_stopped() && !continued;
+        // A spawn that is in flight makes its child: what was begun before the stop finishes.
+        let finishes = matches!(input, Input::Fetched { .. } | Input::NoChild { .. });
+        let was_stopped = self.state.is_stopped() && !continued && !finishes;
         let Decision { facts, effects } = decide(&self.state, input, 7);
         let count = facts.len();
         for fact in facts {
+            let is_done = matches!(&fact, Fact::Exited { exit } if exit.status == ExitStatus::Done);
+            assert!(
+                !is_done || self.state.background().is_empty(),
+                "it ends before the children that it is to hear of"
+            );
             evolve(&mut self.state, &fact);
             if let Fact::WentTo { to, .. } = fact {
                 self.sent.truncate(to as usize);
@@ -202,11 +224,17 @@ impl World {
                 self.temp_files.push((call, pending));
             }
             Effect::StartChildren { children } => children.iter().for_each(|child| self.start(child)),
-            Effect::Abandon { calls } => self.past.extend(calls),
-            Effect::KeepChildren { .. }
-            | Effect::AnswerHost { .. }
-            | Effect::ReportTurn { .. }
-            | Effect::ReportExit { .. } => {}
+            Effect::Fetch { call, pending } => self.fetches.push((call, pending)),
+            Effect::FindChild { call } => self.finds.push(call),
+            Effect::Abandon { calls } => {
+                let mut background = self.state.background().keys();
+                assert!(!background.any(|call| calls.contains(call)), "a child in the background is given up");
+                self.past.extend(calls);
+            }
+            Effect::KeepChildren { calls } => {
+                assert!(self.state.background().keys().all(|call| calls.contains(call)), "one is not kept");
+            }
+            Effect::AnswerHost { .. } | Effect::ReportTurn { .. } | Effect::ReportExit { .. } => {}
         }
     }
 
@@ -216,9 +244,20 @@ impl World {
     }
 
     fn start(&mut self, child: &Child) {
-        self.check_child(child);
-        let Origin::Forked { call, index } = child.origin else { panic!("only forks are asked for here") };
-        self.children.push((call, index));
+        match child.origin {
+            Origin::Forked { call, index } => {
+                self.check_child(child);
+                self.children.push((call, index));
+            }
+            // One that exists by parent and call is not made again.
+            Origin::Spawned { call } => {
+                if self.born.insert(call) {
+                    self.children.push((call, 0));
+                }
+                self.starts.push(call);
+            }
+            _ => panic!("children are forked or spawned"),
+        }
     }
 
     /// HIST-1, and every tool use is answered in the message that follows it.
@@ -255,8 +294,10 @@ impl World {
                 Some(Input::ModelReplied { call, result: Err(ModelError::new(ModelErrorKind::Malformed, "no")) })
             }
             Step::Return(which, size) => self.returned(which, size),
+            Step::StartChild(which) => self.started(which),
             Step::EndChild(which) => {
                 let (call, index) = take(&mut self.children, which)?;
+                self.past.push(call);
                 let message = "found ".repeat(usize::from(which) % 20).into();
                 let exit = Exit { status: ExitStatus::Done, message };
                 Some(Input::ChildEnded { call, index, child: Pid(u64::from(index) + 2), exit })
@@ -337,6 +378,26 @@ impl World {
         Some(Input::ToolReturned { call, output: ToolOutput::ok("z".repeat(size)) })
     }
 
+    /// What a spawn waits for: its files, word of its child, or of there being none.
+    fn started(&mut self, which: u8) -> Option<Input> {
+        if let Some((call, pending)) = take(&mut self.fetches, which) {
+            self.past.push(call);
+            let (file, temp_file) = (Content::new("of a file"), (2, Content::new("of a temporary file")));
+            let fetched = Fetched {
+                files: pending.files.iter().map(|_| file.clone()).collect(),
+                temp_files: pending.temp_files.iter().map(|_| temp_file.clone()).collect(),
+            };
+            let result = if which.is_multiple_of(5) { Err(FetchError::Inside("no".to_owned())) } else { Ok(fetched) };
+            return Some(Input::Fetched { call, pending, result });
+        }
+        if let Some(call) = take(&mut self.finds, which).filter(|call| !self.born.contains(call)) {
+            return Some(Input::NoChild { call });
+        }
+        let call = take(&mut self.starts, which)?;
+        self.past.push(call);
+        Some(Input::ChildStarted { call, child: Pid(9) })
+    }
+
     /// Completions of a call that is over, answered already or abandoned.
     fn check_stale(&mut self, which: u8) {
         let Some(call) = (!self.past.is_empty()).then(|| self.past[usize::from(which) % self.past.len()]) else {
@@ -348,12 +409,22 @@ impl World {
         let before = self.state.clone();
         let exit = Exit { status: ExitStatus::Done, message: "late".into() };
         let (write, summary, temp_file) = pending();
+        let spawn = PendingSpawn {
+            program: before.program().clone(),
+            query: "late".to_owned(),
+            descriptors: Vec::new(),
+            files: Vec::new(),
+            temp_files: Vec::new(),
+        };
         let late = [
             Input::ModelReplied { call, result: Ok(last_words("late")) },
             Input::ToolReturned { call, output: ToolOutput::ok("late") },
             Input::FileWritten { call, pending: write, result: Ok(()) },
             Input::Summarized { call, pending: summary, result: Ok(last_words("late")) },
             Input::TempFileDone { call, pending: temp_file, result: Err(TempFileError::TooMany { max_files: 1 }) },
+            Input::Fetched { call, pending: spawn, result: Ok(Fetched::default()) },
+            Input::ChildStarted { call, child: Pid(50) },
+            Input::NoChild { call },
             Input::ChildEnded { call, index: 0, child: Pid(50), exit },
         ];
         for input in late {
@@ -364,11 +435,12 @@ impl World {
     }
 
     fn is_open(&self, call: CallId) -> bool {
-        match self.state.phase() {
+        let is_waited_for = match self.state.phase() {
             Phase::Thinking { call: open } => *open == call,
             Phase::Acting { slots, .. } => slots.iter().any(|slot| slot.call == call && slot.answer.is_none()),
             _ => false,
-        }
+        };
+        is_waited_for || self.state.background().contains_key(&call)
     }
 }
 
@@ -412,6 +484,11 @@ fn tool_use(number: u32, tool: u8) -> Block {
         15 => ("goto", r#"{"position": "msg:1", "message": "I know more now."}"#),
         16 => ("goto", r#"{"position": "msg:4", "message": "I know more now."}"#),
         14 => ("read_temp_file", r#"{"temp_file_id": "temp:1"}"#),
+        17 => ("spawn", r#"{"program_name": "me", "query": "x", "additional_preload_files": ["a"]}"#),
+        18 => ("spawn", r#"{"program_name": "me", "query": "x", "wait": false}"#),
+        19 => {
+            ("spawn", r#"{"program": "me", "query": "x", "wait": false, "additional_preload_temp_files": ["temp:1"]}"#)
+        }
         _ => ("grep", "{}"),
     };
     Block::ToolUse { id: format!("u{number}").into(), name: name.into(), args: args.into(), raw: None }
@@ -537,8 +614,13 @@ fn a_forked_child_is_told_who_it_is_and_may_not_fork() {
 #[test]
 fn nothing_said_at_birth_is_no_message() {
     let (program, around, said) = (program(), surroundings(), Spoken { parts: Vec::new() });
-    let birth =
-        Birth { access: Access::Admin, depth: 0, lifetime: Lifetime::Task, descriptors: &[], input: Some(&said) };
+    let birth = Birth {
+        access: Access::Admin,
+        depth: 0,
+        lifetime: Lifetime::Task,
+        preloads: &Preloads::default(),
+        input: Some(&said),
+    };
     assert!(born(&program, &around, birth, 0).mailbox.is_empty());
 }
 
@@ -684,5 +766,95 @@ fn what_a_temporary_file_holds_is_read_whole_or_becomes_a_descriptor_and_its_ver
             assert!(text.contains("Version 3 of temp:1 exceeds 50 characters") && text.contains("version=3"), "{text}");
             assert_eq!(entry.content.bytes().as_ptr(), content.bytes().as_ptr(), "nothing is copied");
         }
+    }
+}
+
+/// The process after a spawn in the background whose child exists, and the call.
+fn with_background(lifetime: Lifetime) -> (CallId, State) {
+    let (call, state) = asked(&process(lifetime, "go"));
+    let (acting, effects) = after(&state, replied(call, tool_use(1, 18)));
+    let [Effect::StartChildren { children }] = &effects[..] else { panic!("a child starts: {effects:?}") };
+    let Origin::Spawned { call } = children[0].origin else { panic!("it is spawned: {:?}", children[0].origin) };
+    let (state, effects) = after(&acting, Input::ChildStarted { call, child: Pid(7) });
+    assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "it goes on at once: {effects:?}");
+    assert_eq!(last_answer(&state), ("<spawned pid=\"7\" program=\"me\"/>".to_owned(), false));
+    (call, state)
+}
+
+fn says_last(state: &State, text: &str) -> (State, Vec<Effect>) {
+    let Phase::Thinking { call } = *state.phase() else { panic!("{:?}", state.phase()) };
+    after(state, Input::ModelReplied { call, result: Ok(last_words(text)) })
+}
+
+#[test]
+fn a_task_hears_of_its_child_in_the_background_before_it_ends_and_only_once() {
+    for lifetime in [Lifetime::Task, Lifetime::Session] {
+        let (call, state) = with_background(lifetime);
+        let (waiting, effects) = says_last(&state, "meanwhile");
+        assert_eq!(waiting.phase(), &Phase::Idle);
+        assert!(matches!(&effects[..], [Effect::ReportTurn { .. }]), "{effects:?}");
+        let exit = Exit { status: ExitStatus::Truncated, message: "found".repeat(20).into() };
+        let end = Input::ChildEnded { call, index: 0, child: Pid(7), exit: exit.clone() };
+        let (told, effects) = after(&waiting, end.clone());
+        assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "it begins a turn: {effects:?}");
+        let text = told.messages().last().expect("it was told").text();
+        assert!(text.starts_with("Message from process 7: it ended as truncated.\n\n<fd_result fd=\"fd:1\""), "{text}");
+        let entry = told.table().get(&FdId::Fd(1)).expect("the large message is a descriptor");
+        assert_eq!(entry.content.bytes().as_ptr(), exit.message.as_ptr(), "nothing is copied");
+        assert_eq!(after(&told, end).0, told, "its end is heard once");
+        let (ended, _) = says_last(&told, "the end");
+        assert_eq!(ended.exit().is_some(), lifetime == Lifetime::Task);
+    }
+}
+
+#[test]
+fn an_interrupt_lets_a_child_in_the_background_live_and_a_restart_looks_for_it() {
+    let (call, state) = with_background(Lifetime::Session);
+    let (interrupted, effects) = after(&state, Input::Interrupted);
+    let gone = effects.iter().any(|effect| matches!(effect, Effect::Abandon { calls } if calls.contains(&call)));
+    assert!(!gone && interrupted.background().contains_key(&call), "{effects:?}");
+    let (resumed, effects) = after(&interrupted, Input::Resumed);
+    assert!(
+        matches!(&effects[..], [Effect::KeepChildren { calls }, Effect::FindChild { call: sought }]
+            if calls == &[call] && *sought == call),
+        "{effects:?}"
+    );
+    let (lost, _) = after(&resumed, Input::NoChild { call });
+    assert!(lost.background().is_empty());
+    assert!(lost.messages().last().expect("it was told").text().contains("is no child of this process"));
+    let (killed, _) = after(&state, Input::Killed);
+    assert!(killed.background().is_empty());
+}
+
+#[test]
+fn a_spawn_that_was_begun_looks_for_its_child_before_it_reads_or_makes_anything() {
+    for tool in [17, 18] {
+        let (call, state) = asked(&process(Lifetime::Task, "go"));
+        let (acting, first) = after(&state, replied(call, tool_use(1, tool)));
+        let (resumed, effects) = after(&acting, Input::Resumed);
+        let [Effect::KeepChildren { .. }, Effect::FindChild { call }] = effects[..] else { panic!("{effects:?}") };
+        let (_, again) = after(&resumed, Input::NoChild { call });
+        let is_same = |(a, b): (&Effect, &Effect)| std::mem::discriminant(a) == std::mem::discriminant(b);
+        assert!(again.len() == 1 && first.iter().zip(&again).all(is_same), "{first:?} {again:?}");
+    }
+}
+
+#[test]
+fn children_beyond_the_limit_are_refused_whatever_calls_made_the_others() {
+    let (_, mut state) = with_background(Lifetime::Task);
+    for number in 2..=32 {
+        let Phase::Thinking { call } = *state.phase() else { panic!("{:?}", state.phase()) };
+        let (acting, effects) = after(&state, replied(call, tool_use(number, 18)));
+        let Some(Effect::StartChildren { children }) = effects.first() else { panic!("child {number}: {effects:?}") };
+        let Origin::Spawned { call } = children[0].origin else { panic!("it is spawned") };
+        state = after(&acting, Input::ChildStarted { call, child: Pid(u64::from(number) + 6) }).0;
+        // Each begins a turn of its own, so that the limit of model calls is not met.
+        state = after(&says_last(&state, "next").0, Input::Spoke { from: Speaker::Host, spoken: "on".into() }).0;
+    }
+    for tool in [4, 18] {
+        let Phase::Thinking { call } = *state.phase() else { panic!("{:?}", state.phase()) };
+        let (refused, _) = after(&state, replied(call, tool_use(40, tool)));
+        let (text, is_error) = last_answer(&refused);
+        assert!(is_error && text.contains("32 of this process are running") && text.contains("max_children"), "{text}");
     }
 }

@@ -92,6 +92,20 @@ pub enum Fact<C> {
         /// How it ended.
         exit: Exit,
     },
+    /// A child began to run that its call does not wait for.
+    ChildStarted {
+        /// The call that made it.
+        call: CallId,
+        /// The child.
+        child: Pid,
+    },
+    /// The end of a child that no call waits for came in and waits in the mailbox. It is not taken a second time.
+    ChildReported {
+        /// The call that made the child.
+        call: CallId,
+        /// How it ended, as a message; large content already replaced by descriptors.
+        message: Arc<Message>,
+    },
     /// A tool call was answered.
     ToolReturned {
         /// The call.
@@ -251,6 +265,8 @@ pub struct Image<C> {
     pub messages: Vec<Arc<Message>>,
     /// Messages that wait for the next turn.
     pub mailbox: Vec<Arc<Message>>,
+    /// The children that run while no call waits for them, by the call that made each.
+    pub background: Vec<(CallId, Pid)>,
     /// The descriptor table, in order of ids.
     pub table: Vec<(FdId, Entry<C>)>,
     /// The number of the next descriptor.
@@ -294,6 +310,8 @@ impl<C> Fact<C> {
             Self::HostCalled { .. } => "host_called",
             Self::ToolCalled { .. } => "tool_called",
             Self::ChildEnded { .. } => "child_ended",
+            Self::ChildStarted { .. } => "child_started",
+            Self::ChildReported { .. } => "child_reported",
             Self::ToolReturned { .. } => "tool_returned",
             Self::Interrupted { .. } => "interrupted",
             Self::TurnEnded { .. } => "turn_ended",
@@ -320,6 +338,8 @@ impl<C> Fact<C> {
             Self::HostCalled { ticket, tool, args } => Fact::HostCalled { ticket, tool, args },
             Self::ToolCalled { call } => Fact::ToolCalled { call },
             Self::ChildEnded { call, index, child, exit } => Fact::ChildEnded { call, index, child, exit },
+            Self::ChildStarted { call, child } => Fact::ChildStarted { call, child },
+            Self::ChildReported { call, message } => Fact::ChildReported { call, message },
             Self::ToolReturned { call, answer, produced_chars } => Fact::ToolReturned { call, answer, produced_chars },
             Self::Interrupted { answer } => Fact::Interrupted { answer },
             Self::TurnEnded { outcome } => Fact::TurnEnded { outcome },
@@ -368,6 +388,7 @@ impl<C> Image<C> {
             lifetime: self.lifetime,
             messages: self.messages,
             mailbox: self.mailbox,
+            background: self.background,
             next_fd: self.next_fd,
             epoch: self.epoch,
             next_seq: self.next_seq,

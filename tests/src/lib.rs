@@ -1,6 +1,8 @@
 //! Shared pieces of the tests: models made of closures, a recorder of requests, a gate to hold a call open, and the
 //! conformance cases. Nothing here sleeps: what is awaited is an event, bounded by [`PATIENCE`].
 
+pub mod crashing;
+
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -5,16 +5,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dormouse::id::{ContentHash, FactNumber, Pid};
+use dormouse::id::Pid;
 use dormouse::model::{Reply, Request};
 use dormouse::models::Scripted;
-use dormouse::ports::{Entry, Journal, Model, OwnerToken, Store, StoreError};
-use dormouse::process::{ExitStatus, ProcessRow};
+use dormouse::ports::Model;
+use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::tool::Access;
 use dormouse::{FnTool, Kernel, KernelBuilder, Process};
+use dormouse_tests::crashing::Crashing;
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, results, says, within};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -223,41 +223,6 @@ async fn calls_of_one_reply_see_each_other_in_order() {
     assert!(said.ends_with("version=\"3\" total_chars=\"1\">c</temp_file>"), "{said}");
 }
 
-/// A store that is cut off from its disk after so many commits, as its kernel's death would.
-struct Crashing {
-    inner: LogStore,
-    room: AtomicUsize,
-}
-
-impl Store for Crashing {
-    fn claim(&self) -> Result<OwnerToken, StoreError> {
-        self.inner.claim()
-    }
-
-    fn commit(&self, owner: OwnerToken, entries: &[Entry]) -> Result<(), StoreError> {
-        match self.room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |room| room.checked_sub(1)) {
-            Ok(_) => self.inner.commit(owner, entries),
-            Err(_) => Err(StoreError::Failed("the power is gone".to_owned())),
-        }
-    }
-
-    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
-        self.inner.processes()
-    }
-
-    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        self.inner.journal(pid, upto)
-    }
-
-    fn content(&self, hash: ContentHash) -> Result<bytes::Bytes, StoreError> {
-        self.inner.content(hash)
-    }
-
-    fn temp_files(&self, root: Pid) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.inner.temp_files(root)
-    }
-}
-
 /// A parent makes a file and forks; one child appends twice, two read and write until they were not overtaken; the parent
 /// says what the file holds.
 fn writers() -> impl Model {
@@ -313,7 +278,7 @@ async fn whatever_commit_was_the_last_nothing_is_lost_and_nothing_is_done_twice(
     let mut crashes = 0;
     for commits in 1.. {
         let folder = tempfile::tempdir().unwrap();
-        let store = Crashing { inner: LogStore::open(folder.path()).unwrap(), room: AtomicUsize::new(commits) };
+        let store = Crashing::after(commits, LogStore::open(folder.path()).unwrap());
         let kernel = Kernel::open(store).model("m", writers()).build().await.unwrap();
         let parent = kernel.start(program(&kernel, TOOLS)).input("go").await.unwrap();
         let first = within(parent.wait()).await.unwrap();

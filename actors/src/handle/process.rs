@@ -139,8 +139,9 @@ impl Process {
         self.ask(|ticket| Input::Opened { ticket, collected, source, page_chars }).await
     }
 
-    /// Ends its current turn cleanly: calls in flight are abandoned, the conversation stays valid. A task ends with it, a
-    /// session waits for further input. Without a turn nothing happens.
+    /// Ends its current turn cleanly: calls in flight are abandoned, the conversation stays valid. A task ends with it, and
+    /// its children with the task; a session waits for further input, and children that no call waits for go on. Without a
+    /// turn nothing happens.
     ///
     /// # Errors
     /// [`KernelError::Ended`].

@@ -2,7 +2,7 @@
 
 use std::future::IntoFuture;
 
-use dormouse_kernel::process::{Birth, born, tell_environment};
+use dormouse_kernel::process::{Birth, Preloads, born, tell_environment};
 use dormouse_kernel::program::Program;
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Lifetime;
@@ -67,7 +67,7 @@ impl Start {
             false => None,
         };
         let image = tokio::task::spawn_blocking(move || {
-            let birth = Birth { access, depth: 0, lifetime, descriptors: &[], input: input.as_ref() };
+            let birth = Birth { access, depth: 0, lifetime, preloads: &Preloads::default(), input: input.as_ref() };
             let mut image = born(&named, &around, birth, now_ms());
             if let Some(found) = found {
                 tell_environment(&mut image, &named, &around, &found, now_ms());

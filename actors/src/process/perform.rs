@@ -9,7 +9,7 @@ use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
 use dormouse_proto::process::Origin;
-use dormouse_proto::temp_file::{TempFileError, TempFileOrigin, TempFileReply};
+use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply};
 use dormouse_proto::tool::ToolOutput;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
@@ -20,6 +20,9 @@ use crate::environment;
 use crate::event::Event;
 use crate::supervisor::SupervisorMessage;
 use crate::temp_files::{self, TempFilesMessage};
+
+/// What comes of an operation on the tree's files.
+pub(super) type Replied = Result<TempFileReply<Content>, TempFileError>;
 
 impl Running {
     pub(super) fn perform(&mut self, effect: Effect) {
@@ -39,6 +42,8 @@ impl Running {
             }
             Effect::WriteFile { call, pending } => self.write_file(call, pending),
             Effect::TempFile { call, pending } => self.ask_temp_files(call, pending),
+            Effect::Fetch { call, pending } => self.fetch(call, pending),
+            Effect::FindChild { call } => self.tell_supervisor(SupervisorMessage::FindChild { parent: pid, call }),
             Effect::StartChildren { children } => self.start_children(children),
             Effect::Abandon { calls } => self.abandon(calls),
             Effect::KeepChildren { calls } => {
@@ -60,7 +65,7 @@ impl Running {
 
     /// Runs `work` beside the actor; what it yields comes back as `input` of it. Where an adapter panics, what `failed`
     /// makes of that comes back: a call that nothing came of would be waited for without end.
-    fn start<T: Send + 'static>(
+    pub(super) fn start<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,
         call: CallId,
@@ -112,15 +117,24 @@ impl Running {
 
     /// Asked at once, so that what one reply asks for is done in its order; only the answer is waited for beside the actor.
     fn ask_temp_files(&mut self, call: CallId, pending: PendingTempFile) {
+        let work = self.temp_file(call, pending.op.clone(), pending.max_bytes);
+        let input = move |result| Input::TempFileDone { call, pending, result };
+        self.start(work, call, input, temp_files_failed);
+    }
+
+    /// Asks at once; what is waited for is the answer.
+    pub(super) fn temp_file(
+        &self,
+        call: CallId,
+        op: TempFileOp<Content>,
+        max_bytes: u64,
+    ) -> BoxFuture<'static, Replied> {
         let (reply, answer) = oneshot::channel();
         let origin = TempFileOrigin { pid: self.pid(), call };
-        let PendingTempFile { op, max_bytes, .. } = pending.clone();
         let request = temp_files::Request { root: self.root, origin, op, max_bytes, reply };
         // Where the files are gone the reply is dropped with the request.
         let _ = self.world.temp_files.cast(TempFilesMessage::Request(request));
-        let work = async move { answer.await.unwrap_or_else(|_| temp_files_failed("they gave no answer".to_owned())) };
-        let input = move |result| Input::TempFileDone { call, pending, result };
-        self.start(work.boxed(), call, input, temp_files_failed);
+        async move { answer.await.unwrap_or_else(|_| temp_files_failed("they gave no answer".to_owned())) }.boxed()
     }
 
     /// What a child asks to be told of the environment is found out first, beside the actor: giving up the call ends that,
@@ -163,7 +177,7 @@ fn model_failed(why: String) -> Result<Reply, ModelError> {
 }
 
 /// What was asked may have been done, and the model is told so.
-fn temp_files_failed(why: String) -> Result<TempFileReply<Content>, TempFileError> {
+fn temp_files_failed(why: String) -> Replied {
     let reason =
         format!("The temporary files failed inside: {why}. Whether this was done is unknown: read, then decide.");
     Err(TempFileError::Unavailable { reason })

@@ -2,7 +2,7 @@
 
 use dormouse_kernel::process::{Child, Input};
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
+use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
 
 use super::table::{Run, place};
 use super::{Newborn, Supervisor};
@@ -18,12 +18,36 @@ impl Supervisor {
         for Child { origin, program, image } in children {
             match self.table.child(parent, &origin).map(|entry| entry.row.clone()) {
                 None => newborns.push(self.newborn(Some(parent), program, Box::new(image), origin)),
-                Some(row) if row.exit.is_some() => self.report_to_parent(&row),
-                Some(row) => self.wake(row.pid),
+                Some(row) => self.found(&row),
             }
         }
         if !newborns.is_empty() {
             self.bear(newborns, None);
+        }
+    }
+
+    /// The child of a spawn from an earlier life of its parent.
+    pub(super) fn find_child(&mut self, parent: Pid, call: CallId) {
+        match self.table.child(parent, &Origin::Spawned { call }).map(|entry| entry.row.clone()) {
+            Some(row) => self.found(&row),
+            None => self.tell_parent(parent, Input::NoChild { call }),
+        }
+    }
+
+    /// A child that exists: its parent is told what it was told before, since it may not have heard it.
+    fn found(&mut self, row: &ProcessRow) {
+        self.report_start(row);
+        if row.exit.is_some() {
+            self.report_to_parent(row);
+        } else {
+            self.wake(row.pid);
+        }
+    }
+
+    /// Tells the parent of a spawned child that it exists. Its end is told later.
+    pub(super) fn report_start(&mut self, row: &ProcessRow) {
+        if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
+            self.tell_parent(parent, Input::ChildStarted { call: *call, child: row.pid });
         }
     }
 
@@ -49,9 +73,13 @@ impl Supervisor {
         let (Some(parent), Some((call, index)), Some(exit)) = (row.parent, place(&row.origin), row.exit.clone()) else {
             return;
         };
-        // A parent that sleeps asks for its children when it wakes.
+        self.tell_parent(parent, Input::ChildEnded { call, index, child: row.pid, exit });
+    }
+
+    /// A parent that sleeps asks for its children when it wakes.
+    fn tell_parent(&mut self, parent: Pid, input: Input) {
         if self.table.get(parent).is_some_and(|entry| matches!(entry.run, Run::Running(_) | Run::Loading)) {
-            self.tell(parent, Input::ChildEnded { call, index, child: row.pid, exit });
+            self.tell(parent, input);
         }
     }
 

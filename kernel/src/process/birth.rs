@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::id::FdId;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
-use dormouse_proto::record::{Control, Entry, Lifetime, Phase, Tally};
+use dormouse_proto::record::{Control, Lifetime, Phase, Tally};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
 
-use super::Image;
 use super::environment::{Gathered, tell_environment};
 use super::toolbox::{Surroundings, Toolbox};
+use super::{Image, Preloads};
 use crate::content::Content;
 use crate::program::Program;
 use crate::syscall;
@@ -29,8 +28,8 @@ pub struct Birth<'a> {
     pub depth: u32,
     /// How long it lives.
     pub lifetime: Lifetime,
-    /// Descriptors that it starts with, shown in its system prompt as well.
-    pub descriptors: &'a [(FdId, Entry<Content>)],
+    /// What it starts with beside what its program says.
+    pub preloads: &'a Preloads,
     /// The first thing said to it.
     pub input: Option<&'a Spoken>,
 }
@@ -43,7 +42,8 @@ pub struct Birth<'a> {
 pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: u64) -> Image {
     let toolbox = Toolbox::new(program, around);
     let mut table = Table::default();
-    for (id, entry) in birth.descriptors {
+    // Where descriptors are off, nothing could read one.
+    for (id, entry) in birth.preloads.descriptors.iter().filter(|_| program.descriptors().is_some()) {
         table.insert(id.clone(), entry.clone());
     }
     let said = birth.input.filter(|spoken| !spoken.parts.is_empty());
@@ -58,6 +58,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         lifetime: birth.lifetime,
         messages: Vec::new(),
         mailbox: mailbox.into_iter().collect(),
+        background: Vec::new(),
         next_fd: table.next_fd(),
         table: table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect(),
         epoch: 0,
@@ -92,18 +93,7 @@ fn admit(table: &mut Table, spoken: &Spoken, settings: Option<&DescriptorSetting
 /// The program's own words, then what was preloaded, and how to use descriptors.
 fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> String {
     let mut parts = vec![program.system().to_owned()];
-    let files = program.preloads().iter().map(|(path, bytes)| {
-        Element::new("preload_file").attribute("path", path).text(Content::new(bytes.clone()).text()).to_xml()
-    });
-    let descriptors = birth.descriptors.iter().map(|(id, entry)| {
-        let element = Element::new("preload_fd")
-            .attribute("fd", id)
-            .attribute_if("name", entry.notes.name.as_ref())
-            .attribute("source", &entry.source)
-            .attribute_if("summary", entry.notes.summary.as_ref());
-        element.text(entry.content.text()).to_xml()
-    });
-    let preloads: Vec<String> = files.chain(descriptors).collect();
+    let preloads = preloaded(program, birth.preloads);
     if !preloads.is_empty() {
         parts.push(format!("<preload>\n{}\n</preload>", preloads.join("\n")));
     }
@@ -116,6 +106,30 @@ fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> Str
     }
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
+}
+
+/// Each preload as an element: those of the program, then those of this process.
+fn preloaded(program: &Program, given: &Preloads) -> Vec<String> {
+    let shown = |element: Element, content: &Content| {
+        let encoding = content.is_binary().then_some("base64");
+        element.attribute_if("encoding", encoding).text(content.text()).to_xml()
+    };
+    let file = |path: &str, content: &Content| shown(Element::new("preload_file").attribute("path", path), content);
+    let of_program = program.preloads().iter().map(|(path, bytes)| file(path, &Content::new(bytes.clone())));
+    let files = given.files.iter().map(|(path, content)| file(path, content));
+    let temp_files = given.temp_files.iter().map(|(id, version, content)| {
+        let element = Element::new("preload_temp_file").attribute("temp_file_id", id).attribute("version", version);
+        shown(element, content)
+    });
+    let descriptors = given.descriptors.iter().map(|(id, entry)| {
+        let element = Element::new("preload_fd")
+            .attribute("fd", id)
+            .attribute_if("name", entry.notes.name.as_ref())
+            .attribute("source", &entry.source)
+            .attribute_if("summary", entry.notes.summary.as_ref());
+        shown(element, &entry.content)
+    });
+    of_program.chain(files).chain(temp_files).chain(descriptors).collect()
 }
 
 #[cfg(test)]
@@ -140,7 +154,13 @@ enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
 "#;
         let read = &mut |_: &Path| Ok(Bytes::from_static(PROGRAM.as_bytes()));
         let (program, around) = (compile(Path::new("p.toml"), read, &[]).unwrap().program, Surroundings::default());
-        let birth = Birth { access: Access::Read, depth: 0, lifetime: Lifetime::Task, descriptors: &[], input: None };
+        let birth = Birth {
+            access: Access::Read,
+            depth: 0,
+            lifetime: Lifetime::Task,
+            preloads: &Preloads::default(),
+            input: None,
+        };
         let prompt = system_prompt(&program, &Toolbox::new(&program, &around), &birth);
         assert!(prompt.contains("- read_fd, here and in answers, is your tool look.\n"), "{prompt}");
         assert_eq!(prompt.matches("is your tool").count(), 1, "{prompt}");

@@ -1,4 +1,4 @@
-//! fork and spawn: the children that a call makes, and what the parent is answered when they have ended.
+//! Children: those that a fork makes, how many there may be, and what the parent is answered when they have ended.
 
 use std::sync::Arc;
 
@@ -7,15 +7,14 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
 use dormouse_proto::record::{Caller, Control, Lifetime, Phase, Slot, Tally};
-use dormouse_proto::tool::{Access, Answer, ToolOutput};
+use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
 
-use super::birth::{Birth, born};
 use super::decide::Draft;
 use super::evolve::{referable, result};
 use super::toolbox::Kind;
 use super::{Child, Effect, Fact, Image, State};
-use crate::syscall::{fork, spawn};
+use crate::syscall::fork;
 use crate::table::admission::{self, Admission};
 
 const SIBLING: &str = "Interrupted: this call belongs to the parent process. Call it again if you need it.";
@@ -27,8 +26,10 @@ impl Draft {
             Ok(prompts) => prompts,
             Err(message) => return self.answer_whole(call, Answer::error(message)),
         };
-        if let Err(answer) = self.within_depth() {
-            return self.answer_whole(call, answer);
+        // Children that were asked for before the kernel stopped are not asked for as further ones.
+        let room = if self.slot(call).called { Ok(()) } else { self.check_room(call, prompts.len()) };
+        if let Err(message) = room {
+            return self.answer_whole(call, Answer::error(message));
         }
         if self.answer_if_all_ended(call) {
             return;
@@ -44,43 +45,41 @@ impl Draft {
         self.perform(Effect::StartChildren { children });
     }
 
-    pub(super) fn spawn(&mut self, call: CallId) {
-        let arguments = spawn::arguments(&self.slot(call).args, &self.state.program, &self.state.table);
-        let checked = arguments.map_err(Answer::error).and_then(|arguments| self.within_depth().map(|()| arguments));
-        let spawn::Arguments { program, query, descriptors } = match checked {
-            Ok(arguments) => arguments,
-            Err(answer) => return self.answer_whole(call, answer),
-        };
-        if self.answer_if_all_ended(call) {
-            return;
+    /// Whether a call may make `count` children: so deep below the root, and beside those that run.
+    pub(super) fn check_room(&self, call: CallId, count: usize) -> Result<(), String> {
+        let limits = self.state.program.limits();
+        if self.state.depth >= limits.max_depth {
+            let (depth, limit) = (self.state.depth, limits.max_depth);
+            return Err(format!(
+                "No further children: this process is {depth} levels below its root, and the program allows {limit} \
+                 (limits.max_depth). Do the work in this process."
+            ));
         }
-        let said = query.into();
-        let birth = Birth {
-            access: self.state.access,
-            depth: self.state.depth + 1,
-            lifetime: Lifetime::Task,
-            descriptors: &descriptors,
-            input: Some(&said),
-        };
-        let image = born(&program, &self.state.around, birth, self.now_ms);
-        let child = Child { origin: Origin::Spawned { call }, program, image };
-        self.intend(call);
-        self.perform(Effect::StartChildren { children: vec![child] });
+        let running = self.children_beside(call);
+        if running + count > limits.max_children as usize {
+            let limit = limits.max_children;
+            return Err(format!(
+                "No further children: {running} of this process are running, {count} more were asked for, and the program \
+                 allows {limit} at a time (limits.max_children). Wait until some have ended."
+            ));
+        }
+        Ok(())
     }
 
-    fn within_depth(&self) -> Result<(), Answer> {
-        let limit = self.state.program.limits().max_depth;
-        if self.state.depth < limit {
-            return Ok(());
-        }
-        let depth = self.state.depth;
-        Err(Answer::error(format!(
-            "No further children: this process is {depth} levels below its root, and the program allows {limit} \
-             (limits.max_depth). Do the work in this process."
-        )))
+    /// The children that run for other calls than this, or for none.
+    fn children_beside(&self, call: CallId) -> usize {
+        let others = self.state.slots().iter().filter(|slot| slot.call != call && slot.called && slot.answer.is_none());
+        let waited = others.map(|slot| match self.kind(slot.call) {
+            Some(Kind::Fork | Kind::Spawn) => self.expected_children(slot).saturating_sub(slot.ended.len()),
+            _ => 0,
+        });
+        self.state.background.len() + waited.sum::<usize>()
     }
 
     pub(super) fn take_child(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
+        if self.state.background.contains_key(&call) {
+            return self.report(call, child, &exit);
+        }
         let Some(slot) = self.state.open_slot(call) else { return };
         if has_ended(slot, index) {
             return;
@@ -94,7 +93,7 @@ impl Draft {
 
     /// Answers a call whose children have all ended. A process that was restored from between the end of a child and the
     /// answer goes on from here.
-    fn answer_if_all_ended(&mut self, call: CallId) -> bool {
+    pub(super) fn answer_if_all_ended(&mut self, call: CallId) -> bool {
         let slot = self.slot(call);
         let mut ended = slot.ended.clone();
         if ended.len() < self.expected_children(slot) {
@@ -140,18 +139,19 @@ impl Draft {
         self.answer(call, Answer { text, is_error: exit.status != ExitStatus::Done }, produced_chars);
     }
 
-    fn admit_message_of(&mut self, child: Pid, exit: &Exit, verb: &str) -> Said {
-        let output = ToolOutput::ok(exit.message.as_bytes().to_vec());
+    /// What a child said last, as its parent reads it. Where it is large it is handed over as a descriptor, and not copied.
+    pub(super) fn admit_message_of(&mut self, child: Pid, exit: &Exit, verb: &str) -> Said {
+        let (table, settings) = (&self.state.table, self.state.settings());
         let source = format!("{verb}:{child}");
-        let admission = admission::admit_output(&self.state.table, output, &source, self.state.settings(), self.now_ms);
+        let admission = admission::admit_shared(table, &exit.message, &source, settings, self.now_ms);
         let (produced_chars, is_opened) = (admission.produced_chars(), matches!(admission, Admission::Opened { .. }));
         Said { answer: self.admitted(admission), produced_chars, is_opened }
     }
 }
 
 /// A child's last message as it enters its parent's context.
-struct Said {
-    answer: Answer,
+pub(super) struct Said {
+    pub(super) answer: Answer,
     produced_chars: u64,
     /// It became a descriptor, and the answer is the element that shows it.
     is_opened: bool,
@@ -182,6 +182,7 @@ fn forked(state: &State, call: CallId, index: u32, count: usize, prompt: &str) -
     image.messages.push(Arc::new(referable(&state.program, state.messages.len(), message)));
     Image {
         mailbox: Vec::new(),
+        background: Vec::new(),
         access: state.access.min(Access::Write),
         depth: state.depth + 1,
         lifetime: Lifetime::Task,

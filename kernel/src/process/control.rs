@@ -62,7 +62,9 @@ impl Draft {
             Phase::Thinking { call } => (vec![*call], None),
             Phase::Acting { caller, slots } => {
                 let ticket = slots.first().filter(|_| *caller == Caller::Host).map(|slot| slot.id.clone());
-                (slots.iter().map(|slot| slot.call).collect::<Vec<CallId>>(), ticket)
+                // A child that its call does not wait for is not given up with the turn.
+                let calls = slots.iter().map(|slot| slot.call);
+                (calls.filter(|call| !self.state.background.contains_key(call)).collect::<Vec<CallId>>(), ticket)
             }
             Phase::Ready { .. } => (Vec::new(), None),
             Phase::Idle | Phase::Ended { .. } => return false,

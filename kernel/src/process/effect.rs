@@ -9,6 +9,7 @@ use dormouse_proto::tool::Answer;
 
 use super::Image;
 use crate::program::Program;
+use crate::syscall::spawn::PendingSpawn;
 use crate::syscall::{PendingSummary, PendingTempFile, PendingWrite};
 
 /// Something to be done, after the facts before it are durable.
@@ -56,7 +57,21 @@ pub enum Effect {
         /// The operation. It comes back with the result.
         pending: PendingTempFile,
     },
-    /// See to it that these children exist; each end is [`Input::ChildEnded`](super::Input::ChildEnded). A child that
+    /// Read files for a child that is to be spawned; what comes is [`Input::Fetched`](super::Input::Fetched).
+    Fetch {
+        /// The call.
+        call: CallId,
+        /// What is to be read, and for whom. It comes back with the result.
+        pending: PendingSpawn,
+    },
+    /// Look for the child of a spawn that an earlier life of the process made. One that is there goes on, and what comes is
+    /// what came when it was started; one that is not is [`Input::NoChild`](super::Input::NoChild).
+    FindChild {
+        /// The call.
+        call: CallId,
+    },
+    /// See to it that these children exist; a spawned one that does is
+    /// [`Input::ChildStarted`](super::Input::ChildStarted), each end is [`Input::ChildEnded`](super::Input::ChildEnded). A child that
     /// exists already, by parent and origin, is not made again, and its end is reported once more.
     StartChildren {
         /// The children, in order.
@@ -100,7 +115,9 @@ impl Effect {
             | Self::CallTool { call, .. }
             | Self::WriteFile { call, .. }
             | Self::Summarize { call, .. }
-            | Self::TempFile { call, .. } => calls.contains(call),
+            | Self::TempFile { call, .. }
+            | Self::Fetch { call, .. }
+            | Self::FindChild { call } => calls.contains(call),
             Self::StartChildren { children } => children.iter().any(|child| match child.origin {
                 Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
                 Origin::Started | Origin::Restored { .. } => false,

@@ -7,6 +7,7 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{Caller, Control, Note, Phase, Slot};
 use dormouse_proto::tool::Answer;
+use imbl::OrdMap;
 
 use super::{Fact, State};
 use crate::program::Program;
@@ -41,6 +42,13 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::ChildEnded { call, index, child, exit } => {
             with_slot(state, *call, |slot| slot.ended.push((*index, *child, exit.clone())));
         }
+        Fact::ChildStarted { call, child } => {
+            state.background.insert(*call, *child);
+        }
+        Fact::ChildReported { call, message } => {
+            state.background.remove(call);
+            state.mailbox.push_back(message.clone());
+        }
         Fact::ToolReturned { call, answer, produced_chars } => {
             state.tally.produced_chars += produced_chars;
             with_slot(state, *call, |slot| slot.answer = Some(answer.clone()));
@@ -48,7 +56,10 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         }
         Fact::Interrupted { answer } => interrupt(state, answer),
         Fact::TurnEnded { .. } => state.phase = Phase::Idle,
-        Fact::Exited { exit } => state.phase = Phase::Ended { exit: exit.clone() },
+        Fact::Exited { exit } => {
+            state.background = OrdMap::new();
+            state.phase = Phase::Ended { exit: exit.clone() };
+        }
         Fact::WentTo { to, message, by } => go_back(state, *to, message, *by),
         Fact::Stopped => state.control = Control::Stopped,
         Fact::Frozen => state.control = Control::Frozen,

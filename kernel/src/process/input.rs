@@ -11,6 +11,7 @@ use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::ToolOutput;
 
 use crate::content::{Collected, Content};
+use crate::syscall::spawn::{FetchError, Fetched, PendingSpawn};
 use crate::syscall::{PendingSummary, PendingTempFile, PendingWrite};
 
 /// Something that happened to a process.
@@ -92,6 +93,27 @@ pub enum Input {
         position: String,
         /// What follows it.
         message: String,
+    },
+    /// Files for a child that is to be spawned were read, or were not.
+    Fetched {
+        /// The call.
+        call: CallId,
+        /// What was asked for, as it was given.
+        pending: PendingSpawn,
+        /// What came.
+        result: Result<Fetched, FetchError>,
+    },
+    /// A spawned child exists, durably.
+    ChildStarted {
+        /// The call that made it.
+        call: CallId,
+        /// The child.
+        child: Pid,
+    },
+    /// A call has no child: none was made before the kernel stopped, or by another process only.
+    NoChild {
+        /// The call.
+        call: CallId,
     },
     /// A child ended.
     ChildEnded {

@@ -19,15 +19,23 @@ impl Draft {
         if self.state.control == Control::Stopped && self.state.exit().is_none() {
             self.emit(Fact::Frozen);
         }
-        let calls = self.state.slots().iter().filter(|slot| slot.answer.is_none()).map(|slot| slot.call).collect();
+        let open = self.state.slots().iter().filter(|slot| slot.answer.is_none()).map(|slot| slot.call);
+        let calls = open.chain(self.unheard()).collect();
         self.perform(Effect::KeepChildren { calls });
         if !self.state.is_stopped() || self.state.exit().is_some() {
             self.take_up();
         }
     }
 
+    /// The calls whose children run in the background, beside those that are still to be answered.
+    fn unheard(&self) -> Vec<CallId> {
+        let is_open = |call: &CallId| self.state.slots().iter().any(|slot| slot.call == *call && slot.answer.is_none());
+        self.state.background.keys().filter(|call| !is_open(call)).copied().collect()
+    }
+
     /// Goes on where the process stands, with nothing in flight.
     pub(super) fn take_up(&mut self) {
+        self.unheard().into_iter().for_each(|call| self.perform(Effect::FindChild { call }));
         match self.state.phase.clone() {
             Phase::Idle if self.state.mailbox.is_empty() => {}
             Phase::Idle => self.begin_turn(),

@@ -9,7 +9,7 @@ use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::Exit;
 use dormouse_proto::record::{Control, Lifetime, Phase, Slot, Tally};
 use dormouse_proto::tool::{Access, ToolSpec};
-use imbl::Vector;
+use imbl::{OrdMap, Vector};
 
 use super::Image;
 use super::toolbox::{Surroundings, Toolbox};
@@ -35,6 +35,8 @@ pub struct State {
     pub(super) lifetime: Lifetime,
     pub(super) messages: Vector<Arc<Message>>,
     pub(super) mailbox: Vector<Arc<Message>>,
+    /// Children that no call waits for, by the call that made each.
+    pub(super) background: OrdMap<CallId, Pid>,
     pub(super) table: Table,
     pub(super) epoch: u32,
     pub(super) next_seq: u32,
@@ -96,6 +98,7 @@ impl State {
             lifetime: image.lifetime,
             messages: image.messages.into(),
             mailbox: image.mailbox.into(),
+            background: image.background.into_iter().collect(),
             table,
             epoch: image.epoch,
             next_seq: image.next_seq,
@@ -129,6 +132,7 @@ impl State {
             lifetime: self.lifetime,
             messages: self.messages.iter().cloned().collect(),
             mailbox: self.mailbox.iter().cloned().collect(),
+            background: self.background.iter().map(|(call, child)| (*call, *child)).collect(),
             table: self.table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect(),
             next_fd: self.table.next_fd(),
             epoch: self.epoch,
@@ -201,6 +205,12 @@ impl State {
         self.mailbox.len()
     }
 
+    /// The children that run while no call of its waits for them, by the call that made each.
+    #[must_use]
+    pub fn background(&self) -> &OrdMap<CallId, Pid> {
+        &self.background
+    }
+
     /// Where it stands in its turn.
     #[must_use]
     pub fn phase(&self) -> &Phase {
@@ -262,7 +272,8 @@ fn check_calls(image: &Image) -> Result<(), StateError> {
         Phase::Acting { slots, .. } => slots.iter().map(|slot| slot.call).collect(),
         Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
     };
-    match calls.into_iter().find(|call| !minted(*call)) {
+    let background = image.background.iter().map(|(call, _)| *call);
+    match calls.into_iter().chain(background).find(|call| !minted(*call)) {
         Some(call) => Err(StateError::Call { call, epoch: image.epoch, next_seq: image.next_seq }),
         None => Ok(()),
     }

@@ -99,14 +99,15 @@ impl Draft {
         replies.next().map(|message| message.text()).unwrap_or_default()
     }
 
-    /// The turn is over. A task ends with it, unless more was said to it in the meantime; a session waits.
+    /// The turn is over. A session waits. A task ends with it, unless more was said to it in the meantime; where children run
+    /// that it did not wait for, it goes on when they have ended. One that failed ends at once, and they with it.
     pub(super) fn end_turn(&mut self, status: ExitStatus, message: String) {
         let exit = Exit { status, message: message.into() };
         let more = !self.state.mailbox.is_empty();
         match self.state.lifetime {
             Lifetime::Task if more && status == ExitStatus::Done => self.begin_turn(),
-            Lifetime::Task => self.end(exit),
-            Lifetime::Session => {
+            Lifetime::Task if status != ExitStatus::Done || self.state.background.is_empty() => self.end(exit),
+            Lifetime::Task | Lifetime::Session => {
                 self.emit(Fact::TurnEnded { outcome: exit.clone() });
                 self.perform(Effect::ReportTurn { outcome: exit });
                 if more {

@@ -90,6 +90,8 @@ pub struct Script<'a> {
 pub struct Limits {
     /// Children of one fork call.
     pub max_fork_children: u32,
+    /// Children of one process that run at a time, whatever calls made them.
+    pub max_children: u32,
     /// Levels of processes below a root.
     pub max_depth: u32,
     /// When the children of a fork begin to run.
@@ -98,15 +100,18 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_fork_children: 8, max_depth: 3, fork_release: ForkRelease::First }
+        Self { max_fork_children: 8, max_children: 32, max_depth: 3, fork_release: ForkRelease::First }
     }
 }
 
 impl From<LimitsSection> for Limits {
     fn from(written: LimitsSection) -> Self {
         let default = Self::default();
+        let max_fork_children = written.max_fork_children.unwrap_or(default.max_fork_children);
         Self {
-            max_fork_children: written.max_fork_children.unwrap_or(default.max_fork_children),
+            max_fork_children,
+            // A fork that the program allows must not fail by a limit that it does not mention.
+            max_children: written.max_children.unwrap_or(default.max_children.max(max_fork_children)),
             max_depth: written.max_depth.unwrap_or(default.max_depth),
             fork_release: written.fork_release.unwrap_or(default.fork_release),
         }

@@ -21,6 +21,8 @@ pub(super) enum Kind {
     Text,
     Integer,
     Flag,
+    /// Of whatever items: who asks for it looks at them.
+    List,
 }
 
 impl Kind {
@@ -29,6 +31,7 @@ impl Kind {
             Self::Text => "a string",
             Self::Integer => "an integer",
             Self::Flag => "true or false",
+            Self::List => "a list",
         }
     }
 }
@@ -39,6 +42,7 @@ enum Arg {
     /// Beyond 64 bits an integer is the nearest that fits: far out of any range all the same.
     Integer(i64),
     Flag(bool),
+    List(Vec<Value>),
 }
 
 /// The arguments of one call, all of them known and of the right type.
@@ -171,6 +175,14 @@ impl Args {
         }
     }
 
+    /// The items of a list; none where it was not given.
+    pub(super) fn list(&self, key: &str) -> &[Value] {
+        match self.given.get(key) {
+            Some(Arg::List(items)) => items,
+            _ => &[],
+        }
+    }
+
     pub(super) fn error(&self, kind: FdErrorKind, message: impl Into<String>) -> FdError {
         FdError { kind, fd: self.fd.clone(), message: message.into() }
     }
@@ -206,6 +218,7 @@ fn read(value: &Value, kind: Kind) -> Option<Arg> {
         (Kind::Integer, Value::String(text)) => decimal(text).map(Arg::Integer),
         (Kind::Flag, Value::Bool(flag)) => Some(Arg::Flag(*flag)),
         (Kind::Flag, Value::String(text)) => text.parse().ok().map(Arg::Flag),
+        (Kind::List, Value::Array(items)) => Some(Arg::List(items.clone())),
         _ => None,
     }
 }

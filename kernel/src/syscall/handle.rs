@@ -3,24 +3,14 @@
 //! A handle is a whole string and never a part of one. Two curly braces around anything that is no descriptor are not a
 //! handle but text, since templates look like that; around the name of a descriptor that is not there they are a mistake.
 
-use std::borrow::Cow;
-
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
-use dormouse_proto::id::FdId;
-use dormouse_proto::record::Entry;
 use serde::de::IgnoredAny;
 
-use super::args::Args;
-use super::get_fd_section;
-use super::selection::Selection;
-use crate::content::Content;
-use crate::table::{Table, served};
+use super::part::{Named, PARTS};
+use crate::table::Table;
 
 /// The most bytes that the arguments of one call may grow by.
 const MAX_EXPANDED_BYTES: usize = 16 << 20;
-
-/// What parts a handle may name, as errors say it.
-const PARTS: &str = "lines 10-40, page 2, pages 2-4, chars 0-99, or section ID";
 
 /// Arguments with every handle replaced by the text that it stands for, or by the base64 of binary content; everything
 /// around it stays as it is written. None where there is no handle. Costs a pass over the arguments, and what is put in.
@@ -66,14 +56,13 @@ struct Expansion<'a> {
 impl Expansion<'_> {
     /// What stands in place of a string, as JSON.
     fn replacement(&mut self, text: &str) -> Result<Option<String>, FdError> {
-        let Some(mut handle) = Handle::parse(self.table, text)? else { return Ok(None) };
-        // A part is one of what the model saw; the whole is exact.
-        if handle.part.is_some() {
-            handle.entry = served(handle.entry, self.settings).entry;
-        }
-        let text = handle.text()?;
+        let inside = text.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}")).map(str::trim);
+        // Two handles in a row are a text that holds handles.
+        let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else { return Ok(None) };
+        let Some(named) = Named::parse(self.table, inside, self.settings)? else { return Ok(None) };
+        let text = named.slice()?.text;
         self.bytes_left = self.bytes_left.checked_sub(text.len()).ok_or_else(|| {
-            handle.args.error(
+            named.error(
                 FdErrorKind::InvalidRange,
                 format!("What the handles stand for is more than {MAX_EXPANDED_BYTES} bytes. Name parts: {PARTS}."),
             )
@@ -82,69 +71,14 @@ impl Expansion<'_> {
     }
 }
 
-/// A handle: the descriptor that it names, and which part.
-struct Handle<'a> {
-    args: Args,
-    entry: Cow<'a, Entry<Content>>,
-    part: Option<(&'a str, &'a str)>,
-}
-
-impl<'a> Handle<'a> {
-    /// The handle that `text` is, if it is one.
-    fn parse(table: &'a Table, text: &'a str) -> Result<Option<Self>, FdError> {
-        let inside = text.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}")).map(str::trim);
-        // Two handles in a row are a text that holds handles.
-        let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else { return Ok(None) };
-        if let Ok((_, entry)) = table.resolve(inside) {
-            return Ok(Some(Self { args: Args::about(inside), entry, part: None }));
-        }
-        // A name may hold spaces: the part is the last two words.
-        let split = inside.rsplit_once(' ').and_then(|(rest, value)| {
-            let (fd, unit) = rest.trim_end().rsplit_once(' ')?;
-            Some((fd.trim_end(), unit, value))
-        });
-        let (fd, part) = split.map_or((inside, None), |(fd, unit, value)| (fd, Some((unit, value))));
-        let is_id = |name: &str| name.split(' ').next().is_some_and(|word| word.parse::<FdId>().is_ok());
-        match table.resolve(fd) {
-            Ok((_, entry)) => Ok(Some(Self { args: Args::about(fd), entry, part })),
-            Err(error) if is_id(inside) => Err(error),
-            Err(_) => Ok(None),
-        }
-    }
-
-    fn text(&self) -> Result<&str, FdError> {
-        let Some((unit, value)) = self.part else { return Ok(self.entry.content.text()) };
-        Ok(self.selection(unit, value)?.choose(&self.args, &self.entry)?.slice.text)
-    }
-
-    fn selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {
-        if unit == "section" {
-            return get_fd_section::marked(&self.args, &self.entry.notes, value).map(get_fd_section::lines);
-        }
-        let (first, last) = self.range(value)?;
-        let count = last.saturating_sub(first).saturating_add(1);
-        match unit {
-            "line" | "lines" => Ok(Selection::LineRange { first, last: Some(last) }),
-            "page" | "pages" => Ok(Selection::Pages { start: first, count }),
-            "char" | "chars" => Ok(Selection::Chars { start: first, count }),
-            _ => Err(self.args.invalid(format!("A handle cannot name its part by '{unit}'. Parts: {PARTS}."))),
-        }
-    }
-
-    /// `10-40`, or `10` alone.
-    fn range(&self, value: &str) -> Result<(i64, i64), FdError> {
-        let (first, last) = value.split_once('-').unwrap_or((value, value));
-        let numbers = first.parse::<i64>().ok().zip(last.parse::<i64>().ok()).filter(|(first, last)| first <= last);
-        numbers.ok_or_else(|| self.args.invalid(format!("'{value}' is no range: give a number, or two as 10-40.")))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use dormouse_proto::record::{Note, Section};
+    use dormouse_proto::id::FdId;
+    use dormouse_proto::record::{Entry, Note, Section};
     use serde_json::json;
 
     use super::*;
+    use crate::content::Content;
 
     fn table() -> Table {
         let mut table = Table::new();

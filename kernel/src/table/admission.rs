@@ -4,6 +4,7 @@
 //! being wrapped again. Admission never looks at the name of a tool, and never changes the table: it says what to open.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_proto::descriptor::{DescriptorSettings, view};
@@ -47,16 +48,38 @@ pub fn admit_output(
     now_ms: u64,
 ) -> Admission {
     let ToolOutput { bytes, is_error, cut_bytes } = output;
-    let kept = Kept::new(bytes, cut_bytes, settings);
-    let admission = match settings {
+    admit(table, Kept::new(bytes, cut_bytes, settings), source, settings, now_ms).with_error_flag(is_error)
+}
+
+fn admit(table: &Table, kept: Kept, source: &str, settings: Option<&DescriptorSettings>, now_ms: u64) -> Admission {
+    match settings {
         Some(settings) if kept.content.total_chars() > settings.max_direct_output_chars => {
             let chars = settings.max_direct_output_chars;
             let message = format!("Output exceeds {chars} characters. Use read_fd to read more pages.");
             open(table, kept, source, settings, &message, now_ms)
         }
         _ => Admission::Direct(kept.direct("output")),
+    }
+}
+
+/// Admits what another process said, as [`admit_output`] admits a result. What becomes a descriptor is handed over: it
+/// shares the text, and nothing of it is copied.
+#[must_use]
+pub fn admit_shared(
+    table: &Table,
+    text: &Arc<str>,
+    source: &str,
+    settings: Option<&DescriptorSettings>,
+    now_ms: u64,
+) -> Admission {
+    let content = Content::shared(text.clone());
+    let kept = match settings {
+        Some(settings) if text.len() as u64 > settings.max_content_bytes => {
+            Kept::new(content.bytes().clone(), 0, Some(settings))
+        }
+        _ => Kept { content, cut_bytes: 0 },
     };
-    admission.with_error_flag(is_error)
+    admit(table, kept, source, settings, now_ms)
 }
 
 /// Admits a part of what the user said. It becomes a descriptor if it has more characters than `max_input_chars` and

@@ -7,8 +7,8 @@ use super::reader::Reader;
 
 /// The most programs that one may link.
 const MOST_LINKS: usize = 256;
-/// The most children of one fork.
-const MOST_FORK_CHILDREN: u64 = 1_000;
+/// The most children of one fork, and of one process at a time.
+const MOST_CHILDREN: u64 = 1_000;
 /// The deepest tree.
 const MOST_DEPTH: u64 = 64;
 /// The words for when the children of a fork begin.
@@ -124,6 +124,8 @@ pub enum ForkRelease {
 pub struct LimitsSection {
     /// Children of one fork call.
     pub max_fork_children: Option<u32>,
+    /// Children of one process that run at a time.
+    pub max_children: Option<u32>,
     /// Levels of processes below a root.
     pub max_depth: Option<u32>,
     /// When the children of a fork begin to run.
@@ -134,7 +136,8 @@ pub(super) fn read_limits(root: &mut Reader<'_>) -> LimitsSection {
     let Some(mut section) = root.section("limits") else { return LimitsSection::default() };
     let mut limit = |key, most| section.number(key, 1..=most).and_then(|number| u32::try_from(number.value).ok());
     let limits = LimitsSection {
-        max_fork_children: limit("max_fork_children", MOST_FORK_CHILDREN),
+        max_fork_children: limit("max_fork_children", MOST_CHILDREN),
+        max_children: limit("max_children", MOST_CHILDREN),
         max_depth: limit("max_depth", MOST_DEPTH),
         fork_release: section.word("fork_release", &FORK_RELEASE).map(|word| word.value),
     };

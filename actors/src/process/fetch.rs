@@ -1,0 +1,46 @@
+//! Reading files for a child that is to be spawned, under the permissions of the host, beside the actor.
+
+use std::path::Path;
+
+use dormouse_kernel::content::{Collected, Content};
+use dormouse_kernel::process::{FetchError, Fetched, Input, MAX_PRELOAD_BYTES, PendingSpawn};
+use dormouse_proto::id::CallId;
+use dormouse_proto::temp_file::{TempFileOp, TempFileReply};
+use futures_util::future::{BoxFuture, FutureExt, join_all};
+
+use super::Running;
+use super::perform::Replied;
+use crate::ports::Host;
+
+impl Running {
+    pub(super) fn fetch(&mut self, call: CallId, pending: PendingSpawn) {
+        let asked =
+            pending.temp_files.iter().map(|id| self.temp_file(call, TempFileOp::Read { id: *id }, MAX_PRELOAD_BYTES));
+        let temp_files: Vec<_> = asked.collect();
+        let (host, paths) = (self.world.host.clone(), pending.files.clone());
+        let work = async move {
+            let read = tokio::task::spawn_blocking(move || paths.iter().map(|path| read(&*host, path)).collect());
+            let files = read.await.unwrap_or_else(|error| Err(FetchError::Inside(error.to_string())))?;
+            Ok(Fetched { files, temp_files: contents(temp_files).await? })
+        };
+        let input = move |result| Input::Fetched { call, pending, result };
+        self.start(work.boxed(), call, input, |why| Err(FetchError::Inside(why)));
+    }
+}
+
+/// Reads no more than a process can be given.
+fn read(host: &dyn Host, path: &str) -> Result<Content, FetchError> {
+    match host.collect(Path::new(path), MAX_PRELOAD_BYTES).map_err(FetchError::File)? {
+        Collected { bytes, cut_bytes: 0 } => Ok(Content::new(bytes)),
+        Collected { .. } => Err(FetchError::TooLarge { path: path.to_owned() }),
+    }
+}
+
+async fn contents(asked: Vec<BoxFuture<'static, Replied>>) -> Result<Vec<(u64, Content)>, FetchError> {
+    let replies = join_all(asked).await.into_iter();
+    let content = |reply: Replied| match reply.map_err(FetchError::TempFile)? {
+        TempFileReply::Contents { version, content, .. } => Ok((version, content)),
+        TempFileReply::Changed { id, .. } => Err(FetchError::Inside(format!("{id} was not read"))),
+    };
+    replies.map(content).collect()
+}

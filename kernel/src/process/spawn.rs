@@ -1,0 +1,95 @@
+//! spawn: from a call to a child. What the machine does not hold is fetched first; a call that was begun in an earlier life
+//! of the process looks for its child before anything is done again.
+
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::process::Origin;
+use dormouse_proto::record::Lifetime;
+use dormouse_proto::tool::Answer;
+use dormouse_proto::xml::Element;
+
+use super::birth::{Birth, born};
+use super::decide::Draft;
+use super::toolbox::Kind;
+use super::{Child, Effect, Fact};
+use crate::syscall::spawn::{self, FetchError, Fetched, PendingSpawn, Preloads};
+
+impl Draft {
+    pub(super) fn spawn(&mut self, call: CallId) {
+        if !self.slot(call).called {
+            self.begin_spawn(call);
+        } else if !self.answer_if_all_ended(call) {
+            self.perform(Effect::FindChild { call });
+        }
+    }
+
+    fn begin_spawn(&mut self, call: CallId) {
+        let pending = spawn::pending(&self.slot(call).args, &self.state.program, &self.state.table);
+        match pending.and_then(|pending| self.check_room(call, 1).map(|()| pending)) {
+            Err(message) => self.answer_whole(call, Answer::error(message)),
+            Ok(pending) => {
+                self.intend(call);
+                if pending.is_complete() {
+                    self.start_child(call, &pending, Ok(Fetched::default()));
+                } else {
+                    self.perform(Effect::Fetch { call, pending });
+                }
+            }
+        }
+    }
+
+    pub(super) fn take_fetched(&mut self, call: CallId, pending: &PendingSpawn, result: Result<Fetched, FetchError>) {
+        if self.state.open_slot(call).is_some() {
+            let caller = self.caller();
+            self.start_child(call, pending, result);
+            self.settle(caller);
+        }
+    }
+
+    fn start_child(&mut self, call: CallId, pending: &PendingSpawn, fetched: Result<Fetched, FetchError>) {
+        match pending.preloads(fetched) {
+            Err(message) => self.answer_whole(call, Answer::error(message)),
+            Ok(preloads) => {
+                let child = self.spawned(call, pending, &preloads);
+                self.perform(Effect::StartChildren { children: vec![child] });
+            }
+        }
+    }
+
+    fn spawned(&self, call: CallId, PendingSpawn { program, query, .. }: &PendingSpawn, preloads: &Preloads) -> Child {
+        let said = query.as_str().into();
+        let birth = Birth {
+            access: self.state.access,
+            depth: self.state.depth + 1,
+            lifetime: Lifetime::Task,
+            preloads,
+            input: Some(&said),
+        };
+        let image = born(program, &self.state.around, birth, self.now_ms);
+        Child { origin: Origin::Spawned { call }, program: program.clone(), image }
+    }
+
+    /// The child exists: a call that does not wait for its end is answered with its pid.
+    pub(super) fn take_start(&mut self, call: CallId, child: Pid) {
+        let Some(slot) = self.state.open_slot(call) else { return };
+        if self.kind(call) != Some(Kind::Spawn) || spawn::waits(&slot.args) {
+            return;
+        }
+        let program = spawn::program_name(&slot.args);
+        let element = Element::new("spawned").attribute("pid", child).attribute_if("program", program);
+        let caller = self.caller();
+        self.emit(Fact::ChildStarted { call, child });
+        self.answer_whole(call, Answer::ok(element.to_xml()));
+        self.settle(caller);
+    }
+
+    /// A call that was begun has no child: it is begun again. A child that ran in the background is out of reach.
+    pub(super) fn take_absence(&mut self, call: CallId) {
+        if self.state.open_slot(call).is_some() {
+            let caller = self.caller();
+            self.begin_spawn(call);
+            self.settle(caller);
+        } else if let Some(child) = self.state.background.get(&call).copied() {
+            self.report_lost(call, child);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A descriptor and which part of it, as a few words name them: `fd:3`, or `fd:3 lines 10-40`.
+//!
+//! The one place that makes a content of such words: a handle in the arguments of a tool and what a spawn hands on agree by
+//! asking here.
+
+use std::borrow::Cow;
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
+use dormouse_proto::id::FdId;
+use dormouse_proto::record::Entry;
+
+use super::args::Args;
+use super::get_fd_section;
+use super::selection::Selection;
+use crate::content::{Content, Slice};
+use crate::table::{Table, served};
+
+/// What parts there are, as errors say it.
+pub(super) const PARTS: &str = "lines 10-40, page 2, pages 2-4, chars 0-99, or section ID";
+
+/// The words that parts are named by.
+pub(super) const UNITS: [&str; 7] = ["lines", "pages", "chars", "section", "line", "page", "char"];
+
+/// A descriptor that was named, whole or a part of it.
+pub(super) struct Named<'a> {
+    args: Args,
+    id: FdId,
+    entry: Cow<'a, Entry<Content>>,
+    part: Option<(&'a str, &'a str)>,
+}
+
+impl<'a> Named<'a> {
+    /// What `words` name; none where they name nothing and do not look as if they did.
+    ///
+    /// # Errors
+    /// `not_found`: they begin with the id of a descriptor that is not there.
+    pub(super) fn parse(
+        table: &'a Table,
+        words: &'a str,
+        settings: &DescriptorSettings,
+    ) -> Result<Option<Self>, FdError> {
+        if let Ok(named) = Self::new(table, words, None, settings) {
+            return Ok(Some(named));
+        }
+        // A name may hold spaces: the part is the last two words.
+        let split = words.rsplit_once(' ').and_then(|(rest, value)| {
+            let (fd, unit) = rest.trim_end().rsplit_once(' ')?;
+            Some((fd.trim_end(), unit, value))
+        });
+        let (fd, part) = split.map_or((words, None), |(fd, unit, value)| (fd, Some((unit, value))));
+        let is_id = |name: &str| name.split(' ').next().is_some_and(|word| word.parse::<FdId>().is_ok());
+        match Self::new(table, fd, part, settings) {
+            Ok(named) => Ok(Some(named)),
+            Err(error) if is_id(words) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The descriptor `fd`; of a part, the unit that it is counted in and which.
+    ///
+    /// # Errors
+    /// `not_found`. Whether there is such a part is said by [`slice`](Self::slice).
+    pub(super) fn new(
+        table: &'a Table,
+        fd: &'a str,
+        part: Option<(&'a str, &'a str)>,
+        settings: &DescriptorSettings,
+    ) -> Result<Self, FdError> {
+        let (id, entry) = table.resolve(fd)?;
+        // A part is one of what the model saw; the whole is exact.
+        let entry = if part.is_some() { served(entry, settings).entry } else { entry };
+        Ok(Self { args: Args::about(fd), id, entry, part })
+    }
+
+    pub(super) fn id(&self) -> &FdId {
+        &self.id
+    }
+
+    /// The descriptor, whichever part of it was named.
+    pub(super) fn entry(&self) -> &Entry<Content> {
+        &self.entry
+    }
+
+    /// The unit of the part and which; none where the whole was named.
+    pub(super) fn part(&self) -> Option<(&'a str, &'a str)> {
+        self.part
+    }
+
+    /// What was named, as a content that shares the descriptor's bytes.
+    ///
+    /// # Errors
+    /// As [`slice`](Self::slice).
+    pub(super) fn content(&self) -> Result<Content, FdError> {
+        Ok(self.entry.content.extract(&self.slice()?))
+    }
+
+    /// What was named.
+    ///
+    /// # Errors
+    /// `invalid_page`, `invalid_range`, `invalid_parameter`, `not_found` of a section; with what is valid.
+    pub(super) fn slice(&self) -> Result<Slice<'_>, FdError> {
+        let Some((unit, value)) = self.part else { return Ok(self.entry.content.all()) };
+        Ok(self.selection(unit, value)?.choose(&self.args, &self.entry)?.slice)
+    }
+
+    fn selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {
+        if unit == "section" {
+            return get_fd_section::marked(&self.args, &self.entry.notes, value).map(get_fd_section::lines);
+        }
+        let (first, last) = self.range(value)?;
+        let count = last.saturating_sub(first).saturating_add(1);
+        match unit {
+            "line" | "lines" => Ok(Selection::LineRange { first, last: Some(last) }),
+            "page" | "pages" => Ok(Selection::Pages { start: first, count }),
+            "char" | "chars" => Ok(Selection::Chars { start: first, count }),
+            _ => Err(self.args.invalid(format!("A part cannot be named by '{unit}'. Parts: {PARTS}."))),
+        }
+    }
+
+    /// `10-40`, or `10` alone.
+    fn range(&self, value: &str) -> Result<(i64, i64), FdError> {
+        let (first, last) = value.split_once('-').unwrap_or((value, value));
+        let numbers = first.parse::<i64>().ok().zip(last.parse::<i64>().ok()).filter(|(first, last)| first <= last);
+        numbers.ok_or_else(|| self.args.invalid(format!("'{value}' is no range: give a number, or two as 10-40.")))
+    }
+
+    pub(super) fn error(&self, kind: FdErrorKind, message: String) -> FdError {
+        self.args.error(kind, message)
+    }
+}

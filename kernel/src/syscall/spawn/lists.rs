@@ -1,0 +1,45 @@
+//! The lists of files that a call names.
+
+use dormouse_proto::temp_file::TempId;
+use serde_json::Value;
+
+use super::super::args::Args;
+use super::MAX_PRELOADS;
+
+/// A list of texts, each once. `what` says what one is.
+pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, String> {
+    let mut texts = Vec::new();
+    for item in bounded(key, args.list(key))? {
+        match item {
+            Value::String(text) if text.is_empty() => {
+                return Err(format!("'{key}' holds an empty string: give {what}."));
+            }
+            Value::String(text) if texts.contains(text) => return Err(format!("'{key}' names '{text}' twice.")),
+            Value::String(text) => texts.push(text.clone()),
+            other => return Err(format!("'{key}' must be a list of strings, each {what}, and holds {other}.")),
+        }
+    }
+    Ok(texts)
+}
+
+/// A list of temporary files, each once.
+pub(super) fn temp_files(args: &Args, key: &str) -> Result<Vec<TempId>, String> {
+    const WHAT: &str = "the temp_file_id that create_temp_file gave";
+    let mut files = Vec::new();
+    for name in texts(args, key, WHAT)? {
+        let file = name.parse().map_err(|_| format!("'{name}' is not a temporary file: expected {WHAT}, temp:N."))?;
+        if files.contains(&file) {
+            return Err(format!("'{key}' names {file} twice."));
+        }
+        files.push(file);
+    }
+    Ok(files)
+}
+
+/// The items, if they are not too many.
+pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], String> {
+    match items.len() {
+        count if count > MAX_PRELOADS => Err(format!("'{key}' holds {count} items: up to {MAX_PRELOADS} are valid.")),
+        _ => Ok(items),
+    }
+}
