@@ -6,7 +6,7 @@ use dormouse_proto::xml::text::is_carried;
 use roxmltree::{Document, Node};
 
 /// What names of the kernel's own elements begin with (section 5 of the design).
-const KERNEL_NAMES: [&str; 20] = [
+const KERNEL_NAMES: [&str; 21] = [
     "fd_",
     "preview",
     "omitted",
@@ -27,6 +27,7 @@ const KERNEL_NAMES: [&str; 20] = [
     "preload",
     "env_info",
     "temp_file",
+    "goto",
 ];
 
 /// Parses an answer.
