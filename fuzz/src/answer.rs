@@ -2,33 +2,8 @@
 //! tag of the kernel stands that the kernel did not write.
 
 use dormouse_proto::tool::Answer;
-use dormouse_proto::xml::text::is_carried;
+use dormouse_proto::xml::text::{KERNEL_NAMES, is_carried};
 use roxmltree::{Document, Node};
-
-/// What names of the kernel's own elements begin with (section 5 of the design).
-const KERNEL_NAMES: [&str; 21] = [
-    "fd_",
-    "preview",
-    "omitted",
-    "ref",
-    "message",
-    "match",
-    "descriptor",
-    "section",
-    "unit",
-    "stats",
-    "summary",
-    "details",
-    "file_descriptor_",
-    "fork",
-    "spawn",
-    "child",
-    "process",
-    "preload",
-    "env_info",
-    "temp_file",
-    "goto",
-];
 
 /// Parses an answer.
 ///

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::tool::Answer;
 use crate::xml::Element;
 
+/// The most bytes that any program lets one content hold.
+pub const MAX_CONTENT_BYTES: u64 = 1_000_000_000;
+
 /// The sizes that decide when content becomes a descriptor and how much of it a context takes at once. All of them count
 /// Unicode scalar values (rulings 2 and 3 of the design).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +51,7 @@ impl Default for DescriptorSettings {
             max_input_chars: 8000,
             page_user_input: true,
             max_read_chars: 100_000,
-            max_content_bytes: 1_000_000_000,
+            max_content_bytes: MAX_CONTENT_BYTES,
             preview: Preview::Head,
             pretty_json: false,
         }

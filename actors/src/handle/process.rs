@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use dormouse_kernel::content::{Builder, Collected};
 use dormouse_kernel::process::{Input, Speaker};
+use dormouse_proto::descriptor::MAX_CONTENT_BYTES;
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::{Exit, Origin};
 use dormouse_proto::spoken::Spoken;
@@ -22,9 +23,6 @@ use crate::error::KernelError;
 use crate::event::{Event, View};
 use crate::process::{Copied, Delivery};
 use crate::supervisor::{Seat, Signal, SupervisorMessage};
-
-/// The most that any program lets a content hold.
-const MOST_CONTENT_BYTES: u64 = 1_000_000_000;
 
 /// Counts the calls of hosts within one program; the opening of the store tells those of an earlier one apart.
 static TICKETS: AtomicU64 = AtomicU64::new(0);
@@ -106,7 +104,7 @@ impl Process {
         let path = path.as_ref().to_owned();
         let source = format!("file:{}", path.display());
         let host = self.kernel.world.host.clone();
-        let collected = tokio::task::spawn_blocking(move || host.collect(&path, MOST_CONTENT_BYTES));
+        let collected = tokio::task::spawn_blocking(move || host.collect(&path, MAX_CONTENT_BYTES));
         let collected = collected.await.map_err(|_| KernelError::Closed)??;
         self.open_collected(source, collected, page_chars).await
     }
@@ -122,7 +120,7 @@ impl Process {
         chunks: impl Stream<Item = Bytes>,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
-        let builder = Builder::with_cap(MOST_CONTENT_BYTES);
+        let builder = Builder::with_cap(MAX_CONTENT_BYTES);
         let builder = chunks.fold(builder, |mut builder, chunk| {
             builder.push(&chunk);
             ready(builder)

@@ -1,13 +1,8 @@
-//! Building a content chunk by chunk, under a cap: from a tool that writes for minutes, or from a reader.
+//! Building a content chunk by chunk, under a cap: from a tool that writes for minutes, or a stream.
 //!
 //! What comes after the cap is not kept but counted, so that it can be said. A cut never leaves half a character behind.
 
-use std::io::{self, Read};
-
 use bytes::{Bytes, BytesMut};
-
-/// Bytes taken from a reader at once.
-const CHUNK_BYTES: usize = 64 << 10;
 
 /// Collects chunks up to a cap. Costs one copy of what is kept; memory is never more than the cap asks for.
 #[derive(Debug)]
@@ -39,22 +34,6 @@ impl Builder {
         let fits = chunk.len().min(self.cap_bytes - self.kept.len());
         self.kept.extend_from_slice(&chunk[..fits]);
         self.cut_bytes += (chunk.len() - fits) as u64;
-    }
-
-    /// Takes everything that a reader gives, to its end.
-    ///
-    /// # Errors
-    /// What the reader fails with. What it gave before is kept.
-    pub fn push_all(&mut self, reader: &mut impl Read) -> io::Result<()> {
-        let mut chunk = vec![0; CHUNK_BYTES];
-        loop {
-            match reader.read(&mut chunk) {
-                Ok(0) => return Ok(()),
-                Ok(read) => self.push(&chunk[..read]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
     }
 
     /// What was collected. Copies nothing.
@@ -118,9 +97,6 @@ mod tests {
                 assert_eq!(collected(came.chunks(size), cap), expected, "{came:?} by {size}, {cap}");
             }
             assert_eq!(Collected::capped(Bytes::copy_from_slice(came), cap), expected, "{came:?} {cap}");
-            let mut builder = Builder::with_cap(cap);
-            builder.push_all(&mut { came }).unwrap();
-            assert_eq!(builder.finish(), expected, "{came:?} {cap}");
         }
     }
 

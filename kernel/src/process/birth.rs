@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::message::{Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::record::{Control, Lifetime, Phase, Tally};
 use dormouse_proto::spoken::Spoken;
@@ -17,7 +16,7 @@ use crate::content::Content;
 use crate::program::Program;
 use crate::syscall;
 use crate::table::Table;
-use crate::table::admission::{self, Admission};
+use crate::table::admission;
 
 /// What a new process gets beside its program.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +46,11 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         table.insert(id.clone(), entry.clone());
     }
     let said = birth.input.filter(|spoken| !spoken.parts.is_empty());
-    let mailbox = said.map(|spoken| admit(&mut table, spoken, program.descriptors(), now_ms));
+    let mailbox = said.map(|spoken| {
+        let (blocks, opened) = admission::admit_spoken(&table, spoken, program.descriptors(), now_ms);
+        opened.into_iter().for_each(|(id, entry)| table.insert(id, entry));
+        Arc::new(Message { role: Role::User, blocks })
+    });
     let mut image = Image {
         bundle: Content::new(program.bundle().to_bytes()),
         program: program.key().into(),
@@ -73,21 +76,6 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         tell_environment(&mut image, program, around, &Gathered::default(), now_ms);
     }
     image
-}
-
-fn admit(table: &mut Table, spoken: &Spoken, settings: Option<&DescriptorSettings>, now_ms: u64) -> Arc<Message> {
-    let mut blocks = Vec::with_capacity(spoken.parts.len());
-    for part in &spoken.parts {
-        let text = match admission::admit_input(table, part, settings, now_ms) {
-            Admission::Direct(answer) => answer.text,
-            Admission::Opened { id, entry, answer } => {
-                table.insert(id, entry);
-                answer.text
-            }
-        };
-        blocks.push(Block::text(text));
-    }
-    Arc::new(Message { role: Role::User, blocks })
 }
 
 /// The program's own words, then what was preloaded, and how to use descriptors.

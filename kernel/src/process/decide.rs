@@ -101,11 +101,9 @@ impl Draft {
 
     /// A message with large parts replaced by descriptors, before it is first sent: a block for each part, in order.
     fn admit_message(&mut self, from: Speaker, spoken: &Spoken) -> Arc<Message> {
-        let mut blocks = Vec::with_capacity(spoken.parts.len());
-        for part in &spoken.parts {
-            let admission = admission::admit_input(&self.state.table, part, self.state.settings(), self.now_ms);
-            blocks.push(Block::text(self.admitted(admission).text));
-        }
+        let (table, settings) = (&self.state.table, self.state.settings());
+        let (mut blocks, opened) = admission::admit_spoken(table, spoken, settings, self.now_ms);
+        opened.into_iter().for_each(|(id, entry)| self.open(id, entry));
         if let (Speaker::Process(pid), Some(Block::Text { text, .. })) = (from, blocks.first_mut()) {
             *text = format!("Message from process {pid}:\n{text}").into();
         }
@@ -128,15 +126,9 @@ impl Draft {
     }
 
     fn open_for_host(&mut self, ticket: Arc<str>, collected: Collected, source: &str, page_chars: Option<u32>) {
-        let settings = self.state.settings().copied().unwrap_or_default();
-        let page_chars = page_chars.unwrap_or(settings.page_chars).max(1);
-        let kept = Collected::capped(collected.bytes, settings.max_content_bytes);
-        let id = self.state.table.next_id();
-        let mut entry = Entry::new(Content::new(kept.bytes), page_chars, source, self.now_ms);
-        entry.cut_bytes = collected.cut_bytes + kept.cut_bytes;
-        let message = format!("Opened {source}. Use read_fd to read its pages.");
-        let answer = admission::opened(&id, &entry, &message, &settings);
-        self.open(id, entry);
+        let (table, settings) = (&self.state.table, self.state.settings());
+        let admission = admission::admit_handed(table, collected, source, page_chars, settings, self.now_ms);
+        let answer = self.admitted(admission);
         self.perform(Effect::AnswerHost { ticket, answer });
     }
 

@@ -38,11 +38,7 @@ impl Draft {
     }
 
     pub(super) fn take_fetched(&mut self, call: CallId, pending: &PendingSpawn, result: Result<Fetched, FetchError>) {
-        if self.state.open_slot(call).is_some() {
-            let caller = self.caller();
-            self.start_child(call, pending, result);
-            self.settle(caller);
-        }
+        self.complete(call, |draft| draft.start_child(call, pending, result));
     }
 
     fn start_child(&mut self, call: CallId, pending: &PendingSpawn, fetched: Result<Fetched, FetchError>) {

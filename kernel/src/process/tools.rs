@@ -147,25 +147,28 @@ impl Draft {
         }
     }
 
-    pub(super) fn take_written(&mut self, call: CallId, pending: &PendingWrite, result: Result<(), FileError>) {
+    /// What came of a call that still waits for its answer: `answer` gives it, and the turn goes on if that was all. What is
+    /// stale changes nothing (CALL-1).
+    pub(super) fn complete(&mut self, call: CallId, answer: impl FnOnce(&mut Self)) {
         if self.state.open_slot(call).is_some() {
             let caller = self.caller();
-            self.answer_whole(call, pending.answer(result));
+            answer(self);
             self.settle(caller);
         }
     }
 
+    pub(super) fn take_written(&mut self, call: CallId, pending: &PendingWrite, result: Result<(), FileError>) {
+        self.complete(call, |draft| draft.answer_whole(call, pending.answer(result)));
+    }
+
     pub(super) fn take_summary(&mut self, call: CallId, pending: PendingSummary, result: Result<Reply, ModelError>) {
-        if self.state.open_slot(call).is_none() {
-            return;
-        }
-        let caller = self.caller();
-        let Summarized { note, answer } = pending.settle(result);
-        if let Some((id, note)) = note {
-            self.emit(Fact::DescriptorNoted { id, note });
-        }
-        self.answer_whole(call, answer);
-        self.settle(caller);
+        self.complete(call, |draft| {
+            let Summarized { note, answer } = pending.settle(result);
+            if let Some((id, note)) = note {
+                draft.emit(Fact::DescriptorNoted { id, note });
+            }
+            draft.answer_whole(call, answer);
+        });
     }
 
     pub(super) fn take_temp_file(
@@ -174,28 +177,22 @@ impl Draft {
         pending: &PendingTempFile,
         result: Result<TempFileReply<Content>, TempFileError>,
     ) {
-        if self.state.open_slot(call).is_none() {
-            return;
-        }
-        let caller = self.caller();
-        match result {
+        self.complete(call, |draft| match result {
             Ok(TempFileReply::Contents { id, version, content }) => {
-                let (table, settings) = (&self.state.table, self.state.settings());
-                let admission = admission::admit_temp_file(table, (id, version), &content, settings, self.now_ms);
-                let answer = self.admitted(admission);
-                self.answer(call, answer, content.total_chars());
+                let (table, settings) = (&draft.state.table, draft.state.settings());
+                let admission = admission::admit_temp_file(table, (id, version), &content, settings, draft.now_ms);
+                let answer = draft.admitted(admission);
+                draft.answer(call, answer, content.total_chars());
             }
-            result => self.answer_whole(call, pending.answer(result)),
-        }
-        self.settle(caller);
+            result => draft.answer_whole(call, pending.answer(result)),
+        });
     }
 
     pub(super) fn take_output(&mut self, call: CallId, output: ToolOutput) {
-        let Some(slot) = self.state.open_slot(call) else { return };
-        let source = format!("tool:{}", slot.tool);
-        let caller = self.caller();
-        self.answer_output(call, output, &source);
-        self.settle(caller);
+        self.complete(call, |draft| {
+            let source = format!("tool:{}", draft.slot(call).tool);
+            draft.answer_output(call, output, &source);
+        });
     }
 
     /// Answers with an output: all of it where it is small, its preview where it became a descriptor.

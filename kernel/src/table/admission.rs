@@ -9,8 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::id::FdId;
+use dormouse_proto::message::Block;
 use dormouse_proto::record::Entry;
-use dormouse_proto::spoken::SpokenPart;
+use dormouse_proto::spoken::{Spoken, SpokenPart};
 use dormouse_proto::temp_file::{self, TempId};
 use dormouse_proto::tool::{Answer, ToolOutput};
 
@@ -115,6 +116,44 @@ pub fn admit_temp_file(
         }
         _ => Admission::Direct(contents(id, version, content)),
     }
+}
+
+/// Admits all that is said at once, part after part: what enters the context of each, in order, and the descriptors that
+/// large parts become. O(n), at memory bandwidth.
+#[must_use]
+pub fn admit_spoken(
+    table: &Table,
+    spoken: &Spoken,
+    settings: Option<&DescriptorSettings>,
+    now_ms: u64,
+) -> (Vec<Block>, Vec<(FdId, Entry<Content>)>) {
+    let (mut table, mut opened) = (table.clone(), Vec::new());
+    let blocks = spoken.parts.iter().map(|part| match admit_input(&table, part, settings, now_ms) {
+        Admission::Direct(answer) => Block::text(answer.text),
+        Admission::Opened { id, entry, answer } => {
+            table.insert(id.clone(), entry.clone());
+            opened.push((id, entry));
+            Block::text(answer.text)
+        }
+    });
+    (blocks.collect(), opened)
+}
+
+/// Admits what the host hands over: a descriptor however small it is, in pages of so many characters (none: as the settings
+/// say). O(n), at memory bandwidth.
+#[must_use]
+pub fn admit_handed(
+    table: &Table,
+    Collected { bytes, cut_bytes }: Collected,
+    source: &str,
+    page_chars: Option<u32>,
+    settings: Option<&DescriptorSettings>,
+    now_ms: u64,
+) -> Admission {
+    let settings = settings.copied().unwrap_or_default();
+    let settings = DescriptorSettings { page_chars: page_chars.unwrap_or(settings.page_chars), ..settings };
+    let kept = Kept::new(bytes, cut_bytes, Some(&settings));
+    open(table, kept, source, &settings, &format!("Opened {source}. Use read_fd to read its pages."), now_ms)
 }
 
 /// What is kept of something that came in, and how much is not.

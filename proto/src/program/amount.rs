@@ -4,11 +4,12 @@ use toml::de::DeValue;
 
 use super::Remark;
 use super::reader::{Reader, integer};
+use crate::descriptor::MAX_CONTENT_BYTES;
 
 /// The longest deadline: a day.
 const MOST_MS: u64 = 24 * 60 * 60 * 1_000;
 /// The largest size of one thing in memory.
-const MOST_BYTES: u64 = 1_000_000_000;
+const MOST_BYTES: u64 = MAX_CONTENT_BYTES;
 const DURATIONS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("", 1_000)];
 const SIZES: [(&str, u64); 8] = [
     ("B", 1),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-const KERNEL_NAMES: [&str; 21] = [
+pub const KERNEL_NAMES: [&str; 21] = [
     "fd_",
     "preview",
     "omitted",
