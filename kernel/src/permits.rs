@@ -72,7 +72,7 @@ impl Permits {
         let ticket = Ticket(self.next);
         self.next += 1;
         let class = self.classes.entry(asker.priority).or_default();
-        class.enter(asker.tree, ticket, self.reached);
+        class.enter(asker.tree, ticket, self.reached + stride(asker.priority));
         self.tickets.insert(ticket, (asker, Standing::Waiting));
         ticket
     }

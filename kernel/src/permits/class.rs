@@ -42,10 +42,11 @@ impl Class {
         !self.line.is_empty()
     }
 
-    /// `reached` is how far the classes have come: one that nobody waited in has saved nothing up.
-    pub(super) fn enter(&mut self, tree: Pid, ticket: Ticket, reached: u64) {
+    /// A class that nobody waited in has saved nothing up: it stands at `least`, one permit of its own behind where the
+    /// classes have come.
+    pub(super) fn enter(&mut self, tree: Pid, ticket: Ticket, least: u64) {
         if !self.waits() {
-            self.pass = self.pass.max(reached);
+            self.pass = self.pass.max(least);
         }
         let new = Tree { turn: self.grants, since: ticket, waiting: BTreeSet::new(), granted: 0 };
         let known = self.trees.entry(tree).or_insert(new);
