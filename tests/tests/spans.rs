@@ -42,7 +42,14 @@ impl Visit for Seen {
 
 /// Keeps every span of the kernel that is made on this thread.
 #[derive(Clone, Default)]
-struct Spans(Arc<Mutex<(Vec<Seen>, HashMap<Id, usize>)>>);
+struct Spans(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    seen: Vec<Seen>,
+    /// Where each stands, by an id that is used again once its span is closed.
+    numbers: HashMap<Id, usize>,
+}
 
 impl Spans {
     fn install() -> (Self, DefaultGuard) {
@@ -52,7 +59,7 @@ impl Spans {
     }
 
     fn all(&self) -> Vec<Seen> {
-        self.0.lock().unwrap().0.clone()
+        self.0.lock().unwrap().seen.clone()
     }
 }
 
@@ -63,7 +70,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let parent = context.span(id).unwrap().parent().map(|parent| parent.id());
-        let (seen, numbers) = &mut *self.0.lock().unwrap();
+        let Kept { seen, numbers } = &mut *self.0.lock().unwrap();
         let mut span = Seen { fields: BTreeMap::new(), parent: parent.map(|parent| numbers[&parent]) };
         attributes.record(&mut span);
         numbers.insert(id.clone(), seen.len());
@@ -71,7 +78,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
-        let (seen, numbers) = &mut *self.0.lock().unwrap();
+        let Kept { seen, numbers } = &mut *self.0.lock().unwrap();
         values.record(&mut seen[numbers[id]]);
     }
 }
