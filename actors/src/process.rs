@@ -9,6 +9,7 @@ mod herald;
 mod model_call;
 mod perform;
 pub(crate) mod tool_call;
+mod turn;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -20,6 +21,7 @@ use dormouse_proto::tool::Answer;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinHandle;
+use tracing::Span;
 
 use crate::checkpoint::{CommitError, Durable};
 use crate::clock::now_ms;
@@ -101,6 +103,8 @@ pub(crate) struct Running {
     snapshot_at: FactNumber,
     view: watch::Sender<Option<View>>,
     herald: Option<Herald>,
+    /// The span of the turn that it is in.
+    turn: Option<Span>,
     undurable: VecDeque<Pending>,
     /// The places in the inbox of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
@@ -142,6 +146,7 @@ impl Actor for ProcessActor {
             snapshot_at,
             view,
             herald,
+            turn: None,
             undurable: VecDeque::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
@@ -200,6 +205,7 @@ impl Running {
         let is_message = matches!(input, Input::Spoke { .. });
         let Decision { facts, effects } = decide(&self.state, input, now_ms());
         facts.iter().for_each(|fact| evolve(&mut self.state, fact));
+        self.trace_turn(&facts);
         let free = self.free_places(permit, is_message);
         self.persist(facts, effects, received, free);
     }

@@ -8,10 +8,11 @@ use dormouse_kernel::process::Surroundings;
 use dormouse_kernel::program::Program;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 use ractor::ActorRef;
-use tokio::sync::{Semaphore, broadcast, oneshot};
+use tokio::sync::{broadcast, oneshot};
 
 use crate::checkpoint::{self, Acknowledge, CheckpointMessage, Durable};
 use crate::event::Event;
+use crate::permits::Providers;
 use crate::ports::{Host, Model, Provider, Store, Tool};
 use crate::temp_files::TempFilesMessage;
 
@@ -30,7 +31,7 @@ pub(crate) struct World {
     pub(crate) temp_files: ActorRef<TempFilesMessage>,
     /// None after the kernel was shut down, so that whoever watches is told: handles that are still held keep no stream open.
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
-    pub(crate) model_permits: Semaphore,
+    pub(crate) model_permits: Providers,
     pub(crate) limits: Limits,
 }
 

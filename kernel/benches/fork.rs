@@ -14,6 +14,7 @@ use dormouse_kernel::program::compile;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, StopReason, Usage};
+use dormouse_proto::process::Priority;
 use dormouse_proto::record::{Entry, Lifetime, Phase};
 use dormouse_proto::tool::Access;
 
@@ -41,6 +42,7 @@ fn holding(count: u32, len: usize) -> State {
         access: Access::Admin,
         depth: 0,
         lifetime: Lifetime::Task,
+        priority: Priority::Normal,
         preloads: &Preloads::default(),
         input: Some(&said),
     };

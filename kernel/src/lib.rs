@@ -24,6 +24,7 @@
 //! ```
 
 pub mod content;
+pub mod permits;
 pub mod process;
 pub mod program;
 pub mod references;

@@ -12,7 +12,7 @@ use dormouse_kernel::program::compile;
 use dormouse_proto::id::{CallId, FdId, Pid};
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, Request, StopReason, Usage};
-use dormouse_proto::process::ExitStatus;
+use dormouse_proto::process::{ExitStatus, Priority};
 use dormouse_proto::record::{Caller, Lifetime, Phase};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 
@@ -31,7 +31,8 @@ fn process(lifetime: Lifetime, tools: &str) -> State {
     let tools = BTreeMap::from([("grep".into(), HostTool { spec, policy: ToolPolicy::default() })]);
     let around = Arc::new(Surroundings { tools, ..Surroundings::default() });
     let said = "go".into();
-    let birth = Birth { access: Access::Write, depth: 0, lifetime, preloads: &Preloads::default(), input: Some(&said) };
+    let (priority, preloads) = (Priority::Normal, &Preloads::default());
+    let birth = Birth { access: Access::Write, depth: 0, lifetime, priority, preloads, input: Some(&said) };
     let image = born(&program, &around, birth, 0);
     State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid")
 }

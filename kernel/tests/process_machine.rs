@@ -21,7 +21,7 @@ use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, FdId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
-use dormouse_proto::process::{Exit, ExitStatus, Origin};
+use dormouse_proto::process::{Exit, ExitStatus, Origin, Priority};
 use dormouse_proto::record::{Entry, Lifetime, Phase};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply, TempId};
@@ -70,7 +70,8 @@ fn process(lifetime: Lifetime, input: &str) -> State {
 fn process_of(program: Program, lifetime: Lifetime, input: &str) -> State {
     let around = surroundings();
     let said = input.into();
-    let birth = Birth { access: Access::Admin, depth: 0, lifetime, preloads: &Preloads::default(), input: Some(&said) };
+    let (priority, preloads) = (Priority::High, &Preloads::default());
+    let birth = Birth { access: Access::Admin, depth: 0, lifetime, priority, preloads, input: Some(&said) };
     let image = born(&program, &around, birth, 0);
     State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid")
 }
@@ -618,6 +619,7 @@ fn nothing_said_at_birth_is_no_message() {
         access: Access::Admin,
         depth: 0,
         lifetime: Lifetime::Task,
+        priority: Priority::Normal,
         preloads: &Preloads::default(),
         input: Some(&said),
     };
@@ -856,5 +858,16 @@ fn children_beyond_the_limit_are_refused_whatever_calls_made_the_others() {
         let (refused, _) = after(&state, replied(call, tool_use(40, tool)));
         let (text, is_error) = last_answer(&refused);
         assert!(is_error && text.contains("32 of this process are running") && text.contains("max_children"), "{text}");
+    }
+}
+
+#[test]
+fn children_inherit_the_priority_of_their_parent() {
+    for tool in [4, 18] {
+        let (call, state) = asked(&process(Lifetime::Task, "go"));
+        assert_eq!(state.priority(), Priority::High);
+        let (_, effects) = after(&state, replied(call, tool_use(1, tool)));
+        let Some(Effect::StartChildren { children }) = effects.first() else { panic!("children start: {effects:?}") };
+        assert!(children.iter().all(|child| child.image.priority == Priority::High));
     }
 }

@@ -53,6 +53,20 @@ impl ExitStatus {
     }
 }
 
+/// How soon a process's model calls are made where others wait for the same provider. It says nothing of anything else:
+/// what a process holds in memory, and when its messages are taken, do not depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// After others, but never not at all.
+    Low,
+    /// As most.
+    #[default]
+    Normal,
+    /// Before others, for someone who waits.
+    High,
+}
+
 /// Where a process comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{CallId, ContentHash, FdId, Pid};
 use crate::message::{Block, Message};
 use crate::model::{StopReason, Usage};
-use crate::process::Exit;
+use crate::process::{Exit, Priority};
 use crate::tool::{Access, Answer, ToolSpec};
 
 pub use self::notes::{Note, Notes, Section};
@@ -261,6 +261,8 @@ pub struct Image<C> {
     pub depth: u32,
     /// How long it lives.
     pub lifetime: Lifetime,
+    /// How soon its model calls are made where others wait.
+    pub priority: Priority,
     /// The conversation.
     pub messages: Vec<Arc<Message>>,
     /// Messages that wait for the next turn.
@@ -386,6 +388,7 @@ impl<C> Image<C> {
             access: self.access,
             depth: self.depth,
             lifetime: self.lifetime,
+            priority: self.priority,
             messages: self.messages,
             mailbox: self.mailbox,
             background: self.background,

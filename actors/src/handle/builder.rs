@@ -13,6 +13,7 @@ use super::kernel::Kernel;
 use crate::checkpoint::CheckpointActor;
 use crate::environment;
 use crate::error::KernelError;
+use crate::permits::{Bounds, Providers};
 use crate::ports::{Host, Model, NoHost, OwnerToken, Provider, Store, Tool};
 use crate::supervisor::SupervisorActor;
 use crate::temp_files::TempFilesActor;
@@ -29,7 +30,7 @@ pub struct KernelBuilder {
     providers: BTreeMap<String, Arc<dyn Provider>>,
     tools: BTreeMap<String, Arc<dyn Tool>>,
     host: Arc<dyn Host>,
-    model_calls: usize,
+    model_calls: Bounds,
     limits: Limits,
 }
 
@@ -48,7 +49,7 @@ impl Default for KernelBuilder {
             providers: BTreeMap::new(),
             tools: BTreeMap::new(),
             host: Arc::new(NoHost),
-            model_calls: 16,
+            model_calls: Bounds { each: 16, named: BTreeMap::new() },
             limits,
         }
     }
@@ -85,9 +86,17 @@ impl KernelBuilder {
         self
     }
 
-    /// How many model calls run at once; 16, until said otherwise.
+    /// How many model calls run at once at each provider; 16, until said otherwise. Calls that wait are served by the
+    /// priority of their process ([`Start::priority`](super::Start::priority)), and the trees of a priority in turn. A call that
+    /// backs off holds no permit. Where a provider says how long it wants to be left alone, none of its calls begins before.
     pub fn model_calls(mut self, at_once: usize) -> Self {
-        self.model_calls = at_once.max(1);
+        self.model_calls.each = at_once.max(1);
+        self
+    }
+
+    /// The same for one provider, by the word in `[model] provider = "…"`.
+    pub fn provider_calls(mut self, provider: impl Into<String>, at_once: usize) -> Self {
+        self.model_calls.named.insert(provider.into(), at_once.max(1));
         self
     }
 
@@ -138,7 +147,7 @@ impl KernelBuilder {
             checkpoint,
             temp_files,
             events: RwLock::new(Some(broadcast::Sender::new(EVENTS))),
-            model_permits: Semaphore::new(self.model_calls),
+            model_permits: Providers::new(self.model_calls),
             limits: self.limits,
         });
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), rows)).await;

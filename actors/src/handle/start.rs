@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 
 use dormouse_kernel::process::{Birth, Preloads, born, tell_environment};
 use dormouse_kernel::program::Program;
-use dormouse_proto::process::Origin;
+use dormouse_proto::process::{Origin, Priority};
 use dormouse_proto::record::Lifetime;
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Access;
@@ -24,13 +24,14 @@ pub struct Start {
     program: Program,
     input: Option<Spoken>,
     lifetime: Lifetime,
+    priority: Priority,
     access: Access,
 }
 
 impl Start {
     pub(super) fn new(kernel: Kernel, program: Program) -> Self {
         let input = program.user().map(Spoken::from);
-        Self { kernel, program, input, lifetime: Lifetime::Task, access: Access::Admin }
+        Self { kernel, program, input, lifetime: Lifetime::Task, priority: Priority::Normal, access: Access::Admin }
     }
 
     /// What is said to it first, in place of the `user` prompt of its program: a text, or several parts in order.
@@ -51,6 +52,14 @@ impl Start {
         self
     }
 
+    /// How soon its model calls are made where others wait for the same provider; normal, until said otherwise. Kept for its
+    /// life, through restarts, and inherited by all that descends from it. Which processes are in memory has nothing to do
+    /// with it: one that waits for a permit takes messages and signals as any other.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
     /// What it may do; admin, until said otherwise.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
@@ -60,14 +69,15 @@ impl Start {
     async fn run(self) -> Result<Process, KernelError> {
         // Content of any size is indexed here, beside the runtime.
         let around = self.kernel.world.around.clone();
-        let Self { kernel, program, input, lifetime, access } = self;
+        let Self { kernel, program, input, lifetime, priority, access } = self;
         let named = program.clone();
         let found = match program.environment().is_gathered() {
             true => Some(environment::gather(&kernel.world, &program).await),
             false => None,
         };
         let image = tokio::task::spawn_blocking(move || {
-            let birth = Birth { access, depth: 0, lifetime, preloads: &Preloads::default(), input: input.as_ref() };
+            let (preloads, input) = (&Preloads::default(), input.as_ref());
+            let birth = Birth { access, depth: 0, lifetime, priority, preloads, input };
             let mut image = born(&named, &around, birth, now_ms());
             if let Some(found) = found {
                 tell_environment(&mut image, &named, &around, &found, now_ms());

@@ -1,14 +1,19 @@
 //! Asking a model: permits, attempts, the deadline, and the stream of deltas to whoever watches.
+//!
+//! A permit is held while an attempt lasts, never while a call backs off. A provider that says how long it wants to be left
+//! alone is left alone by everybody; where it says nothing, only the call that failed backs off.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_kernel::permits::Asker;
 use dormouse_kernel::program::Program;
 use dormouse_proto::id::Pid;
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
 
 use super::Herald;
 use crate::event::Event;
+use crate::permits::Queue;
 use crate::ports::Model;
 use crate::world::World;
 
@@ -26,19 +31,30 @@ pub(super) enum Listeners {
     Nobody,
 }
 
+/// A call that is to be made, and for whom.
+pub(super) struct Asking {
+    pub(super) world: Arc<World>,
+    pub(super) program: Program,
+    pub(super) asker: Asker,
+    pub(super) request: Request,
+    pub(super) listeners: Listeners,
+}
+
 /// Asks until there is a reply, an error that no further attempt can mend, or no attempt left.
-pub(super) async fn ask(
-    world: Arc<World>,
-    program: Program,
-    request: Request,
-    listeners: Listeners,
-) -> Result<Reply, ModelError> {
+pub(super) async fn ask(asking: Asking) -> Result<Reply, ModelError> {
+    let Asking { world, program, asker, request, listeners } = asking;
     let model = world.model(&program, &request.model)?;
+    let queue = world.model_permits.queue(program.model().provider.word());
     let mut attempt = 1;
     loop {
-        match once(&world, &*model, request.clone(), &listeners).await {
+        let permit = queue.acquire(asker).await;
+        let end = once(&world, &*model, request.clone(), &listeners).await;
+        // Before the permit is given back, so that it goes to nobody in between.
+        end.as_ref().err().into_iter().for_each(|error| leave_alone(&queue, error));
+        drop(permit);
+        match end {
             Err(error) if attempt < world.limits.model_attempts && may_repeat(&error) => {
-                pause(&world, request.pid, attempt, &error).await;
+                back_off(&world, request.pid, attempt, &error).await;
                 attempt += 1;
             }
             end => return end,
@@ -50,9 +66,15 @@ fn may_repeat(error: &ModelError) -> bool {
     error.is_transient() && error.retry_after.is_none_or(|hint| hint <= LONGEST_HINT)
 }
 
-/// One attempt, under a permit that is held only while it lasts.
+/// Pauses the provider's queue for as long as the provider asks for, whatever becomes of the call that was told.
+fn leave_alone(queue: &Arc<Queue>, error: &ModelError) {
+    if let (ModelErrorKind::Overloaded, Some(hint)) = (error.kind, hint(error).filter(|hint| *hint <= LONGEST_HINT)) {
+        queue.pause(hint);
+    }
+}
+
+/// One attempt.
 async fn once(world: &World, model: &dyn Model, request: Request, listeners: &Listeners) -> Result<Reply, ModelError> {
-    let _permit = world.model_permits.acquire().await.expect("the semaphore is never closed");
     let pid = request.pid;
     let deltas = move |delta| {
         let Listeners::Watchers(herald) = listeners else { return };
@@ -76,16 +98,19 @@ fn event(pid: Pid, delta: Delta) -> Option<Event> {
     }
 }
 
-async fn pause(world: &World, pid: Pid, attempt: u32, error: &ModelError) {
+async fn back_off(world: &World, pid: Pid, attempt: u32, error: &ModelError) {
     let delay = delay(pid, attempt, error);
     world.report(Event::Retrying { pid, reason: error.to_string(), delay_ms: delay.as_millis() as u64 });
     tokio::time::sleep(delay).await;
 }
 
-/// What the provider asks for. No wait at all (a date that has passed) is no hint: attempts would be spent in an instant.
 fn delay(pid: Pid, attempt: u32, error: &ModelError) -> Duration {
-    let hint = error.retry_after.filter(|hint| !hint.is_zero());
-    hint.unwrap_or_else(|| backoff(pid, attempt).min(LONGEST_DELAY))
+    hint(error).unwrap_or_else(|| backoff(pid, attempt).min(LONGEST_DELAY))
+}
+
+/// What the provider asks for. No wait at all (a date that has passed) is no hint: attempts would be spent in an instant.
+fn hint(error: &ModelError) -> Option<Duration> {
+    error.retry_after.filter(|hint| !hint.is_zero())
 }
 
 /// Doubles with each attempt, and is spread by pid over half of itself, so that processes do not come back in step.

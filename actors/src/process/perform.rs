@@ -3,21 +3,25 @@
 use std::panic::AssertUnwindSafe;
 
 use dormouse_kernel::content::Content;
+use dormouse_kernel::permits::Asker;
 use dormouse_kernel::process::{Child, Effect, Input};
 use dormouse_kernel::syscall::{PendingTempFile, PendingWrite};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
 use dormouse_proto::process::Origin;
+use dormouse_proto::record::Phase;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply};
 use dormouse_proto::tool::ToolOutput;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
+use tracing::Span;
 
-use super::model_call::Listeners;
+use super::model_call::{Asking, Listeners};
 use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
 use crate::environment;
 use crate::event::Event;
+use crate::spans;
 use crate::supervisor::SupervisorMessage;
 use crate::temp_files::{self, TempFilesMessage};
 
@@ -29,12 +33,15 @@ impl Running {
         let pid = self.pid();
         match effect {
             Effect::CallModel { call, request } => {
-                let ask = self.ask(request, Listeners::Watchers(self.herald.clone()));
+                let listeners = Listeners::Watchers(self.herald.clone());
+                let ask = self.ask(request, listeners, &self.turn_span());
                 self.start(ask, call, move |result| Input::ModelReplied { call, result }, model_failed);
             }
             Effect::Summarize { call, pending, request } => {
-                let ask = self.ask(request, Listeners::Nobody);
-                self.start(ask, call, move |result| Input::Summarized { call, pending, result }, model_failed);
+                let tool = self.tool_span(call);
+                let ask = self.ask(request, Listeners::Nobody, &tool);
+                let work = in_tool(tool, ask, Result::is_err);
+                self.start(work, call, move |result| Input::Summarized { call, pending, result }, model_failed);
             }
             Effect::CallTool { call, tool, args, written } => {
                 self.world.report(Event::ToolCalled { pid, tool: tool.clone(), args: written });
@@ -85,9 +92,26 @@ impl Running {
         }
     }
 
-    fn ask(&self, request: Request, listeners: Listeners) -> BoxFuture<'static, Result<Reply, ModelError>> {
-        let program = self.state.program().clone();
-        model_call::ask(self.world.clone(), program, request, listeners).boxed()
+    /// `parent` is the span that the call is made for.
+    fn ask(
+        &self,
+        request: Request,
+        listeners: Listeners,
+        parent: &Span,
+    ) -> BoxFuture<'static, Result<Reply, ModelError>> {
+        let (world, program) = (self.world.clone(), self.state.program().clone());
+        let span = spans::model_call(parent, program.model().provider.word(), self.root, &request);
+        let asker = Asker { priority: self.state.priority(), tree: self.root };
+        let asking = Asking { world, program, asker, request, listeners };
+        spans::within(span, model_call::ask(asking), spans::model_called).boxed()
+    }
+
+    /// A span for a call of a tool, which is part of the turn.
+    fn tool_span(&self, call: CallId) -> Span {
+        let slots = if let Phase::Acting { slots, .. } = self.state.phase() { &slots[..] } else { &[] };
+        // A call whose answer nobody waits for any more is about to be given up.
+        let slot = slots.iter().find(|slot| slot.call == call);
+        slot.map_or_else(Span::none, |slot| spans::tool_call(&self.turn_span(), &slot.tool, &slot.id))
     }
 
     fn call_tool(&mut self, call: CallId, name: &str, args: &str) {
@@ -97,6 +121,7 @@ impl Running {
                 Box::pin(std::future::ready(ToolOutput::error(format!("The tool '{name}' is no longer registered."))))
             }
         };
+        let work = in_tool(self.tool_span(call), work, |output| output.is_error);
         let failed = |why| ToolOutput::error(format!("The tool failed inside: {why}"));
         self.start(work, call, move |output| Input::ToolReturned { call, output }, failed);
     }
@@ -107,7 +132,7 @@ impl Running {
     }
 
     fn write_file(&mut self, call: CallId, pending: PendingWrite) {
-        let work = self.world.host.write(pending.write.clone());
+        let work = in_tool(self.tool_span(call), self.world.host.write(pending.write.clone()), Result::is_err);
         let input = move |result| Input::FileWritten { call, pending, result };
         self.start(work, call, input, |why| {
             let message = format!("The host failed inside: {why}");
@@ -118,6 +143,7 @@ impl Running {
     /// Asked at once, so that what one reply asks for is done in its order; only the answer is waited for beside the actor.
     fn ask_temp_files(&mut self, call: CallId, pending: PendingTempFile) {
         let work = self.temp_file(call, pending.op.clone(), pending.max_bytes);
+        let work = in_tool(self.tool_span(call), work, Result::is_err);
         let input = move |result| Input::TempFileDone { call, pending, result };
         self.start(work, call, input, temp_files_failed);
     }
@@ -170,6 +196,20 @@ impl Running {
             tracing::debug!(pid = %self.pid(), "the kernel is shutting down");
         }
     }
+}
+
+/// Runs what a tool does in its span.
+fn in_tool<T: Send + 'static>(
+    span: Span,
+    work: BoxFuture<'static, T>,
+    is_error: fn(&T) -> bool,
+) -> BoxFuture<'static, T> {
+    let tell = move |span: &Span, end: &T| {
+        if is_error(end) {
+            spans::tool_failed(span);
+        }
+    };
+    spans::within(span, work, tell).boxed()
 }
 
 fn model_failed(why: String) -> Result<Reply, ModelError> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dormouse_kernel::content::Collected;
 use dormouse_proto::tool::ToolOutput;
 use tokio::task::{JoinError, JoinSet};
+use tracing::Instrument;
 
 use crate::ports::{OutputSink, Tool};
 
@@ -18,7 +19,7 @@ pub(crate) async fn run(tool: Arc<dyn Tool>, args: String, keep_bytes: u64) -> T
     let sink = OutputSink::keeping(keep_bytes, policy.output_cap_bytes);
     let mut task = JoinSet::new();
     let out = sink.clone();
-    task.spawn(async move { tool.call(args, out).await });
+    task.spawn(async move { tool.call(args, out).await }.in_current_span());
     let end = tokio::select! {
         end = task.join_next() => end.map_or(Ok(()), |end| end.unwrap_or_else(|error| Err(failed(&name, error)))),
         () = sink.full() => Ok(()),

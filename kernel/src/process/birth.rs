@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dormouse_proto::message::{Message, Role};
 use dormouse_proto::model::Usage;
+use dormouse_proto::process::Priority;
 use dormouse_proto::record::{Control, Lifetime, Phase, Tally};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Access;
@@ -27,6 +28,8 @@ pub struct Birth<'a> {
     pub depth: u32,
     /// How long it lives.
     pub lifetime: Lifetime,
+    /// How soon its model calls are made where others wait.
+    pub priority: Priority,
     /// What it starts with beside what its program says.
     pub preloads: &'a Preloads,
     /// The first thing said to it.
@@ -59,6 +62,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         access: birth.access,
         depth: birth.depth,
         lifetime: birth.lifetime,
+        priority: birth.priority,
         messages: Vec::new(),
         mailbox: mailbox.into_iter().collect(),
         background: Vec::new(),
@@ -146,6 +150,7 @@ enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
             access: Access::Read,
             depth: 0,
             lifetime: Lifetime::Task,
+            priority: Priority::Normal,
             preloads: &Preloads::default(),
             input: None,
         };

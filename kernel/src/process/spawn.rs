@@ -57,6 +57,7 @@ impl Draft {
             access: self.state.access,
             depth: self.state.depth + 1,
             lifetime: Lifetime::Task,
+            priority: self.state.priority,
             preloads,
             input: Some(&said),
         };

@@ -6,7 +6,7 @@ use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::Message;
 use dormouse_proto::model::{Request, Usage};
-use dormouse_proto::process::Exit;
+use dormouse_proto::process::{Exit, Priority};
 use dormouse_proto::record::{Control, Lifetime, Phase, Slot, Tally};
 use dormouse_proto::tool::{Access, ToolSpec};
 use imbl::{OrdMap, Vector};
@@ -33,6 +33,7 @@ pub struct State {
     pub(super) access: Access,
     pub(super) depth: u32,
     pub(super) lifetime: Lifetime,
+    pub(super) priority: Priority,
     pub(super) messages: Vector<Arc<Message>>,
     pub(super) mailbox: Vector<Arc<Message>>,
     /// Children that no call waits for, by the call that made each.
@@ -96,6 +97,7 @@ impl State {
             access: image.access,
             depth: image.depth,
             lifetime: image.lifetime,
+            priority: image.priority,
             messages: image.messages.into(),
             mailbox: image.mailbox.into(),
             background: image.background.into_iter().collect(),
@@ -130,6 +132,7 @@ impl State {
             access: self.access,
             depth: self.depth,
             lifetime: self.lifetime,
+            priority: self.priority,
             messages: self.messages.iter().cloned().collect(),
             mailbox: self.mailbox.iter().cloned().collect(),
             background: self.background.iter().map(|(call, child)| (*call, *child)).collect(),
@@ -185,6 +188,12 @@ impl State {
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// How soon its model calls are made where others wait. Set at its birth, and inherited by its children.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.priority
     }
 
     /// Its descriptors.

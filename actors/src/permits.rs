@@ -1,0 +1,228 @@
+//! Permits to ask a provider: who waits for one, in tasks of their own, and the timer that ends a pause.
+//!
+//! [`dormouse_kernel::permits`] decides who is next; here its answers reach those who wait. A lock is held only while it
+//! decides, never while somebody waits. A permit that is dropped is given back, and a wait that is dropped leaves the queue,
+//! also where it was granted in the same instant.
+//!
+//! Permits bound the calls that are under way and nothing else: a process that waits for one is in memory or not, and takes
+//! its messages and signals, as if there were none.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use dormouse_kernel::permits::{Asker, Permits, Ticket};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// How many calls run at once, for each provider.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    /// For one that is not named below.
+    pub(crate) each: usize,
+    pub(crate) named: BTreeMap<String, usize>,
+}
+
+/// The queues of all providers, by the word that a program names each with. They know nothing of each other.
+pub(crate) struct Providers {
+    bounds: Bounds,
+    queues: Mutex<BTreeMap<&'static str, Arc<Queue>>>,
+}
+
+impl Providers {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { bounds, queues: Mutex::default() }
+    }
+
+    /// The queue of a provider. O(log n) in the providers.
+    pub(crate) fn queue(&self, provider: &'static str) -> Arc<Queue> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let bound = || self.bounds.named.get(provider).copied().unwrap_or(self.bounds.each);
+        queues.entry(provider).or_insert_with(|| Arc::new(Queue::new(bound()))).clone()
+    }
+}
+
+/// The queue of one provider.
+pub(crate) struct Queue {
+    /// Where its milliseconds begin.
+    start: Instant,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    permits: Permits,
+    /// Where it is told that a ticket was granted; gone once it was told or given up.
+    waiting: BTreeMap<Ticket, oneshot::Sender<()>>,
+    /// Ends the pause, while there is one.
+    timer: Option<AbortHandle>,
+}
+
+/// The right to make one call, or the wait for it. Given back, or withdrawn, when it is dropped.
+#[must_use = "a permit is given back when it is dropped"]
+pub(crate) struct Permit {
+    queue: Arc<Queue>,
+    ticket: Ticket,
+}
+
+impl Queue {
+    fn new(bound: usize) -> Self {
+        let inner = Inner { permits: Permits::new(bound), waiting: BTreeMap::new(), timer: None };
+        Self { start: Instant::now(), inner: Mutex::new(inner) }
+    }
+
+    /// Waits for a permit. Dropping the future leaves the queue.
+    pub(crate) async fn acquire(self: &Arc<Self>, asker: Asker) -> Permit {
+        let (told, granted) = oneshot::channel();
+        // It holds the ticket while it waits too: whatever becomes of the wait, the ticket is given up.
+        let permit = self.enter(asker, told);
+        granted.await.expect("who holds a ticket is told that it is granted");
+        permit
+    }
+
+    fn enter(self: &Arc<Self>, asker: Asker, told: oneshot::Sender<()>) -> Permit {
+        let ticket = self.change(|inner| {
+            let ticket = inner.permits.enter(asker);
+            inner.waiting.insert(ticket, told);
+            ticket
+        });
+        Permit { queue: self.clone(), ticket }
+    }
+
+    /// Grants nothing for `delay`, nor before the end of a pause that is longer.
+    pub(crate) fn pause(self: &Arc<Self>, delay: Duration) {
+        // A part of a millisecond counts as a whole one: who comes too early is refused again.
+        let until = self.now_ms().saturating_add(delay.as_millis() as u64).saturating_add(1);
+        let mut inner = self.lock();
+        inner.permits.pause(until);
+        if inner.timer.is_none() {
+            inner.timer = Some(tokio::spawn(end_pauses(Arc::downgrade(self))).abort_handle());
+        }
+    }
+
+    /// When the pause ends, if there is one; else everybody is served who may be.
+    fn end_pause(&self) -> Option<Instant> {
+        let now = self.now_ms();
+        self.change(|inner| {
+            let until = inner.permits.paused_until(now);
+            if until.is_none() {
+                inner.timer = None;
+            }
+            until.map(|until| self.start + Duration::from_millis(until))
+        })
+    }
+
+    /// Changes the queue and tells whoever is served for it.
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let now = self.now_ms();
+        let mut inner = self.lock();
+        let changed = change(&mut inner);
+        let granted: Vec<_> = std::iter::from_fn(|| inner.permits.grant(now)).collect();
+        let told: Vec<_> = granted.iter().filter_map(|ticket| inner.waiting.remove(ticket)).collect();
+        drop(inner);
+        // Who has just stopped waiting gives its permit back when its ticket is dropped.
+        for told in told {
+            let _ = told.send(());
+        }
+        changed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+}
+
+/// Sleeps until the pause of a queue is over, then lets it go on.
+async fn end_pauses(queue: Weak<Queue>) {
+    while let Some(until) = queue.upgrade().and_then(|queue| queue.end_pause()) {
+        tokio::time::sleep_until(until).await;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let ticket = self.ticket;
+        self.queue.change(|inner| {
+            inner.waiting.remove(&ticket);
+            inner.permits.leave(ticket);
+        });
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if let Some(timer) = self.lock().timer.take() {
+            timer.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::id::Pid;
+    use dormouse_proto::process::Priority;
+    use futures_util::future::FutureExt;
+
+    use super::*;
+
+    fn asker(tree: u64) -> Asker {
+        Asker { priority: Priority::Normal, tree: Pid(tree) }
+    }
+
+    fn queue(bound: usize) -> Arc<Queue> {
+        Arc::new(Queue::new(bound))
+    }
+
+    fn counts(queue: &Queue) -> (usize, usize, usize) {
+        let inner = queue.lock();
+        (inner.permits.granted(), inner.permits.waiting(), inner.waiting.len())
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_dropped_leaves_no_ticket_behind_even_if_it_was_just_granted() {
+        let queue = queue(1);
+        let held = queue.acquire(asker(1)).await;
+        let (mut first, mut second) = (Box::pin(queue.acquire(asker(2))), Box::pin(queue.acquire(asker(3))));
+        assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+        assert_eq!(counts(&queue), (1, 2, 2));
+        drop(second);
+        assert_eq!(counts(&queue), (1, 1, 1));
+        drop(held);
+        assert_eq!(counts(&queue), (1, 0, 0), "it is granted, and has not looked");
+        drop(first);
+        assert_eq!(counts(&queue), (0, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_ends_by_itself_and_only_when_the_longest_is_over() {
+        let queue = queue(2);
+        let start = Instant::now();
+        queue.pause(Duration::from_secs(10));
+        queue.pause(Duration::from_secs(30));
+        queue.pause(Duration::from_secs(5));
+        drop(queue.acquire(asker(1)).await);
+        let waited = start.elapsed();
+        assert!(waited >= Duration::from_secs(30) && waited < Duration::from_secs(31), "{waited:?}");
+        assert!(queue.lock().timer.is_none());
+        queue.pause(Duration::from_secs(1));
+        drop(queue.acquire(asker(1)).await);
+        assert!(start.elapsed() > waited, "a further pause has a timer of its own");
+    }
+
+    #[test]
+    fn each_provider_has_its_own_bound() {
+        let named = BTreeMap::from([("anthropic".to_owned(), 2)]);
+        let providers = Providers::new(Bounds { each: 1, named });
+        for (provider, bound) in [("anthropic", 2), ("scripted", 1)] {
+            let queue = providers.queue(provider);
+            let waits: Vec<_> = (0..3).map(|_| queue.enter(asker(1), oneshot::channel().0)).collect();
+            assert_eq!(counts(&queue), (bound, 3 - bound, 3 - bound), "{provider}");
+            drop(waits);
+            assert_eq!(counts(&providers.queue(provider)), (0, 0, 0), "it is the same queue");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The span of the turn that a process is in: the parent of those of its calls.
+
+use dormouse_kernel::process::Fact;
+use dormouse_proto::record::{Caller, Phase};
+use tracing::Span;
+
+use super::Running;
+use crate::spans;
+
+impl Running {
+    /// Ends and begins the span of the turn as `facts` say, which the state has taken in. A process that is born or comes
+    /// back in the middle of a turn begins one there.
+    pub(super) fn trace_turn(&mut self, facts: &[Fact]) {
+        for fact in facts {
+            match fact {
+                Fact::TurnBegan | Fact::WentTo { by: Caller::Host, .. } => {
+                    self.turn = Some(spans::turn(&self.state, self.root))
+                }
+                Fact::TurnEnded { outcome } | Fact::Exited { exit: outcome } => {
+                    self.turn.take().iter().for_each(|turn| spans::turn_ended(turn, outcome.status));
+                }
+                _ => {}
+            }
+        }
+        let is_in_turn = match self.state.phase() {
+            Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { caller: Caller::Model, .. } => true,
+            Phase::Idle | Phase::Acting { caller: Caller::Host, .. } | Phase::Ended { .. } => false,
+        };
+        if is_in_turn && self.turn.is_none() {
+            self.turn = Some(spans::turn(&self.state, self.root));
+        }
+    }
+
+    /// The span that the calls of the process stand below; no span where the host makes one between turns.
+    pub(super) fn turn_span(&self) -> Span {
+        self.turn.clone().unwrap_or_else(Span::none)
+    }
+}
