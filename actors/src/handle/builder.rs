@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use dormouse_kernel::process::{HostTool, Surroundings};
+use dormouse_proto::mail::Reach;
 use dormouse_proto::process::ProcessRow;
 use ractor::Actor;
 use tokio::sync::{Semaphore, broadcast};
@@ -37,6 +38,7 @@ impl Default for KernelBuilder {
     fn default() -> Self {
         let limits = Limits {
             inbox: 256,
+            reach: Reach::default(),
             model_deadline: Duration::from_secs(600),
             model_attempts: 4,
             snapshot_after_facts: 128,
@@ -94,6 +96,12 @@ impl KernelBuilder {
     /// How many inputs wait at most for one process; 256, until said otherwise. One more is refused as busy.
     pub fn inbox(mut self, inputs: usize) -> Self {
         self.limits.inbox = inputs.clamp(1, Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// How far processes can write to each other by `send_message`: within their tree, until said otherwise.
+    pub fn reach(mut self, reach: Reach) -> Self {
+        self.limits.reach = reach;
         self
     }
 
