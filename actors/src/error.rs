@@ -26,6 +26,9 @@ pub enum KernelError {
         /// Who has it.
         pid: Pid,
     },
+    /// The kernel has a tool of this name itself, and a program that enables it means that one.
+    #[error("a tool named '{0}' cannot be registered: the kernel has a tool of this name. Choose another name")]
+    ReservedTool(String),
     /// No process can go by this name.
     #[error(
         "'{0}' cannot be the name of a process: valid are 1 to 64 of A-Z, a-z, 0-9, '_', '-' and '.', not a number, and not \

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dormouse_kernel::process::{HostTool, Surroundings};
 use dormouse_proto::mail::Reach;
 use dormouse_proto::process::ProcessRow;
+use dormouse_proto::program::BUILTIN_TOOLS;
 use ractor::Actor;
 use tokio::sync::{Semaphore, broadcast};
 
@@ -126,8 +127,11 @@ impl KernelBuilder {
     /// Starts the kernel. Processes of the store are listed, none is run. Needs a tokio runtime.
     ///
     /// # Errors
-    /// [`KernelError::Store`] where the store cannot be claimed or read.
+    /// [`KernelError::Store`] where the store cannot be claimed or read; [`KernelError::ReservedTool`].
     pub async fn build(self) -> Result<Kernel, KernelError> {
+        if let Some(name) = self.tools.keys().find(|name| BUILTIN_TOOLS.contains(&name.as_str())) {
+            return Err(KernelError::ReservedTool(name.clone()));
+        }
         let (claimed, rows) = self.claim().await?;
         let store = claimed.as_ref().map(|(store, _)| store.clone());
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
