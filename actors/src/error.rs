@@ -15,6 +15,26 @@ pub enum KernelError {
     /// No such process.
     #[error("there is no process {0}. `processes()` lists those there are")]
     UnknownProcess(Pid),
+    /// No living process has this name.
+    #[error("there is no living process of the name '{0}'. `processes()` lists those there are")]
+    UnknownName(String),
+    /// Another living process has this name.
+    #[error("the name '{name}' is that of process {pid}, which lives. Choose another, or wait for its end")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        pid: Pid,
+    },
+    /// The kernel has a tool of this name itself, and a program that enables it means that one.
+    #[error("a tool named '{0}' cannot be registered: the kernel has a tool of this name. Choose another name")]
+    ReservedTool(String),
+    /// No process can go by this name.
+    #[error(
+        "'{0}' cannot be the name of a process: valid are 1 to 64 of A-Z, a-z, 0-9, '_', '-' and '.', not a number, and not \
+         'parent'"
+    )]
+    InvalidName(String),
     /// The process has ended.
     #[error("process {0} has ended. `restore` makes a new process from any point of its journal")]
     Ended(Pid),

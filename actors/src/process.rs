@@ -8,6 +8,7 @@ mod fetch;
 mod herald;
 mod model_call;
 mod perform;
+mod post;
 pub(crate) mod tool_call;
 mod turn;
 
@@ -228,6 +229,9 @@ impl Running {
         | Input::Summarized { call, .. }
         | Input::TempFileDone { call, .. }
         | Input::Fetched { call, .. }
+        | Input::MessageSent { call, .. }
+        | Input::Listed { call, .. }
+        | Input::TimedOut { call }
         | Input::ChildEnded { call, .. } = input
         {
             self.in_flight.remove(call);

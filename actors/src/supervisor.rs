@@ -3,6 +3,7 @@
 //! It never awaits a process and never reads the disk: what takes long runs beside it and comes back as a message.
 
 mod children;
+mod post;
 mod release;
 mod restart;
 mod signals;
@@ -24,6 +25,7 @@ use crate::process::{CopyReply, Delivery, Herald, ProcessMessage, Received};
 use crate::recovery::{self, LoadError, Loaded, Purpose};
 use crate::world::World;
 
+pub(crate) use post::{Neighbours, Post};
 pub(crate) use signals::Signal;
 use table::Run;
 pub(crate) use table::{Listed, Seat, Table};
@@ -33,7 +35,7 @@ pub(crate) type SeatReply = oneshot::Sender<Result<Seat, KernelError>>;
 
 pub(crate) enum SupervisorMessage {
     /// Make a process that no process asked for.
-    Start { program: Program, image: Box<Image>, origin: Origin, reply: SeatReply },
+    Start { program: Program, image: Box<Image>, origin: Origin, name: Option<Arc<str>>, reply: SeatReply },
     /// See to it that a process has these children.
     StartChildren { parent: Pid, children: Vec<Child> },
     /// Births are durable, or cannot be made so.
@@ -48,6 +50,10 @@ pub(crate) enum SupervisorMessage {
     Release { pids: Vec<Pid> },
     /// Hand out a process as it stands; the reply is dropped where it does not run.
     Copy { pid: Pid, reply: CopyReply },
+    /// Take a message to its receiver.
+    Post(Box<Post>),
+    /// The processes that one can write to.
+    ListNeighbours { of: Pid, reply: oneshot::Sender<Neighbours> },
     /// Look for the child that a spawn made, and tell its parent what came of it.
     FindChild { parent: Pid, call: CallId },
     /// Kill the children of these calls.
@@ -64,6 +70,8 @@ pub(crate) enum SupervisorMessage {
     Resume { pid: Pid, reply: SeatReply },
     /// The handle of a process, as it stands.
     Find { pid: Pid, reply: SeatReply },
+    /// The handle of the living process of a name.
+    FindNamed { name: Arc<str>, reply: SeatReply },
     /// The process table.
     List { reply: oneshot::Sender<Vec<Listed>> },
 }
@@ -128,7 +136,9 @@ impl Actor for SupervisorActor {
 impl Supervisor {
     async fn take(&mut self, message: SupervisorMessage) {
         match message {
-            SupervisorMessage::Start { program, image, origin, reply } => self.start(program, image, origin, reply),
+            SupervisorMessage::Start { program, image, origin, name, reply } => {
+                self.start(program, image, origin, name, reply);
+            }
             SupervisorMessage::StartChildren { parent, children } => self.start_children(parent, children),
             SupervisorMessage::Born { newborns, result, reply } => self.born(newborns, result, reply).await,
             SupervisorMessage::Loaded { pid, result } => self.loaded(pid, result).await,
@@ -136,6 +146,8 @@ impl Supervisor {
             SupervisorMessage::SignalTree { root, signal, received } => self.signal_tree(root, signal, received),
             SupervisorMessage::Release { pids } => self.release(pids).await,
             SupervisorMessage::Copy { pid, reply } => self.copy(pid, reply),
+            SupervisorMessage::Post(post) => self.post(*post),
+            SupervisorMessage::ListNeighbours { of, reply } => self.list_neighbours(of, reply),
             SupervisorMessage::FindChild { parent, call } => self.find_child(parent, call),
             SupervisorMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
             SupervisorMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
@@ -146,20 +158,29 @@ impl Supervisor {
             SupervisorMessage::Find { pid, reply } => {
                 let _ = reply.send(self.table.seat(pid));
             }
+            SupervisorMessage::FindNamed { name, reply } => {
+                let pid = self.table.named(&name).ok_or_else(|| KernelError::UnknownName(name.to_string()));
+                let _ = reply.send(pid.and_then(|pid| self.table.seat(pid)));
+            }
             SupervisorMessage::List { reply } => {
                 let _ = reply.send(self.table.list());
             }
         }
     }
 
-    fn start(&mut self, program: Program, image: Box<Image>, origin: Origin, reply: SeatReply) {
-        let newborn = self.newborn(None, program, image, origin);
+    fn start(&mut self, program: Program, image: Box<Image>, origin: Origin, name: Option<Arc<str>>, reply: SeatReply) {
+        if let Some((name, pid)) = name.as_ref().and_then(|name| Some((name, self.table.named(name)?))) {
+            // Who no longer waits has dropped its side.
+            return drop(reply.send(Err(KernelError::NameTaken { name: name.to_string(), pid })));
+        }
+        let mut newborn = self.newborn(None, program, image, origin);
+        newborn.row.name = name;
         self.bear(vec![newborn], Some(reply));
     }
 
     fn newborn(&mut self, parent: Option<Pid>, program: Program, image: Box<Image>, origin: Origin) -> Newborn {
         let pid = self.table.next_pid();
-        let row = ProcessRow { pid, parent, program: program.name().into(), origin, exit: None };
+        let row = ProcessRow { pid, parent, program: program.name().into(), name: None, origin, exit: None };
         Newborn { row, program, image }
     }
 

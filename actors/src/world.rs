@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dormouse_kernel::process::Surroundings;
 use dormouse_kernel::program::Program;
+use dormouse_proto::mail::Reach;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 use ractor::ActorRef;
 use tokio::sync::{broadcast, oneshot};
@@ -39,6 +40,7 @@ pub(crate) struct World {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) inbox: usize,
+    pub(crate) reach: Reach,
     pub(crate) model_deadline: Duration,
     pub(crate) model_attempts: u32,
     pub(crate) snapshot_after_facts: usize,

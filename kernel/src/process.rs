@@ -20,6 +20,7 @@ mod environment;
 mod evolve;
 mod goto;
 mod input;
+mod mail;
 mod resume;
 mod spawn;
 mod state;
@@ -32,7 +33,7 @@ pub use decide::{Decision, decide};
 pub use effect::{Child, Effect};
 pub use environment::{Gathered, tell_environment};
 pub use evolve::evolve;
-pub use input::{Input, Speaker};
+pub use input::Input;
 pub use state::{State, StateError};
 pub use toolbox::{HostTool, Surroundings};
 

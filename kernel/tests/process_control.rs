@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Decision, Effect, Fact, HostTool, Input, Preloads, Speaker, State, Surroundings, born, decide, evolve,
+    Birth, Decision, Effect, Fact, HostTool, Input, Preloads, State, Surroundings, born, decide, evolve,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{CallId, FdId, Pid};
+use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{ExitStatus, Priority};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{
-    Birth, Child, Decision, Effect, Fact, FetchError, Fetched, HostTool, Input, PendingSpawn, Preloads, Speaker, State,
+    Birth, Child, Decision, Effect, Fact, FetchError, Fetched, HostTool, Input, PendingSpawn, Preloads, State,
     Surroundings, born, decide, evolve,
 };
 use dormouse_kernel::program::{Program, compile};
@@ -19,6 +19,7 @@ use dormouse_kernel::syscall::{
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, FdId, Pid};
+use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin, Priority};
@@ -234,6 +235,9 @@ impl World {
             }
             Effect::KeepChildren { calls } => {
                 assert!(self.state.background().keys().all(|call| calls.contains(call)), "one is not kept");
+            }
+            Effect::Send { .. } | Effect::ListProcesses { .. } | Effect::Await { .. } => {
+                panic!("no such tool is enabled")
             }
             Effect::AnswerHost { .. } | Effect::ReportTurn { .. } | Effect::ReportExit { .. } => {}
         }
@@ -800,7 +804,7 @@ fn a_task_hears_of_its_child_in_the_background_before_it_ends_and_only_once() {
         let (told, effects) = after(&waiting, end.clone());
         assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "it begins a turn: {effects:?}");
         let text = told.messages().last().expect("it was told").text();
-        assert!(text.starts_with("Message from process 7: it ended as truncated.\n\n<fd_result fd=\"fd:1\""), "{text}");
+        assert!(text.starts_with("<child_ended pid=\"7\" status=\"truncated\">\n  <fd_result fd=\"fd:1\""), "{text}");
         let entry = told.table().get(&FdId::Fd(1)).expect("the large message is a descriptor");
         assert_eq!(entry.content.bytes().as_ptr(), exit.message.as_ptr(), "nothing is copied");
         assert_eq!(after(&told, end).0, told, "its end is heard once");

@@ -31,7 +31,13 @@ fn what_is_not_written_has_its_default() {
     let model = program.model();
     assert_eq!((model.name.as_str(), model.provider, model.max_iterations), ("m", Provider::Anthropic, 10));
     assert_eq!((program.system(), program.user()), ("", None));
-    let limits = Limits { max_fork_children: 8, max_children: 32, max_depth: 3, fork_release: ForkRelease::First };
+    let limits = Limits {
+        max_fork_children: 8,
+        max_children: 32,
+        max_depth: 3,
+        fork_release: ForkRelease::First,
+        max_mailbox: 256,
+    };
     assert_eq!(program.limits(), limits);
     assert_eq!(program.descriptors(), None);
     assert!(program.tools().is_empty() && program.commands().is_empty() && program.preloads().is_empty());
@@ -376,7 +382,13 @@ fn limits_and_demo_are_kept() {
     let program = with_model(
         "[limits]\nmax_fork_children = 2\nmax_depth = 1\nfork_release = \"all\"\n[demo]\nprompts = [\"a\", \"b\"]\npause_between_prompts = false\n",
     );
-    let limits = Limits { max_fork_children: 2, max_children: 32, max_depth: 1, fork_release: ForkRelease::All };
+    let limits = Limits {
+        max_fork_children: 2,
+        max_children: 32,
+        max_depth: 1,
+        fork_release: ForkRelease::All,
+        max_mailbox: 256,
+    };
     assert_eq!(program.limits(), limits);
     for (written, max_children) in [("max_fork_children = 100", 100), ("max_children = 5", 5)] {
         assert_eq!(with_model(&format!("[limits]\n{written}\n")).limits().max_children, max_children, "{written}");

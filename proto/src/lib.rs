@@ -17,6 +17,7 @@ pub mod command;
 pub mod descriptor;
 pub mod file;
 pub mod id;
+pub mod mail;
 pub mod message;
 pub mod model;
 pub mod process;

@@ -102,6 +102,8 @@ pub struct ProcessRow {
     pub parent: Option<Pid>,
     /// The name of its program.
     pub program: Arc<str>,
+    /// The name that the host gave it, and that others write to it by while it lives.
+    pub name: Option<Arc<str>>,
     /// Where it comes from.
     pub origin: Origin,
     /// How it ended; none while it lives.

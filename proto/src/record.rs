@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CallId, ContentHash, FdId, Pid};
+use crate::mail::{Heard, Mail, Speaker};
 use crate::message::{Block, Message};
 use crate::model::{StopReason, Usage};
 use crate::process::{Exit, Priority};
@@ -30,10 +31,28 @@ pub struct ContentRef {
 /// One change of a process's state. In the past tense: it has happened, replaying it cannot fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fact<C> {
-    /// A message came in and waits in the mailbox.
+    /// Something was said and waits in the mailbox.
     MessageQueued {
+        /// Who said it.
+        from: Speaker,
         /// The message, large content already replaced by descriptors.
         message: Arc<Message>,
+    },
+    /// Another process's message came in and waits in the mailbox. It is not taken a second time.
+    MessageReceived {
+        /// The sender.
+        from: Pid,
+        /// The call of the sender.
+        call: CallId,
+        /// The sender waits for no call below this number.
+        settled: u32,
+        /// The message, large content already replaced by descriptors.
+        message: Arc<Message>,
+    },
+    /// What these said left the mailbox, since a tool shows it.
+    MailTaken {
+        /// The processes.
+        from: Vec<Pid>,
     },
     /// A turn began: the mailbox moved into the conversation.
     TurnBegan,
@@ -265,8 +284,10 @@ pub struct Image<C> {
     pub priority: Priority,
     /// The conversation.
     pub messages: Vec<Arc<Message>>,
-    /// Messages that wait for the next turn.
-    pub mailbox: Vec<Arc<Message>>,
+    /// Messages that wait to be heard.
+    pub mailbox: Vec<Mail>,
+    /// Which messages of other processes were received.
+    pub heard: Vec<(Pid, Heard)>,
     /// The children that run while no call waits for them, by the call that made each.
     pub background: Vec<(CallId, Pid)>,
     /// The descriptor table, in order of ids.
@@ -304,6 +325,8 @@ impl<C> Fact<C> {
     pub fn name(&self) -> &'static str {
         match self {
             Self::MessageQueued { .. } => "message_queued",
+            Self::MessageReceived { .. } => "message_received",
+            Self::MailTaken { .. } => "mail_taken",
             Self::TurnBegan => "turn_began",
             Self::DescriptorOpened { .. } => "descriptor_opened",
             Self::DescriptorNoted { .. } => "descriptor_noted",
@@ -332,7 +355,11 @@ impl<C> Fact<C> {
     pub fn try_map<D, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Fact<D>, E> {
         Ok(match self {
             Self::DescriptorOpened { id, entry } => Fact::DescriptorOpened { id, entry: entry.try_map(convert)? },
-            Self::MessageQueued { message } => Fact::MessageQueued { message },
+            Self::MessageQueued { from, message } => Fact::MessageQueued { from, message },
+            Self::MessageReceived { from, call, settled, message } => {
+                Fact::MessageReceived { from, call, settled, message }
+            }
+            Self::MailTaken { from } => Fact::MailTaken { from },
             Self::TurnBegan => Fact::TurnBegan,
             Self::DescriptorNoted { id, note } => Fact::DescriptorNoted { id, note },
             Self::ModelCalled { call } => Fact::ModelCalled { call },
@@ -391,6 +418,7 @@ impl<C> Image<C> {
             priority: self.priority,
             messages: self.messages,
             mailbox: self.mailbox,
+            heard: self.heard,
             background: self.background,
             next_fd: self.next_fd,
             epoch: self.epoch,

@@ -153,7 +153,7 @@ const FORK: &str = r#"
     text = "found alpha"
     [[turn]]
     when = { prompt = "look for b", round = 0 }
-    calls = [{ tool = "wait" }]
+    calls = [{ tool = "stand" }]
     [[turn]]
     when = { prompt = "look for b" }
     text = "found beta"
@@ -161,13 +161,13 @@ const FORK: &str = r#"
     text = "heard {{ prompt }}"
 "#;
 
-const FORKING: &str = "[tools]\nenabled = [\"read_fd\", \"fork\", \"big\", \"once\", \"wait\"]\n[file_descriptor]\n\
+const FORKING: &str = "[tools]\nenabled = [\"read_fd\", \"fork\", \"big\", \"once\", \"stand\"]\n[file_descriptor]\n\
                        max_direct_output_chars = 600\ndefault_page_size = 50\n";
 
 fn with_fork_tools(builder: KernelBuilder, gate: &Gate, once: &Arc<AtomicUsize>) -> KernelBuilder {
     let (gate, once) = (gate.clone(), once.clone());
     let big = FnTool::new("big", "Much.", |()| async { Ok::<_, String>("a line of text\n".repeat(100)) }).idempotent();
-    let wait = FnTool::new("wait", "Waits.", move |()| {
+    let stand = FnTool::new("stand", "Waits.", move |()| {
         let gate = gate.clone();
         async move {
             gate.pass().await;
@@ -178,7 +178,7 @@ fn with_fork_tools(builder: KernelBuilder, gate: &Gate, once: &Arc<AtomicUsize>)
         once.fetch_add(1, Ordering::SeqCst);
         async { Ok::<_, String>("counted") }
     });
-    builder.tool(big).tool(wait.idempotent()).tool(once)
+    builder.tool(big).tool(stand.idempotent()).tool(once)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

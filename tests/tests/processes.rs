@@ -544,3 +544,12 @@ async fn the_process_table_shows_who_stands_where() {
     assert_eq!(listed[3].row.exit.as_ref().unwrap().status, ExitStatus::Done);
     assert!(listed.iter().all(|info| *info.row.program == *"program"), "{listed:?}");
 }
+
+#[tokio::test]
+async fn a_tool_of_the_host_cannot_take_the_name_of_one_of_the_kernel() {
+    for name in ["wait", "read_fd", "fork"] {
+        let tool = FnTool::new(name, "Another.", |()| async { Ok::<_, String>("x") });
+        let refused = Kernel::builder().tool(tool).build().await;
+        assert!(matches!(refused, Err(dormouse::KernelError::ReservedTool(taken)) if taken == name));
+    }
+}

@@ -165,7 +165,10 @@ async fn a_process_may_be_told_something_by_another() {
             }
         }
     });
-    assert_eq!(&*outcome.await.message, "Message from process 7:\nfrom afar");
+    assert_eq!(
+        &*outcome.await.message,
+        "<process_message from=\"7\">\n  <message>from afar</message>\n</process_message>"
+    );
 }
 
 /// A store whose disk is full from some commit on, until there is room again.

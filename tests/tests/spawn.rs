@@ -136,7 +136,7 @@ async fn parts_and_binary_are_given_as_such_and_a_program_without_descriptors_ha
 /// The texts of the messages that came from other processes.
 fn told(request: &Request) -> Vec<String> {
     let texts = request.messages.iter().filter(|message| message.role == Role::User).map(|message| message.text());
-    texts.filter(|text| text.starts_with("Message from process")).collect()
+    texts.filter(|text| text.starts_with("<child_ended")).collect()
 }
 
 /// A parent that spawns in the background, goes on, and says in the end what it was told; a child that passes `gate`.
@@ -178,7 +178,7 @@ async fn a_task_goes_on_while_its_child_works_and_ends_when_it_has_heard_of_it()
     gate.open();
     let exit = within(process.wait()).await.unwrap();
     assert_eq!(exit.status, ExitStatus::Done);
-    let start = "Message from process 2: it ended as done.\n\n<fd_result fd=\"fd:1\" source=\"spawn:2\"";
+    let start = "<child_ended pid=\"2\" status=\"done\">\n  <fd_result fd=\"fd:1\" source=\"spawn:2\"";
     assert!(exit.message.starts_with(start), "{exit:?}");
     assert_eq!(kernel.processes().await.unwrap().len(), 2);
     check_histories(&requests);
@@ -228,7 +228,7 @@ async fn a_child_that_exists_is_given_its_files_no_second_time() {
     let kernel = open(&opened, Permissions::none()).build().await.unwrap();
     let process = kernel.resume(Pid(1)).await.unwrap();
     let exit = within(process.wait()).await.unwrap();
-    assert_eq!(&*exit.message, "Message from process 2: it ended as done.\n\nfound");
+    assert_eq!(&*exit.message, "<child_ended pid=\"2\" status=\"done\">found</child_ended>");
     let child = requests.of(2);
     assert!(child.iter().all(|request| request.system.contains("remember")) && child.len() == 2, "{child:?}");
     check_histories(&requests);
@@ -248,7 +248,7 @@ async fn a_process_restored_from_before_the_end_of_a_child_is_told_that_it_will_
     assert_eq!(exit.status, ExitStatus::Done, "it does not wait without end: {exit:?}");
     gate.open();
     let exit = within(process.wait()).await.unwrap();
-    assert_eq!(&*exit.message, "Message from process 2: it ended as done.\n\nfound");
+    assert_eq!(&*exit.message, "<child_ended pid=\"2\" status=\"done\">found</child_ended>");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -269,7 +269,7 @@ async fn whatever_commit_was_the_last_there_is_one_child_and_its_end_is_heard_on
         let kernel = builder.model("m", requests.record(in_background(gate, "found"))).build().await.unwrap();
         kernel.resume_all().await.unwrap();
         let exit = within(kernel.process(Pid(1)).await.unwrap().wait()).await.unwrap();
-        let said = "Message from process 2: it ended as done.\n\nfound";
+        let said = "<child_ended pid=\"2\" status=\"done\">found</child_ended>";
         assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, said), "{commits} commits");
         assert_eq!(kernel.processes().await.unwrap().len(), 2, "{commits} commits");
         check_histories(&requests);

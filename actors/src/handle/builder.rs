@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use dormouse_kernel::process::{HostTool, Surroundings};
+use dormouse_proto::mail::Reach;
 use dormouse_proto::process::ProcessRow;
+use dormouse_proto::program::BUILTIN_TOOLS;
 use ractor::Actor;
 use tokio::sync::{Semaphore, broadcast};
 
@@ -38,6 +40,7 @@ impl Default for KernelBuilder {
     fn default() -> Self {
         let limits = Limits {
             inbox: 256,
+            reach: Reach::default(),
             model_deadline: Duration::from_secs(600),
             model_attempts: 4,
             snapshot_after_facts: 128,
@@ -106,6 +109,12 @@ impl KernelBuilder {
         self
     }
 
+    /// How far processes can write to each other by `send_message`: within their tree, until said otherwise.
+    pub fn reach(mut self, reach: Reach) -> Self {
+        self.limits.reach = reach;
+        self
+    }
+
     /// After so long a model call has failed; ten minutes, until said otherwise.
     pub fn model_deadline(mut self, deadline: Duration) -> Self {
         self.limits.model_deadline = deadline;
@@ -127,8 +136,11 @@ impl KernelBuilder {
     /// Starts the kernel. Processes of the store are listed, none is run. Needs a tokio runtime.
     ///
     /// # Errors
-    /// [`KernelError::Store`] where the store cannot be claimed or read.
+    /// [`KernelError::Store`] where the store cannot be claimed or read; [`KernelError::ReservedTool`].
     pub async fn build(self) -> Result<Kernel, KernelError> {
+        if let Some(name) = self.tools.keys().find(|name| BUILTIN_TOOLS.contains(&name.as_str())) {
+            return Err(KernelError::ReservedTool(name.clone()));
+        }
         let (claimed, rows) = self.claim().await?;
         let store = claimed.as_ref().map(|(store, _)| store.clone());
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);

@@ -99,6 +99,14 @@ impl Kernel {
         self.ask(|reply| SupervisorMessage::Find { pid, reply }).await
     }
 
+    /// A handle on the living process of this name, which [`Start::name`] gave it.
+    ///
+    /// # Errors
+    /// [`KernelError::UnknownName`].
+    pub async fn named(&self, name: &str) -> Result<Process, KernelError> {
+        self.ask(|reply| SupervisorMessage::FindNamed { name: name.into(), reply }).await
+    }
+
     /// Runs a process from its journal, under its old pid. One that runs or has ended is left as it is.
     ///
     /// # Errors
@@ -130,7 +138,7 @@ impl Kernel {
     pub async fn restore(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
         let Loaded { state, last: at, .. } = self.read(from, at, Purpose::Run).await?;
         let program = state.program().clone();
-        self.seat(program, Box::new(alive(state.image())), Origin::Restored { from, at }).await
+        self.seat(program, Box::new(alive(state.image())), Origin::Restored { from, at }, None).await
     }
 
     /// How a process stood after its last durable fact, read from its journal: for one that does not run.
@@ -179,8 +187,9 @@ impl Kernel {
         program: Program,
         image: Box<Image>,
         origin: Origin,
+        name: Option<Arc<str>>,
     ) -> Result<Process, KernelError> {
-        self.ask(|reply| SupervisorMessage::Start { program, image, origin, reply }).await
+        self.ask(|reply| SupervisorMessage::Start { program, image, origin, name, reply }).await
     }
 
     async fn ask(&self, message: impl FnOnce(SeatReply) -> SupervisorMessage) -> Result<Process, KernelError> {

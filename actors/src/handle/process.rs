@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use dormouse_kernel::content::{Builder, Collected};
-use dormouse_kernel::process::{Input, Speaker};
+use dormouse_kernel::process::Input;
 use dormouse_proto::descriptor::MAX_CONTENT_BYTES;
 use dormouse_proto::id::Pid;
+use dormouse_proto::mail::Speaker;
 use dormouse_proto::process::{Exit, Origin};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Answer;
@@ -205,7 +206,7 @@ impl Process {
         match copied.await {
             Ok(Copied { program, image, at }) => {
                 let origin = Origin::Restored { from: self.pid, at };
-                self.kernel.seat(program, Box::new(alive(*image)), origin).await
+                self.kernel.seat(program, Box::new(alive(*image)), origin, None).await
             }
             Err(_) => self.kernel.restore(self.pid, None).await,
         }

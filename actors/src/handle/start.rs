@@ -1,9 +1,11 @@
 //! Starting a process.
 
 use std::future::IntoFuture;
+use std::sync::Arc;
 
 use dormouse_kernel::process::{Birth, Preloads, born, tell_environment};
 use dormouse_kernel::program::Program;
+use dormouse_proto::mail::is_process_name;
 use dormouse_proto::process::{Origin, Priority};
 use dormouse_proto::record::Lifetime;
 use dormouse_proto::spoken::Spoken;
@@ -26,12 +28,21 @@ pub struct Start {
     lifetime: Lifetime,
     priority: Priority,
     access: Access,
+    name: Option<Arc<str>>,
 }
 
 impl Start {
     pub(super) fn new(kernel: Kernel, program: Program) -> Self {
         let input = program.user().map(Spoken::from);
-        Self { kernel, program, input, lifetime: Lifetime::Task, priority: Priority::Normal, access: Access::Admin }
+        Self {
+            kernel,
+            program,
+            input,
+            lifetime: Lifetime::Task,
+            priority: Priority::Normal,
+            access: Access::Admin,
+            name: None,
+        }
     }
 
     /// What is said to it first, in place of the `user` prompt of its program: a text, or several parts in order.
@@ -66,10 +77,20 @@ impl Start {
         self
     }
 
+    /// The name that other processes, of every tree, can write to it by while it lives. No two living processes have one
+    /// name; what is forked or restored from it has none.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
     async fn run(self) -> Result<Process, KernelError> {
+        if let Some(name) = self.name.as_ref().filter(|name| !is_process_name(name)) {
+            return Err(KernelError::InvalidName(name.to_string()));
+        }
         // Content of any size is indexed here, beside the runtime.
         let around = self.kernel.world.around.clone();
-        let Self { kernel, program, input, lifetime, priority, access } = self;
+        let Self { kernel, program, input, lifetime, priority, access, name } = self;
         let named = program.clone();
         let found = match program.environment().is_gathered() {
             true => Some(environment::gather(&kernel.world, &program).await),
@@ -85,7 +106,7 @@ impl Start {
             image
         });
         let image = image.await.map_err(|_| KernelError::Closed)?;
-        kernel.seat(program, Box::new(image), Origin::Started).await
+        kernel.seat(program, Box::new(image), Origin::Started, name).await
     }
 }
 

@@ -56,9 +56,12 @@ impl Running {
             Effect::KeepChildren { calls } => {
                 self.tell_supervisor(SupervisorMessage::KeepChildren { parent: pid, calls });
             }
+            Effect::Send { call, settled, pending } => self.send_message(call, settled, pending),
+            Effect::ListProcesses { call } => self.list_processes(call),
+            Effect::Await { call, timeout_ms } => self.await_timeout(call, timeout_ms),
             Effect::AnswerHost { ticket, answer } => {
                 if let Some(reply) = self.tickets.remove(&ticket) {
-                    // A host that no longer waits has dropped its side.
+                    // Who no longer waits has dropped its side.
                     let _ = reply.send(answer);
                 }
             }

@@ -21,6 +21,8 @@ pub(crate) struct Table {
     entries: BTreeMap<Pid, Entry>,
     actors: HashMap<ActorId, Pid>,
     children: BTreeMap<(Pid, CallId, u32), Pid>,
+    /// Those that live, or are about to, by the names that the host gave them.
+    names: BTreeMap<Arc<str>, Pid>,
 }
 
 pub(super) struct Entry {
@@ -82,8 +84,14 @@ impl Entry {
 impl Table {
     pub(crate) fn new(rows: Vec<ProcessRow>, inbox: usize) -> Self {
         let next_pid = rows.iter().map(|row| row.pid.0 + 1).max().unwrap_or(1);
-        let mut table =
-            Self { next_pid, inbox, entries: BTreeMap::new(), actors: HashMap::new(), children: BTreeMap::new() };
+        let mut table = Self {
+            next_pid,
+            inbox,
+            entries: BTreeMap::new(),
+            actors: HashMap::new(),
+            children: BTreeMap::new(),
+            names: BTreeMap::new(),
+        };
         for row in rows {
             let run = if row.exit.is_some() { Run::Ended } else { Run::Held };
             table.insert(row, run);
@@ -137,6 +145,9 @@ impl Table {
         if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
             self.children.insert((parent, call, index), row.pid);
         }
+        if let Some(name) = row.name.clone().filter(|_| row.exit.is_none()) {
+            self.names.insert(name, row.pid);
+        }
         let entry = Entry {
             exit: watch::Sender::new(row.exit.clone()),
             view: watch::Sender::new(None),
@@ -155,8 +166,26 @@ impl Table {
     /// Takes out a process that was never born.
     pub(super) fn remove(&mut self, row: &ProcessRow) {
         self.entries.remove(&row.pid);
+        self.forget_name(row);
         if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
             self.children.remove(&(parent, call, index));
+        }
+    }
+
+    /// The living process that the host gave this name.
+    pub(super) fn named(&self, name: &str) -> Option<Pid> {
+        self.names.get(name).copied()
+    }
+
+    /// Those that have a name and live.
+    pub(super) fn names(&self) -> impl Iterator<Item = Pid> {
+        self.names.values().copied()
+    }
+
+    /// A name is free again where its process is gone.
+    fn forget_name(&mut self, row: &ProcessRow) {
+        if let Some(name) = &row.name {
+            self.names.remove(name);
         }
     }
 
@@ -172,6 +201,11 @@ impl Table {
     pub(super) fn root(&self, pid: Pid) -> Pid {
         let parent = |pid: &Pid| self.get(*pid).and_then(|entry| entry.row.parent);
         std::iter::successors(Some(pid), parent).last().unwrap_or(pid)
+    }
+
+    /// All that have not ended.
+    pub(super) fn living(&self) -> impl Iterator<Item = Pid> {
+        self.entries.values().filter(|entry| entry.row.exit.is_none()).map(|entry| entry.row.pid)
     }
 
     /// The child that a call made, if it did.
@@ -253,7 +287,9 @@ impl Table {
         entry.row.exit = Some(exit.clone());
         entry.waiting.clear();
         entry.exit.send_replace(Some(exit.clone()));
-        Some(entry.row.clone())
+        let row = entry.row.clone();
+        self.forget_name(&row);
+        Some(row)
     }
 
     /// Hands over `delivery`, or keeps it until the process runs; false where it was refused.

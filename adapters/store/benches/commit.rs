@@ -22,7 +22,14 @@ fn commit_of_one_fact(bencher: divan::Bencher<'_, '_>) {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let store = LogStore::open(folder.path()).expect("an empty folder opens");
     let owner = store.claim().expect("the store is ours");
-    let row = ProcessRow { pid: Pid(1), parent: None, program: "bench".into(), origin: Origin::Started, exit: None };
+    let row = ProcessRow {
+        pid: Pid(1),
+        parent: None,
+        program: "bench".into(),
+        name: None,
+        origin: Origin::Started,
+        exit: None,
+    };
     store.commit(owner, &[Entry::Born { row, image: vec![0; FACT_BYTES] }]).expect("a birth is taken");
     let next = Cell::new(1);
     bencher.bench_local(|| {

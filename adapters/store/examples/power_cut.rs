@@ -28,7 +28,14 @@ fn write(dir: &str, start: u64) -> Result<(), Box<dyn std::error::Error>> {
     let store = LogStore::options().segment_bytes(16 << 20).open(dir)?;
     let owner = store.claim()?;
     if store.processes()?.is_empty() {
-        let row = ProcessRow { pid: PID, parent: None, program: "writer".into(), origin: Origin::Started, exit: None };
+        let row = ProcessRow {
+            pid: PID,
+            parent: None,
+            program: "writer".into(),
+            name: None,
+            origin: Origin::Started,
+            exit: None,
+        };
         store.commit(owner, &[Entry::Born { row, image: Vec::new() }])?;
     }
     let stands = store.journal(PID, None)?.facts.len() as u64;

@@ -331,7 +331,14 @@ mod tests {
     /// A process with three facts, two images and a change of temporary files, and a content.
     fn fill(store: &LogStore) -> OwnerToken {
         let owner = store.claim().unwrap();
-        let row = ProcessRow { pid: Pid(1), parent: None, program: "p".into(), origin: Origin::Started, exit: None };
+        let row = ProcessRow {
+            pid: Pid(1),
+            parent: None,
+            program: "p".into(),
+            name: None,
+            origin: Origin::Started,
+            exit: None,
+        };
         store.commit(owner, &[Entry::Born { row, image: vec![1] }]).unwrap();
         let facts = |first, facts| Entry::Facts { pid: Pid(1), first: FactNumber(first), facts };
         let snapshot = Entry::Snapshot { pid: Pid(1), at: FactNumber(1), image: vec![5] };

@@ -8,34 +8,28 @@ use std::sync::Arc;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::Message;
 use dormouse_proto::process::Exit;
-use dormouse_proto::record::Phase;
+use dormouse_proto::xml::Element;
 
 use super::Fact;
 use super::decide::Draft;
+use super::mail::child_ended;
 
 impl Draft {
     /// A child ended: its parent hears it at the end of its turn, or begins one.
     pub(super) fn report(&mut self, call: CallId, child: Pid, exit: &Exit) {
         let said = self.admit_message_of(child, exit, "spawn");
-        self.hear_of(
-            call,
-            format!("Message from process {child}: it ended as {}.\n\n{}", exit.status.word(), said.answer.text),
-        );
+        self.hear_of(call, said.shown_in(child_ended(child, exit.status.word())));
     }
 
     /// A child is not there: this process was restored from the journal of the one that made it.
     pub(super) fn report_lost(&mut self, call: CallId, child: Pid) {
-        let text = format!(
-            "Process {child}, which you spawned, is no child of this process: you were restored from an earlier state under a \
-             new pid. Its result does not come here. Spawn it again if you need it."
-        );
-        self.hear_of(call, text);
+        let text = "It is no child of this process: you were restored from an earlier state under a new pid. Its result does \
+                    not come here. Spawn it again if you need it.";
+        self.hear_of(call, child_ended(child, "lost").text(text));
     }
 
-    fn hear_of(&mut self, call: CallId, text: String) {
-        self.emit(Fact::ChildReported { call, message: Arc::new(Message::user(text)) });
-        if self.state.phase == Phase::Idle {
-            self.begin_turn();
-        }
+    fn hear_of(&mut self, call: CallId, element: Element) {
+        self.emit(Fact::ChildReported { call, message: Arc::new(Message::user(element.to_xml())) });
+        self.notice();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::mail::{Mail, Speaker};
 use dormouse_proto::message::{Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Priority;
@@ -52,7 +53,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
     let mailbox = said.map(|spoken| {
         let (blocks, opened) = admission::admit_spoken(&table, spoken, program.descriptors(), now_ms);
         opened.into_iter().for_each(|(id, entry)| table.insert(id, entry));
-        Arc::new(Message { role: Role::User, blocks })
+        Mail { from: Speaker::Host, message: Arc::new(Message { role: Role::User, blocks }) }
     });
     let mut image = Image {
         bundle: Content::new(program.bundle().to_bytes()),
@@ -65,6 +66,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         priority: birth.priority,
         messages: Vec::new(),
         mailbox: mailbox.into_iter().collect(),
+        heard: Vec::new(),
         background: Vec::new(),
         next_fd: table.next_fd(),
         table: table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect(),

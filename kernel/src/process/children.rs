@@ -151,10 +151,18 @@ impl Draft {
 
 /// A child's last message as it enters its parent's context.
 pub(super) struct Said {
-    pub(super) answer: Answer,
+    answer: Answer,
     produced_chars: u64,
     /// It became a descriptor, and the answer is the element that shows it.
     is_opened: bool,
+}
+
+impl Said {
+    /// An answer that is an element already stands as it is; anything else is text, whole or cut (XML-1).
+    pub(super) fn shown_in(&self, element: Element) -> Element {
+        let text = &*self.answer.text;
+        if self.is_opened { element.rendered(text) } else { element.text(text) }
+    }
 }
 
 /// Whether child `index` of a call is known to have ended: it is not asked for again.
@@ -162,14 +170,12 @@ fn has_ended(slot: &Slot, index: u32) -> bool {
     slot.ended.iter().any(|(known, ..)| *known == index)
 }
 
-/// An answer that is an element already stands as it is; anything else is text, whole or cut (XML-1).
 fn child_element(number: u32, child: Pid, exit: &Exit, said: &Said) -> Element {
     let element = Element::new("child")
         .attribute("index", number)
         .attribute("pid", child)
         .attribute("status", exit.status.word());
-    let text = &*said.answer.text;
-    if said.is_opened { element.rendered(text) } else { element.text(text) }
+    said.shown_in(element)
 }
 
 /// The image of child `index` (from 0) of `count`: the parent's, with every tool use of the turn answered, so that the
@@ -182,6 +188,7 @@ fn forked(state: &State, call: CallId, index: u32, count: usize, prompt: &str) -
     image.messages.push(Arc::new(referable(&state.program, state.messages.len(), message)));
     Image {
         mailbox: Vec::new(),
+        heard: Vec::new(),
         background: Vec::new(),
         access: state.access.min(Access::Write),
         depth: state.depth + 1,

@@ -1,13 +1,15 @@
 //! From a state and an input to facts and effects.
 
 use dormouse_proto::id::FdId;
-use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::mail::Speaker;
+use dormouse_proto::message::{Message, Role};
 use dormouse_proto::record::{Entry, Phase};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Answer;
+use dormouse_proto::xml::Element;
 use std::sync::Arc;
 
-use super::{Effect, Fact, Input, Speaker, State, evolve};
+use super::{Effect, Fact, Input, State, evolve};
 use crate::content::{Collected, Content};
 use crate::table::admission::{self, Admission};
 
@@ -72,6 +74,12 @@ impl Draft {
             Input::NoChild { call } => self.take_absence(call),
             Input::ChildEnded { call, index, child, exit } => self.take_child(call, index, child, exit),
             Input::SentBack { ticket, position, message } => self.send_back(ticket, &position, message),
+            Input::Messaged { ticket, from, call, settled, letter } => {
+                self.receive(ticket, (from, call), settled, &letter)
+            }
+            Input::MessageSent { call, receipt } => self.complete(call, |draft| draft.answer_whole(call, receipt)),
+            Input::Listed { call, known, hidden } => self.take_list(call, known, hidden),
+            Input::TimedOut { call } => self.take_timeout(call),
             Input::Interrupted => self.interrupt(),
             Input::Stopped => self.stop(),
             Input::Continued => self.go_on_after_stop(),
@@ -79,11 +87,14 @@ impl Draft {
         }
     }
 
-    /// A process that has ended takes nothing more; only a host that asks is told so.
+    /// A process that has ended takes nothing more; only who asks is told so.
     fn refuse(&mut self, input: &Input) {
-        if let Input::HostCalled { ticket, .. } | Input::Opened { ticket, .. } | Input::SentBack { ticket, .. } = input
+        if let Input::HostCalled { ticket, .. }
+        | Input::Opened { ticket, .. }
+        | Input::SentBack { ticket, .. }
+        | Input::Messaged { ticket, .. } = input
         {
-            let answer = Answer::error(format!("process {} has ended", self.state.pid));
+            let answer = Answer::error(format!("Process {} has ended.", self.state.pid));
             self.perform(Effect::AnswerHost { ticket: ticket.clone(), answer });
         }
     }
@@ -93,20 +104,19 @@ impl Draft {
             return;
         }
         let message = self.admit_message(from, spoken);
-        self.emit(Fact::MessageQueued { message });
-        if self.state.phase == Phase::Idle {
-            self.begin_turn();
-        }
+        self.emit(Fact::MessageQueued { from, message });
+        self.notice();
     }
 
-    /// A message with large parts replaced by descriptors, before it is first sent: a block for each part, in order.
+    /// A message with large parts replaced by descriptors, before it is first sent: a block for each part, in order; one
+    /// element where it is another process's.
     fn admit_message(&mut self, from: Speaker, spoken: &Spoken) -> Arc<Message> {
-        let (table, settings) = (&self.state.table, self.state.settings());
-        let (mut blocks, opened) = admission::admit_spoken(table, spoken, settings, self.now_ms);
-        opened.into_iter().for_each(|(id, entry)| self.open(id, entry));
-        if let (Speaker::Process(pid), Some(Block::Text { text, .. })) = (from, blocks.first_mut()) {
-            *text = format!("Message from process {pid}:\n{text}").into();
+        if let Speaker::Process(pid) = from {
+            return self.admit_spoken_by(pid, spoken);
         }
+        let (table, settings) = (&self.state.table, self.state.settings());
+        let (blocks, opened) = admission::admit_spoken(table, spoken, settings, self.now_ms);
+        opened.into_iter().for_each(|(id, entry)| self.open(id, entry));
         Arc::new(Message { role: Role::User, blocks })
     }
 
@@ -118,6 +128,14 @@ impl Draft {
                 self.open(id, entry);
                 answer
             }
+        }
+    }
+
+    /// `element` around what enters the context of something admitted: a text, or the element that shows a descriptor.
+    pub(super) fn shown_in(&mut self, element: Element, admission: Admission) -> Element {
+        match admission {
+            Admission::Direct(answer) => element.text(&*answer.text),
+            opened => element.rendered(&*self.admitted(opened).text),
         }
     }
 

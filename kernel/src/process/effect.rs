@@ -10,7 +10,7 @@ use dormouse_proto::tool::Answer;
 use super::Image;
 use crate::program::Program;
 use crate::syscall::spawn::PendingSpawn;
-use crate::syscall::{PendingSummary, PendingTempFile, PendingWrite};
+use crate::syscall::{PendingMessage, PendingSummary, PendingTempFile, PendingWrite};
 
 /// Something to be done, after the facts before it are durable.
 #[derive(Clone, Debug)]
@@ -87,9 +87,31 @@ pub enum Effect {
         /// The calls that still wait for their children.
         calls: Vec<CallId>,
     },
-    /// Tell the host what came of its call.
+    /// Take a message to another process; what comes is [`Input::MessageSent`](super::Input::MessageSent). The call is what
+    /// the receiver knows the message by: one that is sent again is not heard twice.
+    Send {
+        /// The call.
+        call: CallId,
+        /// No call below this number is waited for.
+        settled: u32,
+        /// To whom, and what.
+        pending: PendingMessage,
+    },
+    /// Look up the processes that this one can write to; what comes is [`Input::Listed`](super::Input::Listed).
+    ListProcesses {
+        /// The call.
+        call: CallId,
+    },
+    /// Let a call wait for so long at most; what comes is [`Input::TimedOut`](super::Input::TimedOut).
+    Await {
+        /// The call.
+        call: CallId,
+        /// Milliseconds.
+        timeout_ms: u64,
+    },
+    /// Tell who asked, the host or the sender of a message, what came of it.
     AnswerHost {
-        /// The host's name of its call.
+        /// The asker's name of its call.
         ticket: Arc<str>,
         /// The answer.
         answer: Answer,
@@ -117,7 +139,10 @@ impl Effect {
             | Self::Summarize { call, .. }
             | Self::TempFile { call, .. }
             | Self::Fetch { call, .. }
-            | Self::FindChild { call } => calls.contains(call),
+            | Self::FindChild { call }
+            | Self::Send { call, .. }
+            | Self::ListProcesses { call }
+            | Self::Await { call, .. } => calls.contains(call),
             Self::StartChildren { children } => children.iter().any(|child| match child.origin {
                 Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
                 Origin::Started | Origin::Restored { .. } => false,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_proto::id::CallId;
+use dormouse_proto::mail::{Mail, Speaker};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{Caller, Control, Note, Phase, Slot};
@@ -16,7 +17,14 @@ use crate::table::marker;
 /// Applies `fact`. Costs O(log n) in the size of the conversation or table.
 pub fn evolve(state: &mut State, fact: &Fact) {
     match fact {
-        Fact::MessageQueued { message } => state.mailbox.push_back(message.clone()),
+        Fact::MessageQueued { from, message } => queue(state, *from, message),
+        Fact::MessageReceived { from, call, settled, message } => {
+            state.heard.entry(*from).or_default().note(call.seq, *settled);
+            queue(state, Speaker::Process(*from), message);
+        }
+        Fact::MailTaken { from } => {
+            state.mailbox.retain(|mail| !from.iter().any(|pid| mail.from == Speaker::Process(*pid)));
+        }
         Fact::TurnBegan => begin_turn(state),
         Fact::DescriptorOpened { id, entry } => state.table.insert(id.clone(), entry.clone()),
         Fact::DescriptorNoted { id, note } => {
@@ -46,8 +54,9 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.background.insert(*call, *child);
         }
         Fact::ChildReported { call, message } => {
-            state.background.remove(call);
-            state.mailbox.push_back(message.clone());
+            if let Some(child) = state.background.remove(call) {
+                queue(state, Speaker::Process(child), message);
+            }
         }
         Fact::ToolReturned { call, answer, produced_chars } => {
             state.tally.produced_chars += produced_chars;
@@ -70,9 +79,14 @@ pub fn evolve(state: &mut State, fact: &Fact) {
 /// What a model reads in answer to a tool use of a reply that was cut: it may be cut itself, and is never run.
 const NOT_RUN: &str = "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
 
+fn queue(state: &mut State, from: Speaker, message: &Arc<Message>) {
+    state.mailbox.push_back(Mail { from, message: message.clone() });
+}
+
 /// All that waits in the mailbox becomes one message of the user.
 fn begin_turn(state: &mut State) {
-    let blocks: Vec<Block> = std::mem::take(&mut state.mailbox).iter().flat_map(|m| m.blocks.clone()).collect();
+    let blocks: Vec<Block> =
+        std::mem::take(&mut state.mailbox).iter().flat_map(|mail| mail.message.blocks.clone()).collect();
     push(state, Role::User, blocks);
     state.iterations = 0;
     state.phase = Phase::Ready { stopped: None };

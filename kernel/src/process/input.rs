@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::mail::{Neighbour, Speaker};
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::process::Exit;
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
-use dormouse_proto::tool::ToolOutput;
+use dormouse_proto::tool::{Answer, ToolOutput};
 
 use crate::content::{Collected, Content};
 use crate::syscall::spawn::{FetchError, Fetched, PendingSpawn};
-use crate::syscall::{PendingSummary, PendingTempFile, PendingWrite};
+use crate::syscall::{Letter, PendingSummary, PendingTempFile, PendingWrite};
 
 /// Something that happened to a process.
 #[derive(Clone, Debug)]
@@ -126,6 +127,40 @@ pub enum Input {
         /// How it ended.
         exit: Exit,
     },
+    /// Another process says something, for the first time or again.
+    Messaged {
+        /// The name of the delivery; the receipt carries it.
+        ticket: Arc<str>,
+        /// The sender.
+        from: Pid,
+        /// Its call.
+        call: CallId,
+        /// The sender waits for no call below this number.
+        settled: u32,
+        /// What it says.
+        letter: Letter,
+    },
+    /// A message was received, durably, or was refused.
+    MessageSent {
+        /// The call.
+        call: CallId,
+        /// The receiver's word.
+        receipt: Answer,
+    },
+    /// The processes that it can write to were looked up.
+    Listed {
+        /// The call.
+        call: CallId,
+        /// Those that are told of, itself among them.
+        known: Vec<Neighbour>,
+        /// How many there are beside them.
+        hidden: usize,
+    },
+    /// The time that a call waits at most is over.
+    TimedOut {
+        /// The call.
+        call: CallId,
+    },
     /// The kernel begins to run the process: just born, or back from its journal.
     Resumed,
     /// End the current turn cleanly.
@@ -136,13 +171,4 @@ pub enum Input {
     Continued,
     /// End the process.
     Killed,
-}
-
-/// Who speaks to a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaker {
-    /// The host, for a user.
-    Host,
-    /// Another process.
-    Process(Pid),
 }

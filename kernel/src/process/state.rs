@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::mail::{Heard, Mail};
 use dormouse_proto::message::Message;
 use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
@@ -35,7 +36,9 @@ pub struct State {
     pub(super) lifetime: Lifetime,
     pub(super) priority: Priority,
     pub(super) messages: Vector<Arc<Message>>,
-    pub(super) mailbox: Vector<Arc<Message>>,
+    pub(super) mailbox: Vector<Mail>,
+    /// Which messages of other processes were received.
+    pub(super) heard: OrdMap<Pid, Heard>,
     /// Children that no call waits for, by the call that made each.
     pub(super) background: OrdMap<CallId, Pid>,
     pub(super) table: Table,
@@ -100,6 +103,7 @@ impl State {
             priority: image.priority,
             messages: image.messages.into(),
             mailbox: image.mailbox.into(),
+            heard: image.heard.into_iter().collect(),
             background: image.background.into_iter().collect(),
             table,
             epoch: image.epoch,
@@ -135,6 +139,7 @@ impl State {
             priority: self.priority,
             messages: self.messages.iter().cloned().collect(),
             mailbox: self.mailbox.iter().cloned().collect(),
+            heard: self.heard.iter().map(|(from, heard)| (*from, heard.clone())).collect(),
             background: self.background.iter().map(|(call, child)| (*call, *child)).collect(),
             table: self.table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect(),
             next_fd: self.table.next_fd(),
@@ -208,7 +213,7 @@ impl State {
         &self.messages
     }
 
-    /// Messages that wait for the next turn.
+    /// Messages that wait to be heard.
     #[must_use]
     pub fn waiting_messages(&self) -> usize {
         self.mailbox.len()

@@ -7,7 +7,7 @@ use dormouse_proto::tool::{Access, ToolPolicy, ToolSpec};
 use serde_json::Value;
 
 use crate::program::{DescribedParameter, Program, ToolChoice};
-use crate::syscall::{self, fork, goto, spawn};
+use crate::syscall::{self, fork, goto, list_processes, receive_messages, send_message, spawn, wait};
 
 /// A tool that the host registered with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,10 @@ pub(super) enum Kind {
     Fork,
     Spawn,
     Goto,
+    SendMessage,
+    ReceiveMessages,
+    Wait,
+    ListProcesses,
     /// A command or a tool of the host: it runs outside of the machine.
     External {
         name: Arc<str>,
@@ -50,15 +54,26 @@ impl Kind {
             Self::Fork => Some("fork"),
             Self::Spawn => Some("spawn"),
             Self::Goto => Some("goto"),
+            Self::SendMessage => Some("send_message"),
+            Self::ReceiveMessages => Some("receive_messages"),
+            Self::Wait => Some("wait"),
+            Self::ListProcesses => Some("list_processes"),
             Self::External { .. } => None,
         }
     }
 
     /// Whether a call that was in flight when the kernel stopped may simply be made again. Children are: they are kept
-    /// by their origin, so that a second call finds those of the first. Of a descriptor tool it depends on the call.
+    /// by their origin, so that a second call finds those of the first; and a message is heard once, however often it is
+    /// sent. Of a descriptor tool it depends on the call.
     pub(super) fn may_repeat(&self) -> bool {
         match self {
-            Self::Fork | Self::Spawn | Self::Goto => true,
+            Self::Fork
+            | Self::Spawn
+            | Self::Goto
+            | Self::SendMessage
+            | Self::ReceiveMessages
+            | Self::Wait
+            | Self::ListProcesses => true,
             Self::Descriptor(_) => false,
             Self::External { policy, .. } => policy.idempotent,
         }
@@ -151,6 +166,10 @@ fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, A
     Some(match name {
         "fork" => (Kind::Fork, fork::ACCESS, fork::spec(program.limits().max_fork_children)),
         "goto" => (Kind::Goto, goto::ACCESS, goto::spec()),
+        "send_message" => (Kind::SendMessage, send_message::ACCESS, send_message::spec(program)),
+        "receive_messages" => (Kind::ReceiveMessages, receive_messages::ACCESS, receive_messages::spec()),
+        "wait" => (Kind::Wait, wait::ACCESS, wait::spec()),
+        "list_processes" => (Kind::ListProcesses, list_processes::ACCESS, list_processes::spec()),
         "spawn" => (Kind::Spawn, spawn::ACCESS, spawn::spec(program)),
         _ => {
             if let Some(command) = program.commands().iter().find(|command| command.name == name) {

@@ -73,6 +73,10 @@ impl Draft {
             Kind::Fork => self.fork(call),
             Kind::Spawn => self.spawn(call),
             Kind::Goto => self.goto(call),
+            Kind::SendMessage => self.send_message(call),
+            Kind::ReceiveMessages => self.receive_messages(call),
+            Kind::Wait => self.wait(call),
+            Kind::ListProcesses => self.list_processes(call),
             Kind::External { name, .. } => self.call_outside(call, name),
         }
     }
@@ -128,7 +132,7 @@ impl Draft {
         }
     }
 
-    fn settings(&self) -> DescriptorSettings {
+    pub(super) fn settings(&self) -> DescriptorSettings {
         self.state.settings().copied().unwrap_or_default()
     }
 
@@ -218,8 +222,9 @@ impl Draft {
         }
     }
 
-    /// Goes on once all tool uses are answered: with the model, or with what the mailbox holds after a call of the host.
+    /// Answers the calls that waited for what has come, and goes on once all tool uses are answered: with the model, or with what the mailbox holds after a call of the host.
     pub(super) fn settle(&mut self, caller: Caller) {
+        self.answer_waiting();
         match (&self.state.phase, caller) {
             (Phase::Ready { .. }, Caller::Model) => self.ask_model(),
             (Phase::Idle, Caller::Host) if !self.state.mailbox.is_empty() => self.begin_turn(),

@@ -96,11 +96,19 @@ pub struct Limits {
     pub max_depth: u32,
     /// When the children of a fork begin to run.
     pub fork_release: ForkRelease,
+    /// Messages that wait for one process; a further one from another process is refused.
+    pub max_mailbox: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_fork_children: 8, max_children: 32, max_depth: 3, fork_release: ForkRelease::First }
+        Self {
+            max_fork_children: 8,
+            max_children: 32,
+            max_depth: 3,
+            fork_release: ForkRelease::First,
+            max_mailbox: 256,
+        }
     }
 }
 
@@ -114,6 +122,7 @@ impl From<LimitsSection> for Limits {
             max_children: written.max_children.unwrap_or(default.max_children.max(max_fork_children)),
             max_depth: written.max_depth.unwrap_or(default.max_depth),
             fork_release: written.fork_release.unwrap_or(default.fork_release),
+            max_mailbox: written.max_mailbox.unwrap_or(default.max_mailbox),
         }
     }
 }

@@ -19,6 +19,8 @@ pub(super) type Key = (&'static str, Kind);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
+    /// A text, or a number that is one.
+    Word,
     Integer,
     Flag,
     /// Of whatever items: who asks for it looks at them.
@@ -29,6 +31,7 @@ impl Kind {
     fn accepted(self) -> &'static str {
         match self {
             Self::Text => "a string",
+            Self::Word => "a string or a number",
             Self::Integer => "an integer",
             Self::Flag => "true or false",
             Self::List => "a list",
@@ -197,6 +200,9 @@ fn invalid(fd: Option<String>, message: String) -> FdError {
 }
 
 fn accepts(tool: &str, keys: &[&[Key]]) -> String {
+    if keys.is_empty() {
+        return format!("{tool} takes no parameters.");
+    }
     let names: Vec<_> = keys.iter().copied().flatten().map(|(name, _)| *name).collect();
     format!("{tool} accepts: {}.", names.join(", "))
 }
@@ -213,7 +219,8 @@ fn find(tool: &str, name: &str, keys: &[&[Key]]) -> Result<Key, String> {
 
 fn read(value: &Value, kind: Kind) -> Option<Arg> {
     match (kind, value) {
-        (Kind::Text, Value::String(text)) => Some(Arg::Text(text.clone())),
+        (Kind::Text | Kind::Word, Value::String(text)) => Some(Arg::Text(text.clone())),
+        (Kind::Word, Value::Number(number)) => Some(Arg::Text(number.to_string())),
         (Kind::Integer, Value::Number(number)) => integer(number).map(Arg::Integer),
         (Kind::Integer, Value::String(text)) => decimal(text).map(Arg::Integer),
         (Kind::Flag, Value::Bool(flag)) => Some(Arg::Flag(*flag)),

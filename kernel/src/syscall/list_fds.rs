@@ -7,6 +7,7 @@ use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
+use dormouse_proto::xml::Element;
 use time::OffsetDateTime;
 
 use super::args::{Args, Key, Kind};
@@ -75,6 +76,12 @@ fn items(table: &Table, with_messages: bool) -> Vec<Item<'_>> {
 fn reckoned((_, entry): &Item<'_>) -> u64 {
     let texts = [entry.notes.name.as_deref(), Some(&entry.source), entry.notes.summary.as_deref()];
     ELEMENT_CHARS + texts.into_iter().flatten().map(|text| text.chars().count() as u64).sum::<u64>()
+}
+
+/// A descriptor as a list shows it.
+pub(crate) fn element(id: &FdId, entry: &Entry<Content>, settings: &DescriptorSettings) -> Element {
+    let item = (id.clone(), Cow::Borrowed(entry));
+    listed(&item, entry.notes.summary.as_deref(), settings).element()
 }
 
 fn listed<'a>((id, entry): &'a Item<'_>, summary: Option<&'a str>, settings: &DescriptorSettings) -> ListedFd<'a> {

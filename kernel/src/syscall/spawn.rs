@@ -20,9 +20,6 @@ use crate::table::Table;
 /// What a process needs to call it.
 pub const ACCESS: Access = Access::Admin;
 
-/// The most preloads of one kind.
-const MAX_PRELOADS: usize = 64;
-
 const FDS: &str = "additional_preload_fds";
 const FILES: &str = "additional_preload_files";
 const TEMP_FILES: &str = "additional_preload_temp_files";
@@ -62,7 +59,7 @@ pub fn pending(args: &str, program: &Program, table: &Table) -> Result<PendingSp
     let child = linked(&args, program)?;
     let query = args.required_text("query", "what the process is to do").map_err(|error| error.message)?.to_owned();
     let settings = program.descriptors().copied().unwrap_or_default();
-    let descriptors = descriptors::preloads(args.list(FDS), table, &settings, &child)?;
+    let descriptors = descriptors::preloads(&args, table, &settings, &child)?;
     let files = lists::texts(&args, FILES, "a path")?;
     let temp_files = lists::temp_files(&args, TEMP_FILES)?;
     let pending = PendingSpawn { program: child, query, descriptors, files, temp_files };

@@ -11,6 +11,8 @@ const MOST_LINKS: usize = 256;
 const MOST_CHILDREN: u64 = 1_000;
 /// The deepest tree.
 const MOST_DEPTH: u64 = 64;
+/// The most messages that a program may let wait for one process.
+const MOST_MAIL: u64 = 10_000;
 /// The words for when the children of a fork begin.
 const FORK_RELEASE: [(&str, ForkRelease); 2] = [("first", ForkRelease::First), ("all", ForkRelease::All)];
 
@@ -130,6 +132,8 @@ pub struct LimitsSection {
     pub max_depth: Option<u32>,
     /// When the children of a fork begin to run.
     pub fork_release: Option<ForkRelease>,
+    /// Messages that wait for one process.
+    pub max_mailbox: Option<u32>,
 }
 
 pub(super) fn read_limits(root: &mut Reader<'_>) -> LimitsSection {
@@ -139,6 +143,7 @@ pub(super) fn read_limits(root: &mut Reader<'_>) -> LimitsSection {
         max_fork_children: limit("max_fork_children", MOST_CHILDREN),
         max_children: limit("max_children", MOST_CHILDREN),
         max_depth: limit("max_depth", MOST_DEPTH),
+        max_mailbox: limit("max_mailbox", MOST_MAIL),
         fork_release: section.word("fork_release", &FORK_RELEASE).map(|word| word.value),
     };
     section.finish();

@@ -9,7 +9,14 @@ use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
 
 pub(crate) fn row(pid: u64) -> ProcessRow {
-    ProcessRow { pid: Pid(pid), parent: None, program: "worker".into(), origin: Origin::Started, exit: None }
+    ProcessRow {
+        pid: Pid(pid),
+        parent: None,
+        program: "worker".into(),
+        name: None,
+        origin: Origin::Started,
+        exit: None,
+    }
 }
 
 pub(crate) fn born(pid: u64) -> Entry {

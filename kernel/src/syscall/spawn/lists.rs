@@ -4,7 +4,7 @@ use dormouse_proto::temp_file::TempId;
 use serde_json::Value;
 
 use super::super::args::Args;
-use super::MAX_PRELOADS;
+use super::super::handed::bounded;
 
 /// A list of texts, each once. `what` says what one is.
 pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, String> {
@@ -34,12 +34,4 @@ pub(super) fn temp_files(args: &Args, key: &str) -> Result<Vec<TempId>, String> 
         files.push(file);
     }
     Ok(files)
-}
-
-/// The items, if they are not too many.
-pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], String> {
-    match items.len() {
-        count if count > MAX_PRELOADS => Err(format!("'{key}' holds {count} items: up to {MAX_PRELOADS} are valid.")),
-        _ => Ok(items),
-    }
 }

@@ -3,7 +3,8 @@
 use dormouse_proto::tool::ToolSpec;
 use serde_json::{Value, json};
 
-use super::{FDS, FILES, MAX_PRELOADS, TEMP_FILES, shares_files};
+use super::super::handed::{list_schema, schema};
+use super::{FDS, FILES, TEMP_FILES, shares_files};
 use crate::program::Program;
 
 /// `spawn` as a process of `program` has it.
@@ -35,38 +36,16 @@ fn properties(program: &Program) -> Value {
         "wait": { "type": "boolean", "description": "Whether to wait for its end; true if left out." }
     });
     let text = || json!({ "type": "string" });
-    properties[FILES] = list(text(), "Files whose content stands in its system prompt.");
+    properties[FILES] = list_schema(text(), "Files whose content stands in its system prompt.");
     if program.descriptors().is_some() {
-        properties[FDS] = list(
-            json!({ "anyOf": [text(), part()] }),
+        properties[FDS] = schema(
             "Descriptors that it gets: their content in its system prompt, and the same ids in its table. A part of one is \
              named as \"fd:1 lines 10-40\", or by an object.",
         );
     }
     if shares_files(program) {
         let what = "Temporary files, such as temp:1, whose newest version stands in its system prompt.";
-        properties[TEMP_FILES] = list(text(), what);
+        properties[TEMP_FILES] = list_schema(text(), what);
     }
     properties
-}
-
-fn list(items: Value, description: &str) -> Value {
-    json!({ "type": "array", "items": items, "maxItems": MAX_PRELOADS, "description": description })
-}
-
-/// A part of a descriptor as an object.
-fn part() -> Value {
-    let text = |description: &str| json!({ "type": "string", "description": description });
-    json!({
-        "type": "object",
-        "properties": {
-            "fd": text("The descriptor, such as fd:1"),
-            "lines": text("Only these lines, such as 10-40"),
-            "pages": text("Only these pages, such as 2-3"),
-            "chars": text("Only these characters, such as 0-99"),
-            "section": text("Only this marked section")
-        },
-        "required": ["fd"],
-        "additionalProperties": false
-    })
 }

@@ -105,7 +105,7 @@ fn a_mistake_is_named_and_what_there_is_is_said() {
     let cases = [
         (
             json!({ FDS: ["fd:9"] }),
-            "There is no descriptor 'fd:9' to preload. The descriptors are: fd:1 (log), fd:2, and messages up to msg:1",
+            "There is no descriptor 'fd:9' for 'additional_preload_fds'. The descriptors are: fd:1 (log), fd:2, and messages up to msg:1",
         ),
         (json!({ FDS: ["nobody"] }), "no descriptor 'nobody'"),
         (json!({ FDS: [{ "fd": "fd:9", "lines": "1-2" }] }), "no descriptor 'fd:9'"),

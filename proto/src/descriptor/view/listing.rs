@@ -66,7 +66,9 @@ pub fn list(shown: Shown, listed: &[ListedFd<'_>]) -> Answer {
 }
 
 impl ListedFd<'_> {
-    fn element(&self) -> Element {
+    /// `descriptor`, with its summary as the text.
+    #[must_use]
+    pub fn element(&self) -> Element {
         let element = Element::new("descriptor")
             .attribute("fd", &self.fd)
             .attribute_if("name", self.name)

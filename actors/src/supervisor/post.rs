@@ -1,0 +1,140 @@
+//! The post: who may write to whom, and how a message finds its receiver.
+//!
+//! Whether a message was taken is the receiver's word, durable before it is given; where there is no receiver, the
+//! supervisor says why. A receiver that sleeps wakes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dormouse_kernel::process::Input;
+use dormouse_kernel::syscall::Letter;
+use dormouse_kernel::syscall::list_processes::MAX_SHOWN;
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::mail::{Address, Neighbour, Reach};
+use dormouse_proto::tool::Answer;
+use tokio::sync::oneshot;
+
+use super::Supervisor;
+use super::table::{Run, Table};
+use crate::process::Delivery;
+
+/// A message on its way.
+pub(crate) struct Post {
+    pub(crate) from: Pid,
+    pub(crate) call: CallId,
+    pub(crate) settled: u32,
+    pub(crate) to: Address,
+    pub(crate) letter: Letter,
+    /// Where the receipt goes. Dropped where the receiver stopped before it could give one.
+    pub(crate) receipt: oneshot::Sender<Answer>,
+}
+
+/// The processes that one can write to, and how many there are beside them.
+pub(crate) struct Neighbours {
+    pub(crate) known: Vec<Neighbour>,
+    pub(crate) hidden: usize,
+}
+
+impl Supervisor {
+    pub(super) fn post(&mut self, post: Post) {
+        match self.table.receiver(post.from, &post.to, self.world.limits.reach) {
+            Ok(to) => {
+                let Post { from, call, settled, letter, receipt, .. } = post;
+                let ticket: Arc<str> = format!("message:{from}:{call}").into();
+                let input = Input::Messaged { ticket: ticket.clone(), from, call, settled, letter };
+                self.deliver(to, Delivery { answer: Some((ticket, receipt)), ..Delivery::internal(input) });
+            }
+            // Who no longer waits has dropped its side.
+            Err(why) => drop(post.receipt.send(Answer::error(why))),
+        }
+    }
+
+    pub(super) fn list_neighbours(&self, of: Pid, reply: oneshot::Sender<Neighbours>) {
+        // Who no longer waits has dropped its side.
+        let _ = reply.send(self.table.neighbours(of, self.world.limits.reach));
+    }
+}
+
+impl Table {
+    /// Who is meant by an address, if it lives and may be written to. Costs the depth of the tree.
+    fn receiver(&self, from: Pid, to: &Address, reach: Reach) -> Result<Pid, String> {
+        let pid = match to {
+            Address::Parent => self.get(from).and_then(|entry| entry.row.parent).ok_or_else(|| {
+                "This process has no parent: the host started it. list_processes shows who there is.".to_owned()
+            })?,
+            Address::Process(pid) => *pid,
+            Address::Name(name) => self.named(name).ok_or_else(|| {
+                format!("There is no living process of the name '{name}'. list_processes shows who there is.")
+            })?,
+        };
+        if pid == from {
+            return Err(format!("Process {pid} is this process itself."));
+        }
+        let Some(entry) = self.get(pid).filter(|entry| self.reaches(from, entry.row.pid, reach)) else {
+            let reach = word(reach);
+            return Err(format!("There is no process {pid} {reach}. list_processes shows who there is."));
+        };
+        match &entry.row.exit {
+            Some(exit) => Err(format!("Process {pid} has ended as {}: nobody hears it.", exit.status.word())),
+            None => Ok(pid),
+        }
+    }
+
+    /// Whether `from` may write to `to`.
+    fn reaches(&self, from: Pid, to: Pid, reach: Reach) -> bool {
+        let parent = |pid: Pid| self.get(pid).and_then(|entry| entry.row.parent);
+        let is_named = self.get(to).is_some_and(|entry| entry.row.name.is_some());
+        is_named
+            || match reach {
+                Reach::Everyone => true,
+                Reach::Tree => self.root(from) == self.root(to),
+                Reach::Relatives => {
+                    let (mine, other) = (parent(from), parent(to));
+                    mine == Some(to) || other == Some(from) || (mine.is_some() && mine == other)
+                }
+            }
+    }
+
+    /// The living processes that `of` may write to, itself among them: its relatives and those that have a name, then of the
+    /// others as many as are shown. Costs the tree, or all processes where the reach is everyone.
+    fn neighbours(&self, of: Pid, reach: Reach) -> Neighbours {
+        let parent = self.get(of).and_then(|entry| entry.row.parent);
+        let children = |pid: Pid| self.living_children(pid).into_iter().map(|(child, _)| child);
+        let siblings = parent.into_iter().flat_map(children);
+        let mut near: BTreeSet<Pid> = siblings.chain(children(of)).chain(parent).chain([of]).collect();
+        near.extend(self.names().filter(|pid| self.is_living(*pid)));
+        let far: Vec<Pid> = match reach {
+            Reach::Relatives => Vec::new(),
+            Reach::Tree => self.tree(self.root(of)),
+            Reach::Everyone => self.living().collect(),
+        };
+        let far: Vec<Pid> = far.into_iter().filter(|pid| !near.contains(pid)).collect();
+        let shown = far.len().min(MAX_SHOWN.saturating_sub(near.len()));
+        let hidden = far.len() - shown;
+        let known = near.into_iter().chain(far.into_iter().take(shown));
+        Neighbours { known: known.filter_map(|pid| self.neighbour(pid)).collect(), hidden }
+    }
+
+    fn neighbour(&self, pid: Pid) -> Option<Neighbour> {
+        let entry = self.get(pid)?;
+        let status = match (&entry.run, &*entry.view.borrow()) {
+            (Run::Held, _) => "held",
+            (_, Some(view)) => view.status(),
+            (_, None) => "starting",
+        };
+        let row = &entry.row;
+        Some(Neighbour { pid, parent: row.parent, program: row.program.clone(), name: row.name.clone(), status })
+    }
+
+    fn is_living(&self, pid: Pid) -> bool {
+        self.get(pid).is_some_and(|entry| entry.row.exit.is_none())
+    }
+}
+
+fn word(reach: Reach) -> &'static str {
+    match reach {
+        Reach::Relatives => "among the parent, the children and the siblings of this one",
+        Reach::Tree => "in the tree of this one",
+        Reach::Everyone => "in this kernel",
+    }
+}

@@ -1,0 +1,273 @@
+//! Messages between processes: said once, heard once, whatever stops in between.
+//!
+//! The sender's outbox is its open call: until the receiver has acknowledged, the call is not answered, and after a restart
+//! it is made again. The receiver's receipt is a fact, [`Fact::MessageReceived`], which names the sender's call, so that what
+//! is sent again is acknowledged and not heard a second time. What waits in the mailbox is heard when the next turn begins,
+//! or earlier, where a tool shows it: then it leaves the mailbox by the same commit that answers the tool.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::mail::{Mail, Neighbour, Speaker};
+use dormouse_proto::message::Message;
+use dormouse_proto::record::{Entry, Phase};
+use dormouse_proto::spoken::Spoken;
+use dormouse_proto::tool::Answer;
+use dormouse_proto::xml::Element;
+
+use super::decide::Draft;
+use super::toolbox::Kind;
+use super::{Effect, Fact};
+use crate::syscall::wait::Wait;
+use crate::syscall::{Handed, Letter, list_fds, list_processes, receive_messages, send_message, spawn, wait};
+use crate::table::admission;
+
+impl Draft {
+    pub(super) fn send_message(&mut self, call: CallId) {
+        match send_message::pending(&self.slot(call).args, &self.state.program, &self.state.table) {
+            Err(message) => self.answer_whole(call, Answer::error(message)),
+            Ok(pending) => {
+                let settled = self.state.slots().first().map_or(call.seq, |slot| slot.call.seq);
+                self.intend(call);
+                self.perform(Effect::Send { call, settled, pending });
+            }
+        }
+    }
+
+    /// Another process says something.
+    pub(super) fn receive(&mut self, ticket: Arc<str>, (from, call): (Pid, CallId), settled: u32, letter: &Letter) {
+        let answer = match self.refusal(letter) {
+            _ if self.state.heard.get(&from).is_some_and(|heard| heard.has(call.seq)) => self.receipt(),
+            Some(why) => Answer::error(why),
+            None => {
+                let message = self.admit_letter(from, letter);
+                self.emit(Fact::MessageReceived { from, call, settled, message });
+                self.receipt()
+            }
+        };
+        self.perform(Effect::AnswerHost { ticket, answer });
+        self.notice();
+    }
+
+    fn receipt(&self) -> Answer {
+        Answer::ok(Element::new("message_sent").attribute("to", self.state.pid).to_xml())
+    }
+
+    /// Why a further message is not taken.
+    fn refusal(&self, letter: &Letter) -> Option<String> {
+        let (pid, program) = (self.state.pid, &self.state.program);
+        let limit = program.limits().max_mailbox;
+        if self.state.mailbox.len() >= limit as usize {
+            return Some(format!(
+                "Process {pid} takes no message now: {limit} wait for it (limits.max_mailbox of program '{}'). Nothing was \
+                 kept. Let it hear some of them, then send yours again.",
+                program.name()
+            ));
+        }
+        let is_readable = letter.descriptors.is_empty() || program.descriptors().is_some();
+        (!is_readable).then(|| {
+            format!(
+                "Process {pid} has no descriptors, since program '{}' switches them off. Nothing was kept: say in the text \
+                 what it is to know.",
+                program.name()
+            )
+        })
+    }
+
+    /// The message as it is heard; a large text and what is handed over become descriptors.
+    fn admit_letter(&mut self, from: Pid, letter: &Letter) -> Arc<Message> {
+        let mut element = Element::new("process_message").attribute("from", from).attribute("program", &letter.program);
+        if !letter.text.is_empty() {
+            let (table, settings) = (&self.state.table, self.state.settings());
+            let source = format!("process:{from}");
+            let admission = admission::admit_shared(table, &letter.text, &source, settings, self.now_ms);
+            let text = self.shown_in(Element::new("message"), admission);
+            element = element.child(text);
+        }
+        for handed in &letter.descriptors {
+            element = element.child(self.open_handed(from, handed));
+        }
+        Arc::new(Message::user(element.to_xml()))
+    }
+
+    /// Opens what another process hands over, under a number of this one, and says so.
+    fn open_handed(&mut self, from: Pid, Handed { id: origin, part, entry }: &Handed) -> Element {
+        let part = part.as_ref().map(|part| format!(" {part}")).unwrap_or_default();
+        let mut entry =
+            Entry { source: format!("{from}/{origin}{part}").into(), opened_ms: self.now_ms, ..entry.clone() };
+        // A name means one descriptor.
+        entry.notes.name = entry.notes.name.filter(|name| self.state.table.named(name).is_none());
+        let id = self.state.table.next_id();
+        self.open(id.clone(), entry.clone());
+        list_fds::element(&id, &entry, &self.settings())
+    }
+
+    /// What was said to this process in another's name, by the host.
+    pub(super) fn admit_spoken_by(&mut self, from: Pid, spoken: &Spoken) -> Arc<Message> {
+        let mut element = Element::new("process_message").attribute("from", from);
+        for part in &spoken.parts {
+            let admission = admission::admit_input(&self.state.table, part, self.state.settings(), self.now_ms);
+            let text = self.shown_in(Element::new("message"), admission);
+            element = element.child(text);
+        }
+        Arc::new(Message::user(element.to_xml()))
+    }
+
+    /// Something came into the mailbox: an idle process begins a turn with it, a tool that waits for it shows it.
+    pub(super) fn notice(&mut self) {
+        if self.state.phase == Phase::Idle {
+            if !self.state.mailbox.is_empty() {
+                self.begin_turn();
+            }
+            return;
+        }
+        self.settle(self.caller());
+    }
+
+    /// Answers the calls that wait for mail, or for ends that come as mail, as far as it has come.
+    pub(super) fn answer_waiting(&mut self) {
+        let open = self.state.slots().iter().filter(|slot| slot.called && slot.answer.is_none());
+        let calls: Vec<_> = open.map(|slot| slot.call).collect();
+        for call in calls {
+            match self.kind(call) {
+                Some(Kind::ReceiveMessages) => drop(self.answer_received(call)),
+                Some(Kind::Wait) => drop(self.answer_waited(call)),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn receive_messages(&mut self, call: CallId) {
+        match receive_messages::timeout_ms(&self.slot(call).args) {
+            Err(message) => self.answer_whole(call, Answer::error(message)),
+            Ok(_) if self.answer_received(call) => {}
+            Ok(0) => self.answer_whole(call, messages(&[])),
+            Ok(timeout_ms) => {
+                self.intend(call);
+                self.perform(Effect::Await { call, timeout_ms });
+            }
+        }
+    }
+
+    /// Answers with all that other processes said, if they said anything.
+    fn answer_received(&mut self, call: CallId) -> bool {
+        let said = self.take_mail(|_| true);
+        if !said.is_empty() {
+            self.answer_whole(call, messages(&said));
+        }
+        !said.is_empty()
+    }
+
+    pub(super) fn wait(&mut self, call: CallId) {
+        let asked = wait::asked(&self.slot(call).args).and_then(|asked| self.check_wait(&asked).map(|()| asked));
+        match asked {
+            Err(message) => self.answer_whole(call, Answer::error(message)),
+            Ok(_) if self.answer_waited(call) => {}
+            Ok(Wait { timeout_ms, .. }) => {
+                self.intend(call);
+                if let Some(timeout_ms) = timeout_ms {
+                    self.perform(Effect::Await { call, timeout_ms });
+                }
+            }
+        }
+    }
+
+    /// Whether each child that is named runs in the background, or has ended unheard.
+    fn check_wait(&self, Wait { pids, .. }: &Wait) -> Result<(), String> {
+        let said = |pid: &Pid| self.state.mailbox.iter().any(|mail| mail.from == Speaker::Process(*pid));
+        let is_known = |pid: &&Pid| self.state.background.values().any(|child| child == *pid) || said(pid);
+        let Some(stranger) = pids.iter().flatten().find(|pid| !is_known(pid)) else { return Ok(()) };
+        let running: Vec<_> = self.state.background.values().map(Pid::to_string).collect();
+        let running = if running.is_empty() { "none".to_owned() } else { running.join(", ") };
+        Err(format!(
+            "Process {stranger} is no child of this process that runs in the background, or you have heard of its end. \
+             Those that run: {running}."
+        ))
+    }
+
+    /// Answers once none of those that are waited for runs any more.
+    fn answer_waited(&mut self, call: CallId) -> bool {
+        let Ok(asked) = wait::asked(&self.slot(call).args) else { return false };
+        let is_over = self.awaited(&asked).is_empty() && (asked.pids.is_some() || !self.is_spawning());
+        if is_over {
+            self.answer_wait(call, &asked, Element::new("wait_result"));
+        }
+        is_over
+    }
+
+    /// The children that are waited for and still run.
+    fn awaited(&self, Wait { pids, .. }: &Wait) -> Vec<Pid> {
+        let is_meant = |pid: &&Pid| pids.as_ref().is_none_or(|pids| pids.contains(pid));
+        self.state.background.values().filter(is_meant).copied().collect()
+    }
+
+    /// Whether a child for the background is on its way.
+    fn is_spawning(&self) -> bool {
+        let mut open = self.state.slots().iter().filter(|slot| slot.answer.is_none());
+        open.any(|slot| self.kind(slot.call) == Some(Kind::Spawn) && !spawn::waits(&slot.args))
+    }
+
+    fn answer_wait(&mut self, call: CallId, Wait { pids, .. }: &Wait, element: Element) {
+        let said = self.take_mail(|pid| pids.as_ref().is_none_or(|pids| pids.contains(&pid)));
+        self.answer_whole(call, Answer::ok(around(element, &said).to_xml()));
+    }
+
+    /// Takes the messages of these processes out of the mailbox.
+    fn take_mail(&mut self, is_meant: impl Fn(Pid) -> bool) -> Vec<Mail> {
+        let sender = |mail: &Mail| match mail.from {
+            Speaker::Process(pid) if is_meant(pid) => Some(pid),
+            Speaker::Process(_) | Speaker::Host => None,
+        };
+        let from: BTreeSet<Pid> = self.state.mailbox.iter().filter_map(sender).collect();
+        let said: Vec<_> = self.state.mailbox.iter().filter(|mail| sender(mail).is_some()).cloned().collect();
+        if !from.is_empty() {
+            self.emit(Fact::MailTaken { from: from.into_iter().collect() });
+        }
+        said
+    }
+
+    /// The time of a call that waits is over: it is answered with what there is.
+    pub(super) fn take_timeout(&mut self, call: CallId) {
+        self.complete(call, |draft| match draft.kind(call) {
+            Some(Kind::Wait) => {
+                let asked = wait::asked(&draft.slot(call).args).unwrap_or(Wait { pids: None, timeout_ms: None });
+                let running: Vec<_> = draft.awaited(&asked).iter().map(Pid::to_string).collect();
+                let element = Element::new("wait_result").attribute("timed_out", true);
+                draft.answer_wait(call, &asked, element.attribute("running", running.join(" ")));
+            }
+            _ => draft.answer_whole(call, messages(&[])),
+        });
+    }
+
+    pub(super) fn list_processes(&mut self, call: CallId) {
+        match list_processes::check(&self.slot(call).args) {
+            Err(message) => self.answer_whole(call, Answer::error(message)),
+            Ok(()) => {
+                self.intend(call);
+                self.perform(Effect::ListProcesses { call });
+            }
+        }
+    }
+
+    pub(super) fn take_list(&mut self, call: CallId, known: Vec<Neighbour>, hidden: usize) {
+        let me = self.state.pid;
+        self.complete(call, |draft| draft.answer_whole(call, list_processes::answer(me, known, hidden)));
+    }
+}
+
+/// What `receive_messages` shows.
+fn messages(said: &[Mail]) -> Answer {
+    Answer::ok(around(Element::new("process_messages").attribute("count", said.len()), said).to_xml())
+}
+
+/// Mail of processes is one element each.
+fn around(element: Element, said: &[Mail]) -> Element {
+    let texts: Vec<_> = said.iter().map(|mail| mail.message.text()).collect();
+    if texts.is_empty() { element } else { element.rendered(texts.join("\n  ")) }
+}
+
+/// The end of a child that its parent does not wait for, as the parent hears it.
+pub(super) fn child_ended(child: Pid, status: &str) -> Element {
+    Element::new("child_ended").attribute("pid", child).attribute("status", status)
+}

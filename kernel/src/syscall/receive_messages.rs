@@ -1,0 +1,72 @@
+//! `receive_messages`: read what other processes said, in the middle of a turn.
+
+use dormouse_proto::tool::{Access, ToolSpec};
+use serde_json::json;
+
+use super::args::{Args, Key, Kind};
+
+/// What a process needs to call it.
+pub const ACCESS: Access = Access::Read;
+
+const TIMEOUT: &str = "timeout_ms";
+const KEYS: [Key; 1] = [(TIMEOUT, Kind::Integer)];
+
+/// The longest that a call waits: an hour.
+pub(super) const MAX_TIMEOUT_MS: u64 = 3_600_000;
+
+/// What a model is told of it.
+#[must_use]
+pub fn spec() -> ToolSpec {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "timeout_ms": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": MAX_TIMEOUT_MS,
+                "description": "How long to wait for one if none is there; 0 if left out."
+            }
+        },
+        "additionalProperties": false
+    });
+    ToolSpec {
+        name: "receive_messages".into(),
+        description:
+            "Returns what other processes have said to you since. What you do not receive you hear when your turn \
+                      ends."
+                .into(),
+        schema: schema.to_string().into(),
+    }
+}
+
+/// How long the call waits, in milliseconds.
+///
+/// # Errors
+/// A text for the model.
+pub fn timeout_ms(args: &str) -> Result<u64, String> {
+    let args = Args::parse("receive_messages", args, &[&KEYS]).map_err(|error| error.message)?;
+    Ok(timeout(&args, TIMEOUT)?.unwrap_or(0))
+}
+
+/// The time that a call gives, if it gives one.
+pub(super) fn timeout(args: &Args, key: &'static str) -> Result<Option<u64>, String> {
+    let Some(asked) = args.integer(key) else { return Ok(None) };
+    let found = u64::try_from(asked).ok().filter(|ms| *ms <= MAX_TIMEOUT_MS);
+    let wrong = || format!("Invalid {key} {asked}: give 0 to {MAX_TIMEOUT_MS} milliseconds.");
+    found.map(Some).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_waits_as_long_as_it_says() {
+        for (args, ms) in [("{}", 0), (r#"{"timeout_ms": 50}"#, 50), (r#"{"timeout_ms": "50"}"#, 50)] {
+            assert_eq!(timeout_ms(args), Ok(ms));
+        }
+        for args in [r#"{"timeout_ms": -1}"#, r#"{"timeout_ms": 3600001}"#, r#"{"timeout": 1}"#, "[]"] {
+            assert!(timeout_ms(args).is_err(), "{args}");
+        }
+    }
+}

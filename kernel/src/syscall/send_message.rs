@@ -1,0 +1,169 @@
+//! `send_message`: say something to another process, and hand it descriptors.
+//!
+//! A call is checked here and becomes a [`PendingMessage`], which the shell takes to the receiver. Who may be written to is
+//! decided where the tree is known.
+
+use std::sync::Arc;
+
+use dormouse_proto::mail::Address;
+use dormouse_proto::tool::{Access, ToolSpec};
+use serde_json::json;
+
+use super::args::{Args, Key, Kind};
+use super::handed::{self, Handed, handed};
+use crate::program::Program;
+use crate::table::Table;
+
+/// What a process needs to call it.
+pub const ACCESS: Access = Access::Write;
+
+const FDS: &str = "fds";
+const KEYS: [Key; 2] = [("to", Kind::Word), ("text", Kind::Text)];
+const FD_KEYS: [Key; 1] = [(FDS, Kind::List)];
+
+const TO: &str = "\"parent\", the pid of a process that list_processes shows, or a name";
+
+/// A checked call. It goes with what is asked for, so that what comes back finds it as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingMessage {
+    /// Who is to hear it.
+    pub to: Address,
+    /// What is said.
+    pub letter: Letter,
+}
+
+/// What one process says to another. Its descriptors share the sender's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// The name of the sender's program.
+    pub program: Arc<str>,
+    /// The words; empty where only descriptors are handed over.
+    pub text: Arc<str>,
+    /// The descriptors, by the sender's names.
+    pub descriptors: Vec<Handed>,
+}
+
+/// What a model of a process of `program` is told of it: descriptors only where it has any.
+#[must_use]
+pub fn spec(program: &Program) -> ToolSpec {
+    let mut properties = json!({
+        "to": { "type": "string", "description": format!("Who is to hear it: {TO}.") },
+        "text": { "type": "string", "description": "What you say. The other knows nothing of this conversation." }
+    });
+    if program.descriptors().is_some() {
+        properties[FDS] = handed::schema(
+            "Descriptors that you hand over: the other gets them under numbers of its own. A part of one is named as \
+             \"fd:1 lines 10-40\", or by an object.",
+        );
+    }
+    let schema = json!({
+        "type": "object",
+        "properties": properties,
+        "required": ["to", "text"],
+        "additionalProperties": false
+    });
+    ToolSpec {
+        name: "send_message".into(),
+        description: "Says something to another process. It hears it when its turn ends, or when it calls \
+                      receive_messages. You get an answer as soon as the message is kept for it, and do not wait for a \
+                      reply."
+            .into(),
+        schema: schema.to_string().into(),
+    }
+}
+
+/// A call by a process of `program` that holds `table`, checked.
+///
+/// # Errors
+/// A text for the model: other arguments, or an unknown descriptor, and what there is.
+pub fn pending(args: &str, program: &Program, table: &Table) -> Result<PendingMessage, String> {
+    let keys: &'static [&'static [Key]] = if program.descriptors().is_some() { &[&KEYS, &FD_KEYS] } else { &[&KEYS] };
+    let args = Args::parse("send_message", args, keys).map_err(|error| error.message)?;
+    let to = args.required_text("to", TO).map_err(|error| error.message)?;
+    let to = Address::parse(to).ok_or_else(|| format!("'{to}' is nobody: give {TO}."))?;
+    let settings = program.descriptors().copied().unwrap_or_default();
+    let descriptors = handed(&args, FDS, table, &settings)?;
+    let text = args.text("text").unwrap_or_default();
+    if text.trim().is_empty() && descriptors.is_empty() {
+        return Err("Parameter 'text' is empty and no descriptor is handed over: nothing is said.".to_owned());
+    }
+    Ok(PendingMessage { to, letter: Letter { program: program.name().into(), text: text.into(), descriptors } })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use dormouse_proto::id::Pid;
+    use dormouse_proto::record::Entry;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::content::Content;
+    use crate::program::compile;
+
+    fn program(tools: &str) -> Program {
+        let text = format!("[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [{tools}]\n");
+        compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from(text.clone())), &[]).unwrap().program
+    }
+
+    fn with_descriptors() -> Program {
+        program("\"send_message\", \"read_fd\"")
+    }
+
+    fn table() -> Table {
+        let mut table = Table::new();
+        table.insert(table.next_id(), Entry::new(Content::new("one\ntwo\nthree\n"), 8, "tool:t", 7));
+        table
+    }
+
+    #[test]
+    fn a_message_goes_to_a_relative_a_number_or_a_name() {
+        let cases = [
+            (json!("parent"), Address::Parent),
+            (json!("4"), Address::Process(Pid(4))),
+            (json!(4), Address::Process(Pid(4))),
+            (json!("planner"), Address::Name("planner".into())),
+        ];
+        for (to, address) in cases {
+            let args = json!({ "to": to, "text": "hello" }).to_string();
+            let found = pending(&args, &with_descriptors(), &table()).unwrap();
+            assert_eq!((found.to, &*found.letter.text, &*found.letter.program), (address, "hello", "p"));
+        }
+    }
+
+    #[test]
+    fn descriptors_go_whole_or_in_part_and_alone_if_need_be() {
+        let args = json!({ "to": "parent", "text": "", "fds": ["fd:1", { "fd": "fd:1", "lines": "2-3" }] });
+        let letter = pending(&args.to_string(), &with_descriptors(), &table()).unwrap().letter;
+        let seen: Vec<_> = letter.descriptors.iter().map(|d| (d.part.as_deref(), d.entry.content.text())).collect();
+        assert_eq!(seen, [(None, "one\ntwo\nthree\n"), (Some("lines 2-3"), "two\nthree\n")]);
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_said() {
+        let cases = [
+            (json!({ "to": "parent" }), "nothing is said"),
+            (json!({ "to": "parent", "text": " " }), "nothing is said"),
+            (json!({ "to": "a b", "text": "x" }), "'a b' is nobody"),
+            (json!({ "text": "x" }), "Parameter 'to' is missing"),
+            (json!({ "to": true, "text": "x" }), "'to' must be a string or a number"),
+            (json!({ "to": "parent", "text": "x", "fds": ["fd:9"] }), "There is no descriptor 'fd:9' for 'fds'"),
+            (json!({ "to": "parent", "text": "x", "fd": "fd:1" }), "Unknown parameter 'fd'"),
+        ];
+        for (args, reason) in cases {
+            let message = pending(&args.to_string(), &with_descriptors(), &table()).unwrap_err();
+            assert!(message.contains(reason), "{args}: {message}");
+        }
+    }
+
+    #[test]
+    fn without_descriptors_there_is_nothing_to_hand_over() {
+        let plain = program("\"send_message\"");
+        let schema: Value = serde_json::from_str(&spec(&plain).schema).unwrap();
+        assert!(schema["properties"][FDS].is_null());
+        let args = json!({ "to": "parent", "text": "x", "fds": [] }).to_string();
+        assert!(pending(&args, &plain, &Table::new()).unwrap_err().contains("Unknown parameter 'fds'"));
+    }
+}

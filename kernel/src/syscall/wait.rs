@@ -1,0 +1,92 @@
+//! `wait`: for the ends of children that run in the background.
+
+use dormouse_proto::id::Pid;
+use dormouse_proto::mail::Address;
+use dormouse_proto::tool::{Access, ToolSpec};
+use serde_json::{Value, json};
+
+use super::args::{Args, Key, Kind};
+use super::handed::bounded;
+use super::receive_messages::{MAX_TIMEOUT_MS, timeout};
+
+/// What a process needs to call it.
+pub const ACCESS: Access = Access::Read;
+
+const PIDS: &str = "pids";
+const TIMEOUT: &str = "timeout_ms";
+const KEYS: [Key; 2] = [(PIDS, Kind::List), (TIMEOUT, Kind::Integer)];
+
+/// What a model is told of it.
+#[must_use]
+pub fn spec() -> ToolSpec {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "pids": {
+                "type": "array",
+                "items": { "type": "integer" },
+                "description": "The children to wait for, as spawn with wait=false named them; all, if left out."
+            },
+            "timeout_ms": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": MAX_TIMEOUT_MS,
+                "description": "How long to wait at most; until they have ended, if left out."
+            }
+        },
+        "additionalProperties": false
+    });
+    ToolSpec {
+        name: "wait".into(),
+        description: "Waits until children that run in the background have ended, and returns what they said.".into(),
+        schema: schema.to_string().into(),
+    }
+}
+
+/// What a call waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The children; none: all.
+    pub pids: Option<Vec<Pid>>,
+    /// How long at most, in milliseconds.
+    pub timeout_ms: Option<u64>,
+}
+
+/// What a call waits for.
+///
+/// # Errors
+/// A text for the model.
+pub fn asked(args: &str) -> Result<Wait, String> {
+    let args = Args::parse("wait", args, &[&KEYS]).map_err(|error| error.message)?;
+    let pids = bounded(PIDS, args.list(PIDS))?.iter().map(pid).collect::<Result<Vec<_>, _>>()?;
+    Ok(Wait { pids: (!pids.is_empty()).then_some(pids), timeout_ms: timeout(&args, TIMEOUT)? })
+}
+
+fn pid(item: &Value) -> Result<Pid, String> {
+    let text = item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+    match Address::parse(&text) {
+        Some(Address::Process(pid)) => Ok(pid),
+        _ => Err(format!("'{PIDS}' must be a list of process numbers, such as [3, 4], and holds {item}.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_named_by_number_or_all_meant() {
+        let of = |pids: &[u64]| Some(pids.iter().map(|pid| Pid(*pid)).collect());
+        let cases = [
+            ("{}", None, None),
+            (r#"{"pids": []}"#, None, None),
+            (r#"{"pids": [3, "4"], "timeout_ms": 0}"#, of(&[3, 4]), Some(0)),
+        ];
+        for (args, pids, timeout_ms) in cases {
+            assert_eq!(asked(args), Ok(Wait { pids, timeout_ms }), "{args}");
+        }
+        for args in [r#"{"pids": [0]}"#, r#"{"pids": ["parent"]}"#, r#"{"pids": [1.5]}"#, r#"{"pid": 3}"#] {
+            assert!(asked(args).is_err(), "{args}");
+        }
+    }
+}

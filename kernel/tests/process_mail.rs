@@ -1,0 +1,404 @@
+//! Messages between processes, machine against machine: said once and heard once, whatever is sent again, lost or restarted.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_kernel::process::{
+    Birth, Decision, Effect, Fact, Input, Preloads, State, Surroundings, born, decide, evolve,
+};
+use dormouse_kernel::program::compile;
+use dormouse_kernel::syscall::PendingMessage;
+use dormouse_proto::id::{CallId, FdId, Pid};
+use dormouse_proto::mail::{Address, Speaker};
+use dormouse_proto::message::Block;
+use dormouse_proto::model::{Reply, StopReason, Usage};
+use dormouse_proto::process::{Exit, ExitStatus, Priority};
+use dormouse_proto::record::{Lifetime, Phase};
+use dormouse_proto::tool::{Access, Answer};
+
+const MAIL: &str = "\"send_message\", \"receive_messages\", \"wait\", \"list_processes\", \"spawn\"";
+
+/// A process, all its facts, and what its last input asked for.
+struct Run {
+    first: State,
+    state: State,
+    facts: Vec<Fact>,
+    effects: Vec<Effect>,
+}
+
+impl Run {
+    /// A session that waits. `rest` is what follows the tools in its program.
+    fn new(pid: u64, tools: &str, rest: &str) -> Self {
+        let child = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
+        let text = format!("{child}[tools]\nenabled = [{tools}]\n[linked_programs]\nhelper = \"h.toml\"\n{rest}");
+        let read =
+            &mut |path: &Path| Ok(Bytes::from(if path.ends_with("p.toml") { text.clone() } else { child.to_owned() }));
+        let compiled = compile(Path::new("p.toml"), read, &[]);
+        let program = compiled.unwrap_or_else(|errors| panic!("{errors}")).program;
+        let (around, preloads) = (Arc::new(Surroundings::default()), Preloads::default());
+        let birth = Birth {
+            access: Access::Admin,
+            depth: 0,
+            lifetime: Lifetime::Session,
+            priority: Priority::Normal,
+            preloads: &preloads,
+            input: None,
+        };
+        let image = born(&program, &around, birth, 0);
+        let state = State::from_image(Pid(pid), program, around, image).expect("a new image is valid");
+        let mut run = Self { first: state.clone(), state, facts: Vec::new(), effects: Vec::new() };
+        run.feed(Input::Resumed);
+        run
+    }
+
+    fn feed(&mut self, input: Input) {
+        let Decision { facts, effects } = decide(&self.state, input, 9);
+        facts.iter().for_each(|fact| evolve(&mut self.state, fact));
+        self.facts.extend(facts);
+        self.effects = effects;
+        assert_eq!(self.replayed(), self.state, "DUR-2");
+    }
+
+    fn replayed(&self) -> State {
+        let mut state = self.first.clone();
+        self.facts.iter().for_each(|fact| evolve(&mut state, fact));
+        state
+    }
+
+    /// The kernel stops, and the process comes back from its journal.
+    fn restart(&mut self) {
+        let (program, around) = (self.state.program().clone(), Arc::new(Surroundings::default()));
+        let back = State::from_image(self.state.pid(), program, around, self.replayed().image());
+        self.state = back.expect("an image of a living process is valid");
+        self.feed(Input::Resumed);
+    }
+
+    /// Somebody speaks, and its model answers with these calls.
+    fn calls(&mut self, calls: &[(&str, &str)]) {
+        self.feed(Input::Spoke { from: Speaker::Host, spoken: "go".into() });
+        self.reply(calls);
+    }
+
+    fn reply(&mut self, calls: &[(&str, &str)]) {
+        let Phase::Thinking { call } = *self.state.phase() else { panic!("it thinks: {:?}", self.state.phase()) };
+        let uses = calls.iter().enumerate().map(|(index, (name, args))| Block::ToolUse {
+            id: format!("u{}.{index}", call.seq).into(),
+            name: (*name).into(),
+            args: (*args).into(),
+            raw: None,
+        });
+        let blocks = if calls.is_empty() { vec![Block::text("done")] } else { uses.collect() };
+        let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+        self.feed(Input::ModelReplied { call, result: Ok(Reply { blocks, stop, usage: Usage::default() }) });
+    }
+
+    /// What is sent.
+    fn sent(&self) -> Vec<(CallId, u32, PendingMessage)> {
+        let sent = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Send { call, settled, pending } => Some((*call, *settled, pending.clone())),
+            _ => None,
+        });
+        sent.collect()
+    }
+
+    /// Takes a message as `from` sends it; the receipt.
+    fn takes(&mut self, from: u64, (call, settled, pending): &(CallId, u32, PendingMessage)) -> Answer {
+        let (call, settled, letter) = (*call, *settled, pending.letter.clone());
+        self.feed(Input::Messaged { ticket: "t".into(), from: Pid(from), call, settled, letter });
+        let mut receipts = self.effects.iter().filter_map(|effect| match effect {
+            Effect::AnswerHost { ticket, answer } if &**ticket == "t" => Some(answer.clone()),
+            _ => None,
+        });
+        let receipt = receipts.next().expect("each message has a receipt");
+        assert_eq!(receipts.next(), None, "one receipt");
+        receipt
+    }
+
+    /// The texts of the last message of its conversation.
+    fn heard(&self) -> Vec<String> {
+        let last = self.state.messages().last().expect("something was said");
+        let text = |block: &Block| match block {
+            Block::Text { text, .. } | Block::ToolResult { text, .. } => text.to_string(),
+            other => panic!("nothing that is heard: {other:?}"),
+        };
+        last.blocks.iter().map(text).collect()
+    }
+
+    fn descriptor(&self, number: u32) -> (String, String) {
+        let entry = self.state.table().get(&FdId::Fd(number)).expect("it is there");
+        (entry.source.to_string(), entry.content.text().to_owned())
+    }
+}
+
+fn with_descriptors() -> String {
+    format!("{MAIL}, \"read_fd\", \"rename_fd\"")
+}
+
+/// A sender that sends `args`, and its first message.
+fn sending(args: &str) -> (Run, (CallId, u32, PendingMessage)) {
+    let mut sender = Run::new(1, MAIL, "");
+    sender.calls(&[("send_message", args)]);
+    let message = sender.sent().pop().expect("it sends");
+    (sender, message)
+}
+
+const HELLO: &str = r#"{"to": "2", "text": "hello <there>"}"#;
+const HEARD: &str =
+    "<process_message from=\"1\" program=\"p\">\n  <message><![CDATA[hello <there>]]></message>\n</process_message>";
+
+#[test]
+fn a_message_is_heard_by_the_next_turn_and_the_sender_is_told_that_it_was_kept() {
+    let (mut sender, message) = sending(HELLO);
+    assert_eq!(message.2.to, Address::Process(Pid(2)));
+    let mut receiver = Run::new(2, MAIL, "");
+    let receipt = receiver.takes(1, &message);
+    assert_eq!(receipt, Answer::ok("<message_sent to=\"2\"/>"));
+    assert_eq!(receiver.heard(), [HEARD]);
+    assert!(matches!(receiver.state.phase(), Phase::Thinking { .. }), "an idle process begins a turn");
+    sender.feed(Input::MessageSent { call: message.0, receipt });
+    assert_eq!(sender.heard(), ["<message_sent to=\"2\"/>"]);
+}
+
+#[test]
+fn a_message_that_is_sent_again_is_acknowledged_and_heard_once() {
+    let (mut sender, message) = sending(HELLO);
+    let mut receiver = Run::new(2, MAIL, "");
+    let receipt = receiver.takes(1, &message);
+    // The receipt is lost with the kernel: the sender's open call is its outbox.
+    sender.restart();
+    let again = sender.sent().pop().expect("it is sent again");
+    assert_eq!(again, message);
+    for restarts in [false, true] {
+        if restarts {
+            receiver.restart();
+        }
+        let facts = receiver.facts.len();
+        assert_eq!(receiver.takes(1, &again), receipt);
+        assert_eq!(receiver.facts.len(), facts, "nothing changes");
+    }
+    assert_eq!(receiver.state.messages().len(), 1);
+    sender.feed(Input::MessageSent { call: message.0, receipt: receipt.clone() });
+    let facts = sender.facts.len();
+    sender.feed(Input::MessageSent { call: message.0, receipt });
+    assert_eq!(sender.facts.len(), facts, "CALL-1");
+}
+
+#[test]
+fn messages_of_one_reply_that_overtake_each_other_are_all_heard() {
+    let mut sender = Run::new(1, MAIL, "");
+    sender.calls(&[("send_message", HELLO), ("send_message", r#"{"to": 2, "text": "second"}"#)]);
+    let sent = sender.sent();
+    let mut receiver = Run::new(2, MAIL, "");
+    for message in [&sent[1], &sent[0], &sent[1]] {
+        assert!(!receiver.takes(1, message).is_error);
+    }
+    assert_eq!((receiver.state.messages().len(), receiver.state.waiting_messages()), (1, 1));
+}
+
+#[test]
+fn what_was_given_up_is_not_sent_again() {
+    let (mut sender, message) = sending(HELLO);
+    sender.feed(Input::Interrupted);
+    let abandoned =
+        sender.effects.iter().any(|effect| matches!(effect, Effect::Abandon { calls } if *calls == [message.0]));
+    assert!(abandoned);
+    sender.restart();
+    assert!(sender.sent().is_empty());
+}
+
+#[test]
+fn descriptors_travel_by_content_and_say_where_they_come_from() {
+    let mut sender = Run::new(1, &with_descriptors(), "");
+    for text in ["one\ntwo\nthree\n", "other"] {
+        let collected = dormouse_kernel::content::Collected { bytes: text.into(), cut_bytes: 0 };
+        sender.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: Some(5) });
+    }
+    sender.calls(&[("rename_fd", r#"{"fd": "fd:1", "name": "log"}"#)]);
+    sender.reply(&[("send_message", r#"{"to": "2", "text": "see", "fds": ["log", "fd:2", "fd:1 lines 2-3"]}"#)]);
+    let message = sender.sent().pop().expect("it sends");
+    let mut receiver = Run::new(2, &with_descriptors(), "");
+    assert!(!receiver.takes(1, &message).is_error);
+    let expected = [("1/fd:1", "one\ntwo\nthree\n"), ("1/fd:2", "other"), ("1/fd:1 lines 2-3", "two\nthree\n")];
+    for (number, (source, text)) in (1..).zip(expected) {
+        assert_eq!(receiver.descriptor(number), (source.to_owned(), text.to_owned()));
+    }
+    let mine = &sender.state.table().get(&FdId::Fd(1)).unwrap().content;
+    let theirs = &receiver.state.table().get(&FdId::Fd(1)).unwrap().content;
+    assert_eq!(mine.bytes().as_ptr(), theirs.bytes().as_ptr(), "no content is copied");
+    let heard = receiver.heard().concat();
+    let document = roxmltree::Document::parse(&heard).expect("XML-1");
+    let listed = document.descendants().filter(|node| node.has_tag_name("descriptor"));
+    let listed: Vec<_> = listed.map(|node| (node.attribute("fd").unwrap(), node.attribute("name"))).collect();
+    assert_eq!(listed, [("fd:1", Some("log")), ("fd:2", None), ("fd:3", None)], "a name means one descriptor");
+}
+
+#[test]
+fn a_long_text_becomes_a_descriptor_of_the_receiver() {
+    let text = "line\n".repeat(30);
+    let args = format!("{{\"to\": \"2\", \"text\": {}}}", serde_json::to_string(&text).unwrap());
+    let (_, message) = sending(&args);
+    let mut receiver = Run::new(2, &with_descriptors(), "[file_descriptor]\nmax_direct_output_chars = 100\n");
+    receiver.takes(1, &message);
+    assert_eq!(receiver.descriptor(1), ("process:1".to_owned(), text));
+    assert!(receiver.heard()[0].contains("<message>\n    <fd_result fd=\"fd:1\""), "{:?}", receiver.heard());
+}
+
+#[test]
+fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
+    let mut receiver = Run::new(2, MAIL, "[limits]\nmax_mailbox = 2\n");
+    receiver.feed(Input::Spoke { from: Speaker::Host, spoken: "work".into() });
+    let mut sender = Run::new(1, MAIL, "");
+    sender.calls(&[("send_message", HELLO); 3]);
+    let answers: Vec<_> = sender.sent().iter().map(|message| receiver.takes(1, message)).collect();
+    assert!(!answers[0].is_error && !answers[1].is_error);
+    assert!(answers[2].is_error && answers[2].text.contains("2 wait for it (limits.max_mailbox"), "{answers:?}");
+    assert_eq!(receiver.state.waiting_messages(), 2);
+    receiver.reply(&[]);
+    assert!(!receiver.takes(1, &sender.sent()[2]).is_error, "what was refused can be sent again");
+
+    let mut handing = Run::new(1, &with_descriptors(), "");
+    let collected = dormouse_kernel::content::Collected { bytes: "x".into(), cut_bytes: 0 };
+    handing.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: None });
+    handing.calls(&[("send_message", r#"{"to": "2", "text": "see", "fds": ["fd:1"]}"#)]);
+    let mut plain = Run::new(2, MAIL, "");
+    let answer = plain.takes(1, &handing.sent()[0]);
+    assert!(answer.is_error && answer.text.contains("has no descriptors"), "{answer:?}");
+    assert!(plain.facts.is_empty());
+}
+
+#[test]
+fn an_ended_process_says_so() {
+    let (_, message) = sending(HELLO);
+    let mut receiver = Run::new(2, MAIL, "");
+    receiver.feed(Input::Killed);
+    assert_eq!(receiver.takes(1, &message), Answer::error("Process 2 has ended."));
+}
+
+#[test]
+fn a_stopped_process_keeps_what_it_is_told_until_it_goes_on() {
+    let (_, message) = sending(HELLO);
+    let mut receiver = Run::new(2, MAIL, "");
+    receiver.feed(Input::Stopped);
+    assert!(!receiver.takes(1, &message).is_error);
+    assert_eq!((receiver.state.phase(), receiver.state.waiting_messages()), (&Phase::Idle, 1));
+    receiver.feed(Input::Continued);
+    assert_eq!(receiver.heard(), [HEARD]);
+}
+
+#[test]
+fn receive_messages_shows_what_processes_said_and_leaves_the_users_words_for_the_next_turn() {
+    let (_, message) = sending(HELLO);
+    let mut receiver = Run::new(2, MAIL, "");
+    receiver.feed(Input::Spoke { from: Speaker::Host, spoken: "work".into() });
+    receiver.takes(1, &message);
+    receiver.feed(Input::Spoke { from: Speaker::Process(Pid(7)), spoken: "from afar".into() });
+    receiver.feed(Input::Spoke { from: Speaker::Host, spoken: "and more".into() });
+    receiver.reply(&[("receive_messages", "{}"), ("receive_messages", "{}")]);
+    let [first, second] = &receiver.heard()[..] else { panic!("two answers") };
+    assert_eq!(second, "<process_messages count=\"0\"/>");
+    assert!(first.starts_with("<process_messages count=\"2\">") && first.contains(HEARD), "{first}");
+    let document = roxmltree::Document::parse(first).expect("XML-1");
+    let said: Vec<_> = document.descendants().filter(|n| n.has_tag_name("message")).filter_map(|n| n.text()).collect();
+    assert_eq!(said, ["hello <there>", "from afar"]);
+    receiver.restart();
+    receiver.reply(&[]);
+    assert_eq!(receiver.heard(), ["and more"], "a session hears it in its next turn");
+    let again = receiver.takes(1, &message);
+    assert!(!again.is_error);
+    assert_eq!(receiver.state.waiting_messages(), 0, "what was shown is not heard again");
+}
+
+#[test]
+fn a_call_that_waits_for_a_message_is_answered_when_one_comes_or_its_time_is_over() {
+    let (_, message) = sending(HELLO);
+    let waiting = || {
+        let mut receiver = Run::new(2, MAIL, "");
+        receiver.calls(&[("receive_messages", r#"{"timeout_ms": 500}"#)]);
+        let Some(Effect::Await { call, timeout_ms: 500 }) = receiver.effects.last() else {
+            panic!("it waits: {:?}", receiver.effects)
+        };
+        let call = *call;
+        (receiver, call)
+    };
+    let (mut receiver, call) = waiting();
+    receiver.takes(1, &message);
+    assert!(receiver.heard()[0].starts_with("<process_messages count=\"1\">"), "{:?}", receiver.heard());
+    let facts = receiver.facts.len();
+    receiver.feed(Input::TimedOut { call });
+    assert_eq!(receiver.facts.len(), facts, "a time that is over too late changes nothing");
+
+    let (mut receiver, call) = waiting();
+    receiver.restart();
+    assert!(matches!(receiver.effects.last(), Some(Effect::Await { .. })), "it waits again");
+    receiver.feed(Input::TimedOut { call });
+    assert_eq!(receiver.heard(), ["<process_messages count=\"0\"/>"]);
+}
+
+/// A process with children 7, 8, … that run in the background.
+fn parent(children: u64) -> (Run, Vec<CallId>) {
+    let mut parent = Run::new(1, MAIL, "");
+    let spawn = ("spawn", r#"{"program_name": "helper", "query": "q", "wait": false}"#);
+    parent.calls(&vec![spawn; children as usize]);
+    let calls = open_calls(&parent);
+    for (child, call) in (7..).zip(&calls) {
+        parent.feed(Input::ChildStarted { call: *call, child: Pid(child) });
+    }
+    (parent, calls)
+}
+
+/// The tool calls that it made last.
+fn open_calls(run: &Run) -> Vec<CallId> {
+    let Phase::Acting { slots, .. } = run.state.phase() else { panic!("it acts") };
+    slots.iter().map(|slot| slot.call).collect()
+}
+
+fn ends(parent: &mut Run, call: CallId, child: u64) {
+    let exit = Exit { status: ExitStatus::Done, message: format!("said {child}").into() };
+    parent.feed(Input::ChildEnded { call, index: 0, child: Pid(child), exit });
+}
+
+#[test]
+fn wait_is_answered_with_the_last_words_of_those_that_it_waits_for() {
+    let (mut parent, calls) = parent(3);
+    parent.reply(&[("wait", r#"{"pids": [7, 8]}"#)]);
+    ends(&mut parent, calls[0], 7);
+    ends(&mut parent, calls[2], 9);
+    assert!(matches!(parent.state.phase(), Phase::Acting { .. }));
+    parent.restart();
+    ends(&mut parent, calls[1], 8);
+    let heard = parent.heard().concat();
+    assert!(heard.contains("<child_ended pid=\"7\" status=\"done\">said 7</child_ended>"), "{heard}");
+    assert!(heard.contains("said 8") && !heard.contains("said 9"), "{heard}");
+    assert_eq!(parent.state.waiting_messages(), 1, "the third is heard when the turn ends");
+    parent.reply(&[("wait", "{\"pids\": [9]}")]);
+    assert!(parent.heard().concat().contains("said 9"), "one that has ended unheard is waited for no longer");
+    parent.reply(&[("wait", "{\"pids\": [9]}")]);
+    assert!(parent.heard().concat().contains("Process 9 is no child"), "{:?}", parent.heard());
+}
+
+#[test]
+fn wait_for_all_counts_those_that_are_on_their_way() {
+    let mut parent = Run::new(1, MAIL, "");
+    let spawn = ("spawn", r#"{"program_name": "helper", "query": "q", "wait": false}"#);
+    parent.calls(&[("wait", "{}"), spawn]);
+    let call = open_calls(&parent)[1];
+    parent.feed(Input::ChildStarted { call, child: Pid(7) });
+    assert!(matches!(parent.state.phase(), Phase::Acting { .. }), "it waits");
+    ends(&mut parent, call, 7);
+    assert!(parent.heard()[0].contains("said 7"), "{:?}", parent.heard());
+    parent.reply(&[("wait", "{}")]);
+    assert_eq!(parent.heard(), ["<wait_result/>"], "there is nobody to wait for");
+}
+
+#[test]
+fn wait_says_who_still_runs_when_its_time_is_over() {
+    let (mut parent, calls) = parent(2);
+    parent.reply(&[("wait", r#"{"timeout_ms": 10}"#)]);
+    let Some(Effect::Await { call, .. }) = parent.effects.last() else { panic!("it waits") };
+    let call = *call;
+    ends(&mut parent, calls[0], 7);
+    parent.feed(Input::TimedOut { call });
+    let heard = parent.heard().concat();
+    assert!(heard.starts_with("<wait_result timed_out=\"true\" running=\"8\">") && heard.contains("said 7"), "{heard}");
+}

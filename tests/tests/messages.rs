@@ -1,0 +1,269 @@
+//! Processes that speak to each other: who may write to whom, what travels, and that each message is heard once, wherever
+//! the kernel is cut off.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use dormouse::mail::Reach;
+use dormouse::message::Block;
+use dormouse::model::{Reply, Request};
+use dormouse::ports::Model;
+use dormouse::process::ExitStatus;
+use dormouse::store::LogStore;
+use dormouse::tool::Access;
+use dormouse::{Kernel, KernelBuilder, KernelError, Process, View};
+use dormouse_tests::crashing::Crashing;
+use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within};
+
+const TOOLS: &str = "max_iterations = 50\n[tools]\nenabled = [\"send_message\", \"receive_messages\", \"wait\", \"list_processes\", \"fork\", \"read_fd\"]\n";
+
+/// What was said in the first message of the conversation.
+fn task(request: &Request) -> String {
+    request.messages[0].text()
+}
+
+/// The texts of a conversation that came from other processes, whether heard as a turn or shown by a tool.
+fn told(request: &Request) -> Vec<String> {
+    let blocks = request.messages.iter().flat_map(|message| &message.blocks);
+    let text = |block: &Block| match block {
+        Block::Text { text, .. } | Block::ToolResult { text, .. } => text.to_string(),
+        _ => String::new(),
+    };
+    blocks.map(text).filter(|text| text.contains("<process_message ")).collect()
+}
+
+/// A process that is told a tool and its arguments calls it, and says what it was answered.
+fn obedient(request: Request) -> std::future::Ready<Result<Reply, dormouse::model::ModelError>> {
+    let last = request.messages.last().map(|message| message.text()).unwrap_or_default();
+    let reply = match (results(&request, 0).first(), last.split_once(' ')) {
+        (Some((answer, _)), _) => says(answer),
+        (None, Some((tool, args))) if args.starts_with('{') => asks(&[(tool, args)]),
+        (None, _) => says("heard"),
+    };
+    std::future::ready(Ok(reply))
+}
+
+async fn session(kernel: &Kernel, name: Option<&str>) -> Process {
+    let start = kernel.start(program(kernel, TOOLS)).session().without_input();
+    let start = if let Some(name) = name { start.name(name) } else { start };
+    start.await.unwrap()
+}
+
+#[tokio::test]
+async fn siblings_find_each_other_and_hand_over_what_they_found() {
+    let requests = Requests::default();
+    let model = FnModel(|request: Request| async move {
+        let answers: Vec<_> = (0..request.messages.len()).rev().flat_map(|at| results(&request, at)).collect();
+        Ok(match (request.pid.0, answers.len()) {
+            (1, 0) => asks(&[("fork", r#"{"prompts": ["find", "use"]}"#)]),
+            (2, 1) => asks(&[("list_processes", "{}")]),
+            (2, 2) => asks(&[("send_message", r#"{"to": 3, "text": "here", "fds": ["fd:1 lines 2-2"]}"#)]),
+            (3, 1) => asks(&[("receive_messages", r#"{"timeout_ms": 60000}"#)]),
+            (3, 2) => asks(&[("read_fd", r#"{"fd": "fd:2"}"#)]),
+            (3, 3) => asks(&[("send_message", r#"{"to": "parent", "text": "thanks"}"#)]),
+            _ => says(&answers.last().unwrap().0),
+        })
+    });
+    let builder = Kernel::builder().model("m", requests.record(model));
+    let kernel = builder.build().await.unwrap();
+    let parent = kernel.start(program(&kernel, TOOLS)).session().without_input().await.unwrap();
+    parent.open("log", "one\ntwo\nthree\n", None).await.unwrap();
+    let said = turn(&parent, "go").await;
+    assert!(said.contains("status=\"done\"") && said.contains("message_sent to=\"1\""), "{said}");
+    let finder = requests.of(2);
+    let list = &results(&finder[1], 0)[0].0;
+    assert!(list.contains("<process pid=\"3\" relation=\"sibling\""), "{list}");
+    assert!(list.contains("<process pid=\"1\" relation=\"parent\""), "{list}");
+    let user = requests.of(3);
+    let received = &results(&user[1], 0)[0].0;
+    assert!(received.contains("from=\"2\"") && received.contains("source=\"2/fd:1 lines 2-2\""), "{received}");
+    assert!(results(&user[2], 0)[0].0.contains(">two\n<"), "{:?}", results(&user[2], 0));
+    within(parent.wait_for(|view| view.is_idle() && view.waiting == 0)).await.unwrap();
+    let heard = requests.of(1).last().map(told).unwrap();
+    assert!(heard[0].contains("<message>thanks</message>"), "{heard:?}");
+    check_histories(&requests);
+}
+
+/// What a session says after it was told to send.
+async fn sends(from: &Process, to: &str) -> String {
+    turn(from, &format!("send_message {{\"to\": \"{to}\", \"text\": \"hello\"}}")).await
+}
+
+#[tokio::test]
+async fn who_can_be_written_to_is_decided_by_the_tree_and_by_names() {
+    for (reach, stranger) in [(Reach::Relatives, false), (Reach::Tree, false), (Reach::Everyone, true)] {
+        let kernel = Kernel::builder().reach(reach).model("m", FnModel(obedient)).build().await.unwrap();
+        let one = session(&kernel, None).await;
+        let other = session(&kernel, None).await;
+        let planner = session(&kernel, Some("planner")).await;
+        let said = sends(&one, &other.pid().to_string()).await;
+        assert_eq!(said == "<message_sent to=\"2\"/>", stranger, "{said}");
+        assert!(stranger || said.contains("There is no process 2"), "{said}");
+        assert_eq!(sends(&one, "planner").await, "<message_sent to=\"3\"/>");
+        within(planner.wait_for(View::is_idle)).await.unwrap();
+        assert!(sends(&one, "parent").await.contains("has no parent"));
+        assert!(sends(&one, "nobody").await.contains("no living process of the name 'nobody'"));
+        assert!(sends(&one, "1").await.contains("is this process itself"));
+        let list = turn(&one, "list_processes {}").await;
+        assert!(list.contains("name=\"planner\""), "{list}");
+        assert_eq!(list.contains("pid=\"2\""), stranger, "{list}");
+        planner.kill().await.unwrap();
+        within(planner.wait()).await.unwrap();
+        assert!(sends(&one, "planner").await.contains("no living process of the name"));
+        if stranger {
+            assert!(sends(&one, "3").await.contains("Process 3 has ended as killed"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_one_living_process() {
+    let kernel = Kernel::builder().model("m", FnModel(obedient)).build().await.unwrap();
+    let first = session(&kernel, Some("planner")).await;
+    let again = kernel.start(program(&kernel, TOOLS)).session().without_input().name("planner").await;
+    assert!(matches!(again, Err(KernelError::NameTaken { pid, .. }) if pid == first.pid()), "{again:?}");
+    for name in ["", "7", "parent", "a b"] {
+        let invalid = kernel.start(program(&kernel, TOOLS)).name(name).await;
+        assert!(matches!(invalid, Err(KernelError::InvalidName(_))), "{invalid:?}");
+    }
+    assert_eq!(kernel.named("planner").await.unwrap().pid(), first.pid());
+    first.kill().await.unwrap();
+    within(first.wait()).await.unwrap();
+    assert!(matches!(kernel.named("planner").await, Err(KernelError::UnknownName(_))));
+    assert_ne!(session(&kernel, Some("planner")).await.pid(), first.pid());
+}
+
+#[tokio::test]
+async fn a_reader_may_listen_and_not_speak() {
+    let kernel = Kernel::builder().model("m", FnModel(obedient)).build().await.unwrap();
+    session(&kernel, Some("planner")).await;
+    let start = kernel.start(program(&kernel, TOOLS)).session().without_input().access(Access::Read);
+    let reader = start.await.unwrap();
+    let said = sends(&reader, "planner").await;
+    assert!(said.contains("'send_message' needs write access, and this process has read"), "{said}");
+    assert_eq!(turn(&reader, "receive_messages {}").await, "<process_messages count=\"0\"/>");
+}
+
+/// A task that sends one message to `inbox`, and a session that hears it.
+async fn correspondence(builder: KernelBuilder) -> Result<(Kernel, Process, Process), KernelError> {
+    let kernel = builder.build().await?;
+    let inbox = kernel.start(program(&kernel, TOOLS)).session().without_input().name("inbox").await?;
+    let said = "send_message {\"to\": \"inbox\", \"text\": \"hello\"}";
+    let sender = kernel.start(program(&kernel, TOOLS)).input(said).await?;
+    Ok((kernel, inbox, sender))
+}
+
+fn recorded(requests: &Requests) -> impl Model + use<> {
+    requests.record(FnModel(obedient))
+}
+
+#[tokio::test]
+async fn wherever_the_kernel_is_cut_off_a_message_is_heard_once() {
+    let mut cut_off = 0;
+    for commits in 2.. {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Crashing::after(commits, LogStore::open(folder.path()).unwrap());
+        let born = correspondence(Kernel::open(store).model("m", FnModel(obedient))).await;
+        let is_whole = match born {
+            Ok((kernel, inbox, sender)) => {
+                let end = within(sender.wait()).await.unwrap();
+                let is_whole = end.status == ExitStatus::Done && {
+                    let view = within(inbox.wait_for(|view| view.messages == 2 || inbox.exit().is_some()));
+                    tokio::select! {
+                        view = view => view.is_ok_and(|view| view.messages == 2),
+                        _ = inbox.wait() => false,
+                    }
+                };
+                kernel.shutdown().await;
+                is_whole
+            }
+            Err(KernelError::NotDurable(_)) => false,
+            Err(error) => panic!("{error}"),
+        };
+        cut_off += usize::from(!is_whole);
+        let requests = Requests::default();
+        let builder = Kernel::open(LogStore::open(folder.path()).unwrap()).model("m", recorded(&requests));
+        let kernel = builder.build().await.unwrap();
+        kernel.resume_all().await.unwrap();
+        let table = kernel.processes().await.unwrap();
+        if let [inbox, sender] = &table[..] {
+            let end = within(kernel.process(sender.row.pid).await.unwrap().wait()).await.unwrap();
+            assert_eq!((end.status, &*end.message), (ExitStatus::Done, "<message_sent to=\"1\"/>"), "{commits}");
+            let inbox = kernel.process(inbox.row.pid).await.unwrap();
+            within(inbox.wait_for(|view| view.is_idle() && view.messages == 2)).await.unwrap();
+            // One more turn shows its whole conversation.
+            turn(&inbox, "look").await;
+            let heard = requests.of(1).last().map(told).unwrap();
+            assert_eq!(heard.len(), 1, "after {commits} commits: {heard:?}");
+        }
+        check_histories(&requests);
+        kernel.shutdown().await;
+        if is_whole {
+            break;
+        }
+    }
+    assert!(cut_off > 5, "the kernel was cut off {cut_off} times");
+}
+
+#[tokio::test]
+async fn a_message_wakes_one_that_sleeps() {
+    let folder = tempfile::tempdir().unwrap();
+    let (kernel, inbox, sender) = {
+        let gate = Gate::default();
+        let held = gate.clone();
+        let model = FnModel(move |request: Request| {
+            let gate = held.clone();
+            async move {
+                gate.pass().await;
+                obedient(request).await
+            }
+        });
+        let builder = Kernel::open(LogStore::open(folder.path()).unwrap()).model("m", model);
+        let started = correspondence(builder).await.unwrap();
+        gate.entered().await;
+        started
+    };
+    let (inbox, sender) = (inbox.pid(), sender.pid());
+    kernel.shutdown().await;
+    let builder = Kernel::open(LogStore::open(folder.path()).unwrap()).model("m", FnModel(obedient));
+    let kernel = builder.build().await.unwrap();
+    let sender = kernel.resume(sender).await.unwrap();
+    assert_eq!(&*within(sender.wait()).await.unwrap().message, "<message_sent to=\"1\"/>");
+    let inbox = kernel.process(inbox).await.unwrap();
+    within(inbox.wait_for(|view| view.is_idle() && view.messages == 2)).await.unwrap();
+    kernel.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_flood_stands_before_a_full_mailbox_and_is_told_so() {
+    const SENT: usize = 40;
+    let gate = Gate::default();
+    let held = gate.clone();
+    let flood = Arc::new(vec![("send_message", r#"{"to": "inbox", "text": "x"}"#); SENT]);
+    let model = FnModel(move |request: Request| {
+        let (gate, flood) = (held.clone(), flood.clone());
+        async move {
+            if task(&request) == "flood" {
+                return Ok(match results(&request, 0) {
+                    answers if answers.is_empty() => asks(&flood),
+                    answers => says(&answers.iter().filter(|(_, is_error)| *is_error).count().to_string()),
+                });
+            }
+            gate.pass().await;
+            Ok(says("heard"))
+        }
+    });
+    let requests = Requests::default();
+    let kernel = Kernel::builder().model("m", requests.record(model)).build().await.unwrap();
+    let bounded = program(&kernel, &format!("{TOOLS}[limits]\nmax_mailbox = 16\n"));
+    let inbox = kernel.start(bounded).session().input("work").name("inbox").await.unwrap();
+    gate.entered().await;
+    let sender = kernel.start(program(&kernel, TOOLS)).input("flood").await.unwrap();
+    assert_eq!(*within(sender.wait()).await.unwrap().message, *(SENT - 16).to_string());
+    assert_eq!(inbox.view().unwrap().waiting, 16);
+    gate.open();
+    within(inbox.wait_for(|view| view.is_idle() && view.messages == 4)).await.unwrap();
+    assert_eq!(requests.of(1).last().unwrap().messages[2].blocks.len(), 16);
+    check_histories(&requests);
+}
