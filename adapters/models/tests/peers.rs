@@ -106,7 +106,7 @@ async fn a_real_server_is_led_through_a_tool_loop() {
             cache_read += reply.usage.cache_read_tokens;
             messages.extend(answered(&reply, "<fd_content fd=\"fd:1\" page=\"1\">text</fd_content>"));
             let longer = encode_request(&request(&messages), delivery, Caching::Automatic).unwrap();
-            assert!(longer.starts_with(body.strip_suffix("]}").unwrap()), "HIST-1");
+            assert!(longer.starts_with(body.strip_suffix("],\"max_tokens\":2000}").unwrap()), "HIST-1");
             body = longer;
         }
         assert!(cache_read > 0, "the server re-reads its cache when the prefix does not change");

@@ -1,8 +1,8 @@
 //! To the wire: a request as the bytes of its body.
 //!
 //! * The same request gives the same bytes, and everything that may change between two requests of a conversation comes
-//!   behind what does not: the body ends with `messages`, so that a longer conversation starts with the bytes of the
-//!   shorter one, up to the brackets that close it (HIST-1, FORK-2).
+//!   behind what does not: last stand `messages`, so that a longer conversation starts with the bytes of the shorter one, up
+//!   to the bracket that closes it (HIST-1, FORK-2), and behind them only `max_tokens`, which a budget may lower.
 //! * A block that came from this provider goes back as the text that came.
 //! * Cache breakpoints never stand inside a message, where they would have to move. One stands at the end of the frozen
 //!   part (system prompt, or tools where there is none); for the conversation the request asks for automatic caching,
@@ -59,11 +59,8 @@ impl Serialize for Body<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("model", &*request.model)?;
         map.serialize_entry("stream", &matches!(delivery, Delivery::Stream))?;
-        if !request.parameters.contains_key("max_tokens") {
-            map.serialize_entry("max_tokens", &MAX_TOKENS)?;
-        }
         // By name: the order in a program file is no reason for other bytes.
-        let mut parameters: Vec<_> = request.parameters.iter().collect();
+        let mut parameters: Vec<_> = request.parameters.iter().filter(|(name, _)| *name != "max_tokens").collect();
         parameters.sort_unstable_by_key(|(name, _)| *name);
         parameters.into_iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
         if let Some(breakpoint) = breakpoint.filter(|_| !request.parameters.contains_key("cache_control")) {
@@ -77,6 +74,10 @@ impl Serialize for Body<'_> {
             map.serialize_entry("system", &[Text { r#type: "text", text, cache_control: breakpoint }])?;
         }
         map.serialize_entry("messages", messages)?;
+        match request.parameters.get("max_tokens") {
+            Some(written) => map.serialize_entry("max_tokens", written)?,
+            None => map.serialize_entry("max_tokens", &MAX_TOKENS)?,
+        }
         map.end()
     }
 }

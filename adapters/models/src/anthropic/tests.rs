@@ -32,7 +32,7 @@ async fn serve(answer: Vec<u8>, piece: usize, then: Then) -> (String, tokio::tas
     let served = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
         let mut asked = Vec::new();
-        while !asked.ends_with(b"]}") {
+        while !asked.ends_with(b"\"max_tokens\":4096}") {
             assert_ne!(socket.read_buf(&mut asked).await.unwrap(), 0, "the request ended early");
         }
         for piece in answer.chunks(piece) {
