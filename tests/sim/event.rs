@@ -38,6 +38,10 @@ pub(crate) enum Event {
     },
     /// The host does something.
     Host,
+    /// A process faults.
+    Fault {
+        pid: Pid,
+    },
     /// The kernel dies and comes back.
     Crash,
 }

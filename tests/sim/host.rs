@@ -24,7 +24,7 @@ impl World {
             return Ok(());
         };
         match self.random.below(1_000) {
-            0..70 if living.len() < MOST_LIVING => self.start_root(),
+            0..35 if living.len() < MOST_LIVING => self.start_root(),
             0..330 => self.speak(pid),
             330..430 => self.open(pid),
             430..600 => self.call_tool(pid),
@@ -36,9 +36,10 @@ impl World {
             835..870 => self.signal_tree_of(pid),
             870..890 if living.len() < MOST_LIVING => self.fork_any(any),
             890..905 if living.len() < MOST_LIVING => self.restore_any(any)?,
-            905..930 => self.fault(pid),
-            930..942 => self.schedule.after(0, Event::Crash),
-            942..970 => self.speak(pid),
+            905..920 => self.fault(pid),
+            920..923 => self.fault_again_and_again(pid),
+            923..931 => self.schedule.after(0, Event::Crash),
+            931..970 => self.speak(pid),
             _ => self.to_supervisor(SupervisorMessage::Resume { pid }),
         }
         Ok(())
@@ -110,6 +111,17 @@ impl World {
             let root = self.supervisor.table.root(pid);
             self.to_supervisor(SupervisorMessage::SignalTree { root, signal });
         }
+    }
+
+    /// A process that does not get better: its supervisor gives it up.
+    fn fault_again_and_again(&mut self, pid: Pid) {
+        (0..8).for_each(|time| self.schedule.after(time * 1_500, Event::Fault { pid }));
+    }
+
+    /// A stop of a whole tree that races with a birth in it.
+    pub(crate) fn stop_tree_of(&mut self, pid: Pid) {
+        let root = self.supervisor.table.root(pid);
+        self.to_supervisor(SupervisorMessage::SignalTree { root, signal: Signal::Stop });
     }
 
     fn fork_any(&mut self, pid: Pid) {

@@ -10,6 +10,8 @@ use crate::world::World;
 /// After so long a model has not answered.
 const DEADLINE_MS: u64 = 4_000;
 const MOST_ATTEMPTS: u32 = 3;
+/// The last words of a reply that was paused: the one that a request may end with, in whatever process it comes to stand.
+pub(crate) const PAUSED: &str = "I go on when I am asked again.";
 
 impl World {
     /// What comes of asking for the next reply of a process, and when: transient failures are tried again.
@@ -67,7 +69,7 @@ impl World {
             _ => StopReason::ToolUse,
         };
         if stop == StopReason::Pause {
-            self.paused.insert(state.pid());
+            blocks.push(Block::text(PAUSED));
         }
         let usage = Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() };
         Reply { blocks, stop, usage }

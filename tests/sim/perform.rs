@@ -79,6 +79,9 @@ impl World {
                     }
                     self.check_fork(pid, child)?;
                 }
+                if !self.is_draining && self.random.percent(3) {
+                    self.stop_tree_of(pid);
+                }
                 self.tell_supervisor(pid.0, SupervisorMessage::StartChildren { parent: pid, children });
             }
             Effect::Abandon { calls } => {

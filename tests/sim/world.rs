@@ -39,8 +39,6 @@ pub(crate) struct World {
     /// What runs beside the processes and was not given up.
     pub(crate) tasks: BTreeSet<u64>,
     pub(crate) gatherings: BTreeMap<u64, Gathering>,
-    /// Processes whose model paused: their history may end with its words.
-    pub(crate) paused: BTreeSet<Pid>,
     /// What was started outside, whatever became of the kernel since.
     pub(crate) started: BTreeMap<(Pid, CallId), u32>,
     pub(crate) ledgers: BTreeMap<Pid, Ledger>,
@@ -78,7 +76,6 @@ impl World {
             forest: Forest::new(),
             tasks: BTreeSet::new(),
             gatherings: BTreeMap::new(),
-            paused: BTreeSet::new(),
             started: BTreeMap::new(),
             ledgers: BTreeMap::new(),
             plain_files: BTreeMap::new(),
@@ -156,6 +153,10 @@ impl World {
                 Ok(())
             }
             Event::Host => self.host_acts(),
+            Event::Fault { pid } => {
+                self.fault(pid);
+                Ok(())
+            }
             Event::Crash => self.crash(),
         }
     }

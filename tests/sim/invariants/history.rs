@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use dormouse_kernel::process::{Child, Fact};
 use dormouse_proto::id::Pid;
-use dormouse_proto::message::{Message, Role};
+use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Request;
 use dormouse_proto::process::Origin;
 use dormouse_tests::fault_of;
 
 use super::{Held, ensure};
+use crate::model::PAUSED;
 use crate::world::World;
 
 impl World {
@@ -27,7 +28,7 @@ impl World {
         sent.messages.clone_from(&request.messages);
         sent.by = "HIST-1";
         let mut whole = request.clone();
-        if self.paused.contains(&pid) && whole.messages.last().is_some_and(|last| last.role == Role::Assistant) {
+        if whole.messages.last().is_some_and(|last| last.role == Role::Assistant && is_paused(last)) {
             whole.messages.push(Message::user("Go on.").into());
         }
         let fault = fault_of(&whole);
@@ -51,6 +52,10 @@ impl World {
             ledger.sent.messages.truncate(*to as usize);
         }
     }
+}
+
+fn is_paused(message: &Message) -> bool {
+    matches!(message.blocks.last(), Some(Block::Text { text, .. }) if **text == *PAUSED)
 }
 
 fn same_text(left: &Arc<str>, right: &Arc<str>) -> bool {

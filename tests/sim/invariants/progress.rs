@@ -23,12 +23,8 @@ impl World {
                         running.map_or(Some("is gone and nobody noticed".to_owned()), |it| self.waits_in_vain(it));
                     ensure(fault.is_none(), "PROGRESS", || format!("{pid} {}", fault.unwrap_or_default()))?;
                 }
-                Some(Run::Held) => {
-                    let is_spoken_to =
-                        self.supervisor.table.is_spoken_to(pid) && self.supervisor.table.row(pid).is_some();
-                    // One that is doomed without knowing goes when it is woken.
-                    let _ = is_spoken_to;
-                }
+                // One that sleeps waits to be woken.
+                Some(Run::Held) => {}
                 run => ensure(false, "PROGRESS", || format!("{pid} is {run:?} for ever"))?,
             }
         }
