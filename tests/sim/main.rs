@@ -138,7 +138,8 @@ fn run(first_seed: u64, steps: u64, defect: Option<Defect>) -> Result<(Tally, u6
         made += world.steps;
         worlds += 1;
         tally.add(&world.tally);
-        end.map_err(|failure| (seed, world.steps, failure))?;
+        // What failed may follow the last step: to stop with the step after it shows the same.
+        end.map_err(|failure| (seed, world.steps + 1, failure))?;
         seed = Random::new(seed).next();
     }
     Ok((tally, worlds))
