@@ -184,7 +184,8 @@ fn interrupt(state: &mut State, answer: &Answer) {
         }
         // A call of the host is no turn: after it the process is as idle as before.
         close_slots(state);
-    } else {
+    } else if !matches!(state.phase, Phase::Ready { .. }) {
+        // One that waits for nothing keeps how its last reply stopped: a restore from here must not ask after a last word.
         state.phase = Phase::Ready { stopped: None };
     }
 }

@@ -1,0 +1,198 @@
+//! What happens in the world: messages between its parts, and the passing of time.
+
+use std::sync::Arc;
+
+use dormouse_kernel::content::Content;
+use dormouse_kernel::process::{Child, Image, Input};
+use dormouse_kernel::program::Program;
+use dormouse_kernel::syscall::PendingTempFile;
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::process::{Exit, Origin, ProcessRow};
+use dormouse_proto::temp_file::TempFileOp;
+
+/// Something that happens.
+pub(crate) enum Event {
+    /// A message for one life of a process.
+    Process {
+        pid: Pid,
+        life: u64,
+        message: ProcessMessage,
+    },
+    Supervisor(SupervisorMessage),
+    Files(FilesMessage),
+    /// What runs beside a process has an end. One that is `stubborn` tells so even where it was given up.
+    Done {
+        pid: Pid,
+        life: u64,
+        call: CallId,
+        task: u64,
+        input: Box<Input>,
+        stubborn: bool,
+    },
+    /// The batch on its way to the disk is there.
+    Written,
+    /// The first word of a model that others wait for.
+    Spoke {
+        pid: Pid,
+        life: u64,
+    },
+    /// The host does something.
+    Host,
+    /// A process faults.
+    Fault {
+        pid: Pid,
+    },
+    /// The kernel dies and comes back.
+    Crash,
+}
+
+pub(crate) enum ProcessMessage {
+    Input(Box<Input>),
+    Committed {
+        upto: u64,
+    },
+    /// Hand out the process as it stands, for the host to fork it.
+    Copy,
+}
+
+pub(crate) enum SupervisorMessage {
+    Start { program: Program, image: Box<Image>, origin: Origin },
+    StartChildren { parent: Pid, children: Vec<Child> },
+    Born { newborns: Vec<Newborn> },
+    Loaded { pid: Pid },
+    Deliver { pid: Pid, input: Box<Input> },
+    SignalTree { root: Pid, signal: Signal },
+    Release { pids: Vec<Pid> },
+    Copy { pid: Pid },
+    FindChild { parent: Pid, call: CallId },
+    Abandon { parent: Pid, calls: Vec<CallId> },
+    KeepChildren { parent: Pid, calls: Vec<CallId> },
+    Ended { pid: Pid, exit: Exit },
+    Faulted { pid: Pid, life: u64 },
+    Restart { pid: Pid },
+    Resume { pid: Pid },
+}
+
+pub(crate) struct Newborn {
+    pub(crate) row: ProcessRow,
+    pub(crate) program: Program,
+    pub(crate) image: Box<Image>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Interrupt,
+    Stop,
+    Continue,
+    Kill,
+}
+
+impl Signal {
+    pub(crate) fn input(self) -> Input {
+        match self {
+            Self::Interrupt => Input::Interrupted,
+            Self::Stop => Input::Stopped,
+            Self::Continue => Input::Continued,
+            Self::Kill => Input::Killed,
+        }
+    }
+}
+
+pub(crate) enum FilesMessage {
+    Request(Request),
+    Loaded { root: Pid },
+    Committed { root: Pid },
+    TreeEnded { root: Pid },
+}
+
+/// What is asked of the files of a tree.
+pub(crate) struct Request {
+    pub(crate) root: Pid,
+    pub(crate) pid: Pid,
+    pub(crate) call: CallId,
+    pub(crate) op: TempFileOp<Content>,
+    pub(crate) max_bytes: u64,
+    pub(crate) reply: Reply,
+}
+
+/// Where an answer goes.
+pub(crate) struct Reply {
+    pub(crate) life: u64,
+    pub(crate) task: u64,
+    pub(crate) to: Asker,
+}
+
+pub(crate) enum Asker {
+    Tool(Box<PendingTempFile>),
+    /// One of the files that a child is to be given.
+    Fetch {
+        index: usize,
+    },
+}
+
+/// What the store is to tell when something is durable.
+pub(crate) enum Ack {
+    Facts { pid: Pid, life: u64, upto: u64 },
+    Born { newborns: Vec<Newborn> },
+    GivenUp { pid: Pid, exit: Exit },
+    Files { root: Pid },
+    Load { pid: Pid },
+}
+
+/// The word for an input, in traces and counts.
+pub(crate) fn name(input: &Input) -> &'static str {
+    match input {
+        Input::Spoke { .. } => "spoke",
+        Input::Opened { .. } => "opened",
+        Input::HostCalled { .. } => "host_called",
+        Input::ModelReplied { .. } => "model_replied",
+        Input::ToolReturned { .. } => "tool_returned",
+        Input::FileWritten { .. } => "file_written",
+        Input::Summarized { .. } => "summarized",
+        Input::TempFileDone { .. } => "temp_file_done",
+        Input::SentBack { .. } => "sent_back",
+        Input::Fetched { .. } => "fetched",
+        Input::ChildStarted { .. } => "child_started",
+        Input::NoChild { .. } => "no_child",
+        Input::ChildEnded { .. } => "child_ended",
+        Input::Resumed => "resumed",
+        Input::Interrupted => "interrupted",
+        Input::Stopped => "stopped",
+        Input::Continued => "continued",
+        Input::Killed => "killed",
+    }
+}
+
+/// The call that an input is a completion of.
+pub(crate) fn completes(input: &Input) -> Option<CallId> {
+    match input {
+        Input::ModelReplied { call, .. }
+        | Input::ToolReturned { call, .. }
+        | Input::FileWritten { call, .. }
+        | Input::Summarized { call, .. }
+        | Input::TempFileDone { call, .. }
+        | Input::Fetched { call, .. }
+        | Input::ChildEnded { call, .. } => Some(*call),
+        Input::Spoke { .. }
+        | Input::Opened { .. }
+        | Input::HostCalled { .. }
+        | Input::SentBack { .. }
+        | Input::ChildStarted { .. }
+        | Input::NoChild { .. }
+        | Input::Resumed
+        | Input::Interrupted
+        | Input::Stopped
+        | Input::Continued
+        | Input::Killed => None,
+    }
+}
+
+/// The host's name of its call.
+pub(crate) fn ticket(input: &Input) -> Option<Arc<str>> {
+    match input {
+        Input::Opened { ticket, .. } | Input::HostCalled { ticket, .. } | Input::SentBack { ticket, .. } => {
+            Some(ticket.clone())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,150 @@
+//! The host of the simulated kernel: starts processes, speaks, hands over contents, calls tools, sends back, forks, signals,
+//! and pulls the plug.
+
+use dormouse_kernel::content::Collected;
+use dormouse_kernel::process::{Birth, Input, Preloads, Speaker, born};
+use dormouse_proto::id::Pid;
+use dormouse_proto::process::Origin;
+use dormouse_proto::record::Lifetime;
+use dormouse_proto::tool::Access;
+
+use crate::event::{Event, Signal, SupervisorMessage};
+use crate::invariants::Held;
+use crate::schedule::{HOST, SUPERVISOR};
+use crate::world::World;
+
+const MOST_LIVING: usize = 14;
+
+impl World {
+    pub(crate) fn act(&mut self) -> Held {
+        let living = self.supervisor.table.living();
+        let all = self.supervisor.table.all();
+        let (Some(pid), Some(any)) = (self.random.pick(&living), self.random.pick(&all)) else {
+            self.start_root();
+            return Ok(());
+        };
+        match self.random.below(1_000) {
+            0..35 if living.len() < MOST_LIVING => self.start_root(),
+            0..330 => self.speak(pid),
+            330..430 => self.open(pid),
+            430..600 => self.call_tool(pid),
+            600..650 => self.send_back(pid),
+            650..700 => self.signal(pid, Signal::Interrupt),
+            700..740 => self.signal(pid, Signal::Stop),
+            740..810 => self.signal(pid, Signal::Continue),
+            810..835 => self.signal(pid, Signal::Kill),
+            835..870 => self.signal_tree_of(pid),
+            870..890 if living.len() < MOST_LIVING => self.fork_any(any),
+            890..905 if living.len() < MOST_LIVING => self.restore_any(any)?,
+            905..920 => self.fault(pid),
+            920..923 => self.fault_again_and_again(pid),
+            923..931 => self.schedule.after(0, Event::Crash),
+            931..970 => self.speak(pid),
+            _ => self.to_supervisor(SupervisorMessage::Resume { pid }),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn start_root(&mut self) {
+        self.tally.count("processes started");
+        let at = self.random.index(self.programs.roots.len());
+        let program = self.programs.roots[at].clone();
+        let lifetime = if self.random.percent(65) { Lifetime::Session } else { Lifetime::Task };
+        let access =
+            self.random.pick(&[Access::Admin, Access::Admin, Access::Admin, Access::Write]).unwrap_or(Access::Admin);
+        let said = format!("Begin {}.", self.tokens.make(None)).as_str().into();
+        let birth = Birth { access, depth: 0, lifetime, preloads: &Preloads::default(), input: Some(&said) };
+        let image = Box::new(born(&program, &self.programs.around, birth, self.schedule.now));
+        self.to_supervisor(SupervisorMessage::Start { program, image, origin: Origin::Started });
+    }
+
+    fn to_supervisor(&mut self, message: SupervisorMessage) {
+        let delay = self.delay();
+        self.schedule.send(HOST, SUPERVISOR, delay, Event::Supervisor(message));
+    }
+
+    fn tell(&mut self, pid: Pid, input: Input) {
+        self.to_supervisor(SupervisorMessage::Deliver { pid, input: Box::new(input) });
+    }
+
+    fn speak(&mut self, pid: Pid) {
+        let text = self.words(pid);
+        let from = if self.random.percent(20) { Speaker::Process(Pid(77)) } else { Speaker::Host };
+        self.tell(pid, Input::Spoke { from, spoken: text.as_str().into() });
+    }
+
+    fn new_ticket(&mut self) -> std::sync::Arc<str> {
+        self.last_use += 1;
+        format!("host:{}", self.last_use).into()
+    }
+
+    fn open(&mut self, pid: Pid) {
+        let (ticket, token) = (self.new_ticket(), self.tokens.make(Some(pid)));
+        let text = format!("handed over {token}\n").repeat(self.random.index(6));
+        let collected = Collected { bytes: text.into(), cut_bytes: self.random.below(2) };
+        let page_chars = self.random.pick(&[None, Some(7), Some(30)]).flatten();
+        self.tell(pid, Input::Opened { ticket, collected, source: "file:notes".to_owned(), page_chars });
+    }
+
+    fn call_tool(&mut self, pid: Pid) {
+        let Some(running) = self.running.get(&pid) else { return };
+        let state = running.state.clone();
+        let (tool, args) = self.call(&state);
+        let ticket = self.new_ticket();
+        self.tell(pid, Input::HostCalled { ticket, tool, args });
+    }
+
+    fn send_back(&mut self, pid: Pid) {
+        let (ticket, message) = (self.new_ticket(), self.words(pid));
+        let position = format!("msg:{}", 1 + self.random.below(8));
+        self.tell(pid, Input::SentBack { ticket, position, message });
+    }
+
+    fn signal(&mut self, pid: Pid, signal: Signal) {
+        self.tell(pid, signal.input());
+    }
+
+    fn signal_tree_of(&mut self, pid: Pid) {
+        self.tally.count("signals to a tree");
+        let signals = [Signal::Stop, Signal::Stop, Signal::Continue, Signal::Continue, Signal::Interrupt, Signal::Kill];
+        if let Some(signal) = self.random.pick(&signals) {
+            let root = self.supervisor.table.root(pid);
+            self.to_supervisor(SupervisorMessage::SignalTree { root, signal });
+        }
+    }
+
+    /// A process that does not get better: its supervisor gives it up.
+    fn fault_again_and_again(&mut self, pid: Pid) {
+        (0..8).for_each(|time| self.schedule.after(time * 1_500, Event::Fault { pid }));
+    }
+
+    /// A stop of a whole tree that races with a birth in it.
+    pub(crate) fn stop_tree_of(&mut self, pid: Pid) {
+        let root = self.supervisor.table.root(pid);
+        self.to_supervisor(SupervisorMessage::SignalTree { root, signal: Signal::Stop });
+    }
+
+    fn fork_any(&mut self, pid: Pid) {
+        self.to_supervisor(SupervisorMessage::Copy { pid });
+    }
+
+    /// Time travel: a new process from any fact that is on the disk.
+    fn restore_any(&mut self, pid: Pid) -> Held {
+        let at = self.random.below(self.store.disk.last(pid) + 1);
+        self.restore(pid, Some(at))
+    }
+
+    /// Lets everything go on that was stopped or sleeps, so that the world can come to rest.
+    pub(crate) fn let_all_go_on(&mut self) {
+        for pid in self.supervisor.table.living() {
+            self.to_supervisor(SupervisorMessage::Resume { pid });
+            self.signal(pid, Signal::Continue);
+        }
+    }
+
+    pub(crate) fn kill_all(&mut self) {
+        for pid in self.supervisor.table.living() {
+            self.signal(pid, Signal::Kill);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The invariants of the kernel, each asserted after every step for what the step touched. A function or a file is named for
+//! what it checks; what does not hold is reported by the name in `ARCHITECTURE.md`.
+//!
+//! Two more names: HISTORY (every tool use is answered in the message that follows) and PROGRESS (nobody waits for what
+//! nothing is on its way for). A seam for what is still to come: a check of messages between processes goes beside
+//! `calls`, one of the budgets of a tree (TREE-1) beside `progress`.
+
+mod answers;
+mod calls;
+mod descriptors;
+mod durability;
+mod forks;
+mod history;
+pub(crate) mod ledger;
+mod pages;
+pub(crate) mod plain_files;
+mod progress;
+mod provenance;
+
+use dormouse_kernel::process::{Effect, Fact, State};
+
+use crate::process::Running;
+use crate::world::World;
+
+/// An invariant that does not hold.
+#[derive(Debug)]
+pub(crate) struct Violation {
+    pub(crate) invariant: &'static str,
+    pub(crate) what: String,
+}
+
+impl Violation {
+    pub(crate) fn of(invariant: &'static str, what: String) -> Self {
+        Self { invariant, what }
+    }
+}
+
+/// What a check comes to.
+pub(crate) type Held = Result<(), Violation>;
+
+pub(crate) fn ensure(holds: bool, invariant: &'static str, what: impl FnOnce() -> String) -> Held {
+    if holds { Ok(()) } else { Err(Violation::of(invariant, what())) }
+}
+
+impl World {
+    /// What must hold before a process makes its next step: nobody else's step was seen in it.
+    pub(crate) fn check_before(&self, running: &Running) -> Held {
+        self.hold_the_same(running, "FORK-1")
+    }
+
+    /// All that a step may have broken: `before` is the state that it was decided on, and the process stands as it is after.
+    pub(crate) fn check_step(&mut self, running: &Running, before: &State, facts: &[Fact], effects: &[Effect]) -> Held {
+        let pid = running.pid();
+        for (number, fact) in (running.last() + 1..).zip(facts) {
+            self.tally.count_of("fact", fact.name());
+            self.fd_1(pid, number, fact)?;
+            self.call_1(pid, number, fact)?;
+            self.fd_3(pid, fact)?;
+            self.pages_of(fact)?;
+            self.xml_1(before, &running.state, fact)?;
+            self.note_return(pid, fact);
+        }
+        self.fd_2(running)?;
+        calls::intents(&running.state, effects)?;
+        self.fork_1(running)?;
+        if self.steps.is_multiple_of(256) {
+            self.check_replay(pid)?;
+        }
+        Ok(())
+    }
+}

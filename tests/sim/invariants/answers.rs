@@ -1,0 +1,63 @@
+//! XML-1: what a tool of the kernel answers is one element, and gives back the text shown.
+
+use dormouse_kernel::process::{Fact, State};
+use dormouse_proto::program::{DESCRIPTOR_TOOLS, TEMP_FILE_TOOLS};
+use dormouse_proto::record::Phase;
+use roxmltree::{Document, Node};
+
+use super::{Held, Violation, ensure};
+use crate::world::World;
+
+/// How an answer begins that no tool gave: it was refused, or its call was given up.
+const PLAIN: [&str; 2] = ["Interrupted", "Access denied"];
+
+impl World {
+    pub(super) fn xml_1(&mut self, before: &State, after: &State, fact: &Fact) -> Held {
+        let Fact::ToolReturned { call, answer, .. } = fact else { return Ok(()) };
+        let of = |state: &State| match state.phase() {
+            Phase::Acting { slots, .. } => slots.iter().find(|slot| slot.call == *call).map(|slot| slot.tool.clone()),
+            _ => None,
+        };
+        let Some(tool) = of(before).or_else(|| of(after)) else {
+            return self.xml_of(after, &answer.text, Must::Nothing);
+        };
+        let is_ours = DESCRIPTOR_TOOLS.contains(&&*tool) || TEMP_FILE_TOOLS.contains(&&*tool);
+        let is_plain =
+            PLAIN.iter().any(|plain| answer.text.starts_with(plain)) || answer.text.starts_with("There is no tool");
+        self.xml_of(after, &answer.text, if is_ours && !is_plain { Must::Parse } else { Must::Nothing })
+    }
+
+    fn xml_of(&mut self, state: &State, text: &str, must: Must) -> Held {
+        let is_kernels =
+            ["<fd_", "<fork_result", "<spawned", "<goto", "<temp_file"].iter().any(|tag| text.starts_with(tag));
+        if must == Must::Nothing && (!is_kernels || text.starts_with("<fd_result a=")) {
+            return Ok(());
+        }
+        self.tally.count("answers parsed");
+        let document = Document::parse(text)
+            .map_err(|error| Violation::of("XML-1", format!("an answer does not parse: {error}\n{text}")))?;
+        let root = document.root_element();
+        if root.tag_name().name() == "fd_content" && root.attribute("sanitized").is_none() {
+            self.shown(state, root)?;
+        }
+        Ok(())
+    }
+
+    /// The text that a parser gives back is a part of what the descriptor holds.
+    fn shown(&mut self, state: &State, root: Node<'_, '_>) -> Held {
+        let Some((_, entry)) = root.attribute("fd").and_then(|fd| state.table().resolve(fd).ok()) else {
+            return Ok(());
+        };
+        let shown: String = root.children().filter_map(|node| node.text()).collect();
+        let is_part = entry.content.text().contains(&shown)
+            || entry.content.pretty().is_ok_and(|pretty| pretty.text().contains(&shown));
+        self.tally.count("texts given back");
+        ensure(is_part, "XML-1", || format!("{shown:?} is shown of {:?}", entry.content.text()))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Must {
+    Parse,
+    Nothing,
+}

@@ -1,0 +1,106 @@
+//! What the world remembers of each process to hold it to: beside the machine, and not made by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dormouse_kernel::process::State;
+use dormouse_proto::id::{CallId, ContentHash, FdId, Pid};
+use dormouse_proto::message::Message;
+use dormouse_proto::process::Origin;
+use dormouse_proto::tool::ToolSpec;
+
+use super::forks::Digest;
+use super::{Held, ensure, provenance};
+use crate::event::Newborn;
+use crate::tokens::Token;
+use crate::world::World;
+
+pub(crate) struct Ledger {
+    /// The process that its tree begins with.
+    pub(super) root: Pid,
+    /// The greatest number of a descriptor, and the fact that gave each; the first is what it was born with.
+    pub(super) numbers: Vec<(u32, u64)>,
+    /// What each descriptor holds.
+    pub(super) contents: BTreeMap<FdId, ContentHash>,
+    /// What it was told, made or inherited.
+    pub(super) known: BTreeSet<Token>,
+    pub(super) sent: Sent,
+    /// What was applied, and by which fact.
+    pub(super) applied: BTreeMap<(Applied, CallId, u32), u64>,
+    /// How it stood after what was last acknowledged.
+    pub(crate) witness: Option<(u64, State)>,
+    /// How it stood after its own last step.
+    pub(super) left: Option<Digest>,
+    pub(super) left_deep: Option<u64>,
+}
+
+/// The beginning that the next request must have.
+#[derive(Clone)]
+pub(super) struct Sent {
+    pub(super) system: Arc<str>,
+    pub(super) tools: Arc<[ToolSpec]>,
+    pub(super) messages: Vec<Arc<Message>>,
+    /// The invariant that says so.
+    pub(super) by: &'static str,
+}
+
+/// Something that is applied at most once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Applied {
+    ToolReturned,
+    ModelReplied,
+    ChildEnded,
+    ChildStarted,
+    ChildReported,
+}
+
+impl World {
+    /// A process is about to be: what it starts with is its parent's, or what its parent was handed (FD-3).
+    pub(crate) fn check_birth(&mut self, born: &Newborn) -> Held {
+        let pid = born.row.pid;
+        let mut known = BTreeSet::new();
+        provenance::of_image(&born.image, &mut |token| known.extend([token]));
+        let source = match &born.row.origin {
+            Origin::Forked { .. } | Origin::Spawned { .. } => born.row.parent,
+            Origin::Restored { from, .. } => Some(*from),
+            Origin::Started => None,
+        };
+        if let Some(source) = source {
+            let of = &self.ledgers[&source].known;
+            let stray = known.iter().find(|token| !of.contains(token) && !self.tokens.is_public(**token));
+            ensure(stray.is_none(), "FD-3", || format!("{pid} starts with what {source} never had: {stray:?}"))?;
+        }
+        let by = if matches!(born.row.origin, Origin::Forked { .. }) { "FORK-2" } else { "HIST-1" };
+        let sent = Sent {
+            system: born.image.system.clone(),
+            tools: born.image.tools.as_slice().into(),
+            messages: born.image.messages.clone(),
+            by,
+        };
+        let root = born.row.parent.map_or(pid, |parent| self.ledgers[&parent].root);
+        let ledger = Ledger {
+            root,
+            numbers: vec![(born.image.next_fd.saturating_sub(1), 0)],
+            contents: BTreeMap::new(),
+            known,
+            sent,
+            applied: BTreeMap::new(),
+            witness: None,
+            left: None,
+            left_deep: None,
+        };
+        self.ledgers.insert(pid, ledger);
+        Ok(())
+    }
+
+    /// A life begins after fact `last`: what came after that is lost, and nobody saw it.
+    pub(crate) fn begin_ledger(&mut self, state: &State, last: u64) {
+        let Some(ledger) = self.ledgers.get_mut(&state.pid()) else { return };
+        ledger.numbers.retain(|(_, at)| *at <= last);
+        ledger.applied.retain(|_, at| *at <= last);
+        let entries = state.table().iter().filter(|(id, _)| !matches!(id, FdId::Message { .. }));
+        ledger.contents = entries.map(|(id, entry)| (id.clone(), entry.content.hash())).collect();
+        ledger.left = Some(Digest::of(state));
+        ledger.left_deep = None;
+    }
+}

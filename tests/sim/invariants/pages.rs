@@ -1,0 +1,27 @@
+//! PAGE-1 to PAGE-3, of every descriptor that is opened.
+
+use dormouse_kernel::process::Fact;
+
+use super::{Held, ensure};
+use crate::defect::Defect;
+use crate::world::World;
+
+impl World {
+    pub(super) fn pages_of(&mut self, fact: &Fact) -> Held {
+        let Fact::DescriptorOpened { id, entry } = fact else { return Ok(()) };
+        let (content, size) = (&entry.content, entry.page_chars);
+        let mut joined = String::new();
+        for page in 1..=content.total_pages(size) {
+            let Some(slice) = content.page(size, page) else { continue };
+            let chars = slice.text.chars().count() as u64;
+            let size = u64::from(size);
+            ensure(chars <= size, "PAGE-2", || format!("page {page} of {id} has {chars} characters of {size}"))?;
+            let is_cut = slice.truncated && page < content.total_pages(entry.page_chars);
+            ensure(!is_cut || chars == size, "PAGE-3", || format!("page {page} of {id} is cut at {chars} of {size}"))?;
+            let cut = if self.defect == Some(Defect::LosesTheEndOfAPage) && is_cut { 1 } else { 0 };
+            joined.extend(slice.text.chars().take(chars as usize - cut));
+            self.tally.count("pages read");
+        }
+        ensure(joined == content.text(), "PAGE-1", || format!("the pages of {id} are not its content"))
+    }
+}

@@ -1,0 +1,82 @@
+//! PROGRESS: when nothing is on its way, nobody waits for it. A process that lives is stopped, waits for input, or waits for
+//! children that live.
+
+use dormouse_kernel::process::State;
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::process::Origin;
+use dormouse_proto::record::{Lifetime, Phase};
+
+use super::{Held, ensure};
+use crate::process::Running;
+use crate::supervisor::table::Run;
+use crate::world::World;
+
+impl World {
+    /// Nothing is on its way.
+    pub(crate) fn check_rest(&mut self) -> Held {
+        self.tally.count("times at rest");
+        for pid in self.supervisor.table.living() {
+            match self.supervisor.table.run_of(pid) {
+                Some(Run::Running(life)) => {
+                    let running = self.running.get(&pid).filter(|running| running.life == life);
+                    let fault =
+                        running.map_or(Some("is gone and nobody noticed".to_owned()), |it| self.waits_in_vain(it));
+                    ensure(fault.is_none(), "PROGRESS", || format!("{pid} {}", fault.unwrap_or_default()))?;
+                }
+                // One that sleeps waits to be woken.
+                Some(Run::Held) => {}
+                run => ensure(false, "PROGRESS", || format!("{pid} is {run:?} for ever"))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn waits_in_vain(&self, running: &Running) -> Option<String> {
+        let (pid, state) = (running.pid(), &running.state);
+        if !running.undurable.is_empty() {
+            return Some("waits for a commit".to_owned());
+        }
+        if state.is_stopped() {
+            return None;
+        }
+        match state.phase() {
+            Phase::Idle if state.waiting_messages() > 0 => Some("is idle, and messages wait".to_owned()),
+            Phase::Idle if !running.tickets.is_empty() => Some(format!("has not answered {:?}", running.tickets)),
+            Phase::Idle => self.idles_in_vain(pid, state),
+            Phase::Acting { slots, .. } => {
+                let mut open = slots.iter().filter(|slot| slot.answer.is_none()).peekable();
+                if open.peek().is_none() {
+                    return Some("acts, and all is answered".to_owned());
+                }
+                let lost = open.find(|slot| !slot.called || !self.has_living_child(pid, slot.call));
+                lost.map(|slot| format!("waits for {} ({}), and nothing is on its way", slot.call, slot.tool))
+            }
+            phase => Some(format!("stands at {phase:?}")),
+        }
+    }
+
+    /// A task is idle only while children run in the background that it is to hear of, or where it was restored after its end.
+    fn idles_in_vain(&self, pid: Pid, state: &State) -> Option<String> {
+        if let Some((call, child)) = state.background().iter().find(|(call, _)| !self.has_living_child(pid, **call)) {
+            return Some(format!("was not told of the end of {child} ({call})"));
+        }
+        let is_restored = matches!(self.supervisor.table.row(pid)?.origin, Origin::Restored { .. });
+        let is_task = state.image().lifetime == Lifetime::Task;
+        (is_task && !is_restored && state.background().is_empty())
+            .then(|| "is a task that is over and lives on".to_owned())
+    }
+
+    fn has_living_child(&self, pid: Pid, call: CallId) -> bool {
+        self.supervisor.table.living_children(pid).iter().any(|(_, of)| *of == call)
+    }
+
+    /// Everything was killed: nothing lives, and the store agrees.
+    pub(crate) fn check_over(&mut self) -> Held {
+        let living = self.supervisor.table.living();
+        ensure(living.is_empty(), "PROGRESS", || format!("{living:?} outlive their killing"))?;
+        for pid in self.supervisor.table.all() {
+            self.check_replay_at_times(pid)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! FD-3: a process reads only what it made, inherited, or was handed. Followed by tokens: none turns up where it was not
+//! brought.
+
+use dormouse_kernel::content::Content;
+use dormouse_kernel::process::{Fact, Image, Input};
+use dormouse_proto::id::Pid;
+use dormouse_proto::message::{Block, Message};
+use dormouse_proto::record::Phase;
+use dormouse_proto::temp_file::TempFileReply;
+
+use super::{Held, ensure};
+use crate::tokens::{Token, tokens_in};
+use crate::world::World;
+
+type Found<'a> = &'a mut dyn FnMut(Token);
+
+/// Who may have said what an input brings.
+enum Giver {
+    /// The world, which makes it for one process.
+    Outside,
+    /// A child.
+    Child(Pid),
+    /// The files of the tree, or of the host.
+    Tree,
+}
+
+impl World {
+    /// What an input brings is for this process; from then on the process knows it.
+    pub(crate) fn check_input(&mut self, pid: Pid, input: &Input) -> Held {
+        let mut brought = Vec::new();
+        let giver = of_input(input, &mut |token| brought.push(token));
+        let Some(ledger) = self.ledgers.get(&pid) else { return Ok(()) };
+        for token in &brought {
+            let is_given = || match giver {
+                Giver::Outside => self.tokens.is_for(*token, pid),
+                Giver::Child(child) => self.ledgers.get(&child).is_some_and(|child| child.known.contains(token)),
+                Giver::Tree => {
+                    let of_tree = |other: &&super::ledger::Ledger| other.root == ledger.root;
+                    self.ledgers.values().filter(of_tree).any(|other| other.known.contains(token))
+                }
+            };
+            let may = ledger.known.contains(token) || self.tokens.is_public(*token) || is_given();
+            ensure(may, "FD-3", || format!("{pid} is brought token {token}, which is not for it"))?;
+        }
+        if let Some(ledger) = self.ledgers.get_mut(&pid) {
+            ledger.known.extend(brought);
+        }
+        Ok(())
+    }
+
+    /// What a fact puts where the model reads it.
+    pub(super) fn fd_3(&self, pid: Pid, fact: &Fact) -> Held {
+        match fact {
+            Fact::DescriptorOpened { id, entry } => self.check_told(pid, entry.content.text(), &id.to_string()),
+            Fact::ToolReturned { answer, .. } => self.check_told(pid, &answer.text, "an answer"),
+            Fact::MessageQueued { message } | Fact::ChildReported { message, .. } | Fact::WentTo { message, .. } => {
+                let mut found = Vec::new();
+                of_message(message, &mut |token| found.push(token));
+                found.into_iter().try_for_each(|token| self.check_known(pid, token, "a message"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_told(&self, pid: Pid, text: &str, what: &str) -> Held {
+        let mut found = Vec::new();
+        tokens_in(text, &mut |token| found.push(token));
+        found.into_iter().try_for_each(|token| self.check_known(pid, token, what))
+    }
+
+    fn check_known(&self, pid: Pid, token: Token, what: &str) -> Held {
+        let is_known = self.ledgers.get(&pid).is_none_or(|ledger| ledger.known.contains(&token));
+        ensure(is_known, "FD-3", || format!("{what} of {pid} holds token {token}, which it was never handed"))
+    }
+}
+
+fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
+    match input {
+        Input::Spoke { spoken, .. } => spoken.parts.iter().for_each(|part| of_bytes(&part.bytes, found)),
+        Input::Opened { collected, .. } => of_bytes(&collected.bytes, found),
+        Input::HostCalled { args, .. } => tokens_in(args, &mut found),
+        Input::SentBack { message, .. } => tokens_in(message, &mut found),
+        Input::ModelReplied { result: Ok(reply), .. } | Input::Summarized { result: Ok(reply), .. } => {
+            reply.blocks.iter().for_each(|block| of_block(block, found));
+        }
+        Input::ToolReturned { output, .. } => of_bytes(&output.bytes, found),
+        Input::TempFileDone { result: Ok(TempFileReply::Contents { content, .. }), .. } => {
+            of_content(content, found);
+            return Giver::Tree;
+        }
+        Input::Fetched { result: Ok(fetched), .. } => {
+            let temp_files = fetched.temp_files.iter().map(|(_, content)| content);
+            fetched.files.iter().chain(temp_files).for_each(|content| of_content(content, found));
+            return Giver::Tree;
+        }
+        Input::ChildEnded { child, exit, .. } => {
+            tokens_in(&exit.message, &mut found);
+            return Giver::Child(*child);
+        }
+        Input::ModelReplied { result: Err(_), .. }
+        | Input::Summarized { result: Err(_), .. }
+        | Input::TempFileDone { .. }
+        | Input::Fetched { .. }
+        | Input::FileWritten { .. }
+        | Input::ChildStarted { .. }
+        | Input::NoChild { .. }
+        | Input::Resumed
+        | Input::Interrupted
+        | Input::Stopped
+        | Input::Continued
+        | Input::Killed => {}
+    }
+    Giver::Outside
+}
+
+pub(super) fn of_image(image: &Image, mut found: Found<'_>) {
+    tokens_in(&image.system, &mut found);
+    image.messages.iter().chain(&image.mailbox).for_each(|message| of_message(message, found));
+    for (_, entry) in &image.table {
+        of_content(&entry.content, found);
+        entry.notes.summary.iter().for_each(|summary| tokens_in(summary, &mut found));
+    }
+    if let Phase::Acting { slots, .. } = &image.phase {
+        for slot in slots {
+            tokens_in(&slot.args, &mut found);
+            slot.answer.iter().for_each(|answer| tokens_in(&answer.text, &mut found));
+            slot.ended.iter().for_each(|(_, _, exit)| tokens_in(&exit.message, &mut found));
+        }
+    }
+}
+
+fn of_message(message: &Message, found: Found<'_>) {
+    message.blocks.iter().for_each(|block| of_block(block, found));
+}
+
+fn of_block(block: &Block, mut found: Found<'_>) {
+    match block {
+        Block::Text { text, .. } | Block::ToolResult { text, .. } => tokens_in(text, &mut found),
+        Block::ToolUse { args, .. } => tokens_in(args, &mut found),
+        Block::Opaque(raw) => tokens_in(&raw.json, &mut found),
+    }
+}
+
+fn of_content(content: &Content, found: Found<'_>) {
+    of_bytes(content.bytes(), found);
+}
+
+fn of_bytes(bytes: &[u8], mut found: Found<'_>) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        tokens_in(text, &mut found);
+    }
+}

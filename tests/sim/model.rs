@@ -1,0 +1,211 @@
+//! A model that says and calls whatever the random generator comes up with: right, wrong, too late, or not at all.
+
+use dormouse_kernel::process::State;
+use dormouse_proto::id::Pid;
+use dormouse_proto::message::Block;
+use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
+
+use crate::world::World;
+
+/// After so long a model has not answered.
+const DEADLINE_MS: u64 = 4_000;
+const MOST_ATTEMPTS: u32 = 3;
+/// The last words of a reply that was paused: the one that a request may end with, in whatever process it comes to stand.
+pub(crate) const PAUSED: &str = "I go on when I am asked again.";
+
+impl World {
+    /// What comes of asking for the next reply of a process, and when: transient failures are tried again.
+    pub(crate) fn ask_model(&mut self, state: &State) -> (u64, Result<Reply, ModelError>) {
+        self.tally.count("model calls");
+        let mut delay = 1 + self.random.below(120);
+        for attempt in 1..=MOST_ATTEMPTS {
+            let failure = match self.random.below(200) {
+                0..8 => ModelErrorKind::Overloaded,
+                8..12 => ModelErrorKind::CutStream,
+                12..14 => ModelErrorKind::Deadline,
+                14..16 => ModelErrorKind::InvalidRequest,
+                _ => return (delay, Ok(self.reply(state))),
+            };
+            let error = ModelError::new(failure, "no");
+            delay += if failure == ModelErrorKind::Deadline { DEADLINE_MS } else { self.random.below(700) };
+            if !error.is_transient() || attempt == MOST_ATTEMPTS {
+                self.tally.count("model calls that failed for good");
+                return (delay, Err(error));
+            }
+            self.tally.count("model calls tried again");
+        }
+        (delay, Err(ModelError::new(ModelErrorKind::Unavailable, "no")))
+    }
+
+    pub(crate) fn ask_for_summary(&mut self, pid: Pid) -> (u64, Result<Reply, ModelError>) {
+        let delay = self.random.below(200);
+        if self.random.percent(15) {
+            return (delay, Err(ModelError::new(ModelErrorKind::Transport, "no")));
+        }
+        let text = format!("In short: {}", self.tokens.make(Some(pid)));
+        (delay, Ok(Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: Usage::default() }))
+    }
+
+    fn reply(&mut self, state: &State) -> Reply {
+        let mut blocks = Vec::new();
+        if self.random.percent(70) {
+            blocks.push(Block::text(self.words(state.pid())));
+        }
+        let ends = self.random.percent(if self.is_draining { 85 } else { 22 });
+        let uses = if ends { 0 } else { self.uses() };
+        for _ in 0..uses {
+            let (name, args) = self.call(state);
+            self.last_use += 1;
+            self.tally.count(&format!("calls of {name}"));
+            let id = format!("use_{}", self.last_use).into();
+            blocks.push(Block::ToolUse { id, name: name.into(), args: args.into(), raw: None });
+        }
+        let stop = match (self.random.below(100), uses) {
+            (0..3, _) => StopReason::MaxTokens,
+            (3, _) => StopReason::Refusal,
+            (4, 0) => StopReason::ContextWindow,
+            (5..10, 0) => StopReason::Pause,
+            (_, 0) => StopReason::EndTurn,
+            _ => StopReason::ToolUse,
+        };
+        if stop == StopReason::Pause {
+            blocks.push(Block::text(PAUSED));
+        }
+        let usage = Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() };
+        Reply { blocks, stop, usage }
+    }
+
+    fn uses(&mut self) -> u64 {
+        match self.random.below(10) {
+            0..6 => 1,
+            6..9 => 2,
+            _ => 3,
+        }
+    }
+
+    /// Words with a token, at times long, at times with a part that is marked.
+    pub(crate) fn words(&mut self, pid: Pid) -> String {
+        let token = self.tokens.make(Some(pid));
+        match self.random.below(8) {
+            0 => format!("I mark <ref id=\"plan\">{token} is the plan\n</ref> of it."),
+            1 => format!("{token}\n{}", "so much to say ".repeat(self.random.below(12) as usize)),
+            2 => format!("</fd_content> ]]> & <{token}>"),
+            _ => format!("I say {token}."),
+        }
+    }
+
+    /// A tool and its arguments, as JSON text: mostly right.
+    pub(crate) fn call(&mut self, state: &State) -> (String, String) {
+        if self.random.percent(3) {
+            return ("no_such_tool".to_owned(), "{}".to_owned());
+        }
+        let Some(spec) = self.random.pick(&self.specs_of(state)) else { return ("grep".to_owned(), "{}".to_owned()) };
+        let name = self.names[spec].clone();
+        if self.random.percent(4) {
+            let args = self.random.pick(&["", "[]", "{\"fd\": 7}", "{\"fd\": \"fd:1\", \"no\": 1}", "{"]).unwrap_or("");
+            return (name, args.to_owned());
+        }
+        let args = self.arguments(&name, state);
+        (name, args)
+    }
+
+    /// Where the tools of a process stand among the names of all; those that make processes stand twice.
+    fn specs_of(&self, state: &State) -> Vec<usize> {
+        let tools = state.program().tools();
+        let known = |tool: &str| self.names.iter().position(|name| name == tool);
+        let mut all: Vec<_> = tools.iter().filter_map(|tool| known(&tool.name)).collect();
+        if !self.is_draining {
+            all.extend(
+                tools
+                    .iter()
+                    .filter(|tool| ["spawn", "grep"].contains(&&*tool.name))
+                    .filter_map(|tool| known(&tool.name)),
+            );
+        }
+        all
+    }
+
+    fn arguments(&mut self, tool: &str, state: &State) -> String {
+        let fd = self.descriptor(state);
+        let token = self.tokens.make(Some(state.pid()));
+        let small = 1 + self.random.below(4);
+        match tool {
+            "read_fd" => match self.random.below(7) {
+                0 => format!("{{\"fd\": {fd}, \"read_all\": true}}"),
+                1 => format!("{{\"fd\": {fd}, \"start_line\": {small}, \"end_line\": {}}}", small + 1),
+                2 => format!("{{\"fd\": {fd}, \"mode\": \"char\", \"start\": {}, \"count\": 25}}", small * 7),
+                3 => format!("{{\"fd\": {fd}, \"page\": {small}, \"extract_to_new_fd\": true}}"),
+                4 => format!(
+                    "{{\"fd\": {fd}, \"mode\": \"line\", \"start\": {small}, \"count\": 2, \"extract_to_new_fd\": true}}"
+                ),
+                _ => format!("{{\"fd\": {fd}, \"page\": {small}}}"),
+            },
+            "search_fd" if small == 1 => "{\"fd\": \"*\", \"query\": \"line\", \"context\": 1}".to_owned(),
+            "search_fd" => format!("{{\"fd\": {fd}, \"query\": \"l[a-z]+e\", \"regex\": true}}"),
+            "fd_to_file" if small > 2 => format!("{{\"fd\": {fd}, \"file_path\": \"out.txt\", \"mode\": \"append\"}}"),
+            "fd_to_file" => format!("{{\"fd\": {fd}, \"file_path\": \"out.txt\"}}"),
+            "summarize_fd" => format!("{{\"fd\": {fd}, \"again\": {}}}", small > 2),
+            "list_fds" => "{}".to_owned(),
+            "rename_fd" => format!("{{\"fd\": {fd}, \"name\": \"name_{small}\"}}"),
+            "mark_fd_section" => {
+                format!("{{\"fd\": {fd}, \"start_line\": 1, \"end_line\": {small}, \"ref_id\": \"part\"}}")
+            }
+            "get_fd_section" | "delete_fd_section" => format!("{{\"fd\": {fd}, \"ref_id\": \"part\"}}"),
+            "list_fd_sections" => format!("{{\"fd\": {fd}}}"),
+            "goto" => format!("{{\"position\": \"msg:{}\", \"message\": \"again {token}\"}}", small * 2 - 1),
+            "create_temp_file" if small == 1 => format!("{{\"fd\": {fd}}}"),
+            "create_temp_file" => format!("{{\"content\": \"shared {token}\"}}"),
+            "read_temp_file" => format!("{{\"temp_file_id\": \"temp:{}\"}}", self.file_number()),
+            "write_temp_file" => format!(
+                "{{\"temp_file_id\": \"temp:{}\", \"content\": \"anew {token}\", \"version\": {small}}}",
+                self.file_number()
+            ),
+            "append_temp_file" => {
+                format!("{{\"temp_file_id\": \"temp:{}\", \"content\": \"more {token}\\n\"}}", self.file_number())
+            }
+            "delete_temp_file" => format!("{{\"temp_file_id\": \"temp:{}\"}}", self.file_number()),
+            "fork" => {
+                let prompts: Vec<_> = (0..small.min(3)).map(|child| format!("\"part {child} {token}\"")).collect();
+                format!("{{\"prompts\": [{}]}}", prompts.join(", "))
+            }
+            "spawn" => self.spawn(&fd, &token),
+            "grep" if small == 1 => format!("{{\"pattern\": \"see <fd:{small} />\", \"fd\": {fd}}}"),
+            _ => format!("{{\"pattern\": \"{token}\"}}"),
+        }
+    }
+
+    fn file_number(&mut self) -> u64 {
+        let most = if self.random.percent(60) { 2 } else { 5 };
+        1 + self.random.below(most)
+    }
+
+    fn spawn(&mut self, fd: &str, token: &str) -> String {
+        let program = self.random.pick(&["worker", "plain", "plain", "nobody"]).unwrap_or("plain");
+        let wait = self.random.percent(50);
+        let more = match self.random.below(8) {
+            0 | 1 => format!(", \"additional_preload_fds\": [{fd}]"),
+            2 => ", \"additional_preload_files\": [\"notes.txt\"]".to_owned(),
+            3 => format!(", \"additional_preload_temp_files\": [\"temp:{}\"]", self.file_number()),
+            _ => String::new(),
+        };
+        format!("{{\"program_name\": \"{program}\", \"query\": \"do {token}\", \"wait\": {wait}{more}}}")
+    }
+
+    /// A descriptor as JSON text: one of the table mostly, or one that is not there.
+    fn descriptor(&mut self, state: &State) -> String {
+        let table = state.table();
+        let name = match self.random.below(12) {
+            0 => "fd:99".to_owned(),
+            1 => "name_2".to_owned(),
+            2 => format!("msg:{}", 1 + self.random.below(6)),
+            3 => "ref:plan".to_owned(),
+            4 => format!("fd-{}", table.next_fd().saturating_sub(1)),
+            _ if table.is_empty() => "fd:1".to_owned(),
+            _ => {
+                let at = self.random.index(table.len());
+                table.iter().nth(at).map(|(id, _)| id.to_string()).unwrap_or_default()
+            }
+        };
+        format!("\"{name}\"")
+    }
+}

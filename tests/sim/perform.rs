@@ -1,0 +1,236 @@
+//! Doing what was decided, as `actors/src/process/perform.rs` does: what runs beside a process is a task that ends later.
+//!
+//! To add an effect: a line in [`World::perform`], and an event or a task that brings its input.
+
+use dormouse_kernel::content::Content;
+use dormouse_kernel::process::{Effect, FetchError, Fetched, Input, PendingSpawn};
+use dormouse_proto::file::{FileError, FileErrorKind};
+use dormouse_proto::id::CallId;
+use dormouse_proto::message::{Block, Message};
+use dormouse_proto::process::Origin;
+use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply};
+
+use crate::defect::Defect;
+use crate::event::{Asker, Event, FilesMessage, Reply, Request, SupervisorMessage};
+use crate::invariants::Violation;
+use crate::process::{After, Running};
+use crate::programs::is_idempotent;
+use crate::schedule::{FILES, SUPERVISOR};
+use crate::world::World;
+
+/// What a child's files are gathered in until all are there.
+pub(crate) struct Gathering {
+    pub(crate) pending: PendingSpawn,
+    pub(crate) files: Result<Vec<Content>, FetchError>,
+    pub(crate) temp_files: Vec<Option<Result<TempFileReply<Content>, TempFileError>>>,
+}
+
+impl World {
+    pub(crate) fn perform(&mut self, running: &mut Running, effect: Effect) -> Result<After, Violation> {
+        let pid = running.pid();
+        match effect {
+            Effect::CallModel { call, mut request } => {
+                self.tamper_request(&mut request.messages);
+                self.check_request(pid, &request)?;
+                let (delay, result) = self.ask_model(&running.state);
+                let first_word = self.random.below(delay + 1);
+                self.schedule.after(first_word, Event::Spoke { pid, life: running.life });
+                self.start(running, call, delay, Input::ModelReplied { call, result });
+            }
+            Effect::CallTool { call, tool, args, .. } => {
+                self.check_started(pid, call, &tool, is_idempotent(&tool))?;
+                self.check_told(pid, &args, "the arguments of a tool")?;
+                let (delay, output) = self.run_tool(pid, &args);
+                self.start(running, call, delay, Input::ToolReturned { call, output });
+            }
+            Effect::WriteFile { call, pending } => {
+                self.check_started(pid, call, "fd_to_file", pending.write.is_repeatable())?;
+                let result = if self.random.percent(20) {
+                    let message = "the disk is full".to_owned();
+                    Err(FileError { kind: FileErrorKind::WriteError, message })
+                } else {
+                    Ok(())
+                };
+                let delay = self.random.below(60);
+                self.start(running, call, delay, Input::FileWritten { call, pending, result });
+            }
+            Effect::Summarize { call, pending, .. } => {
+                let (delay, result) = self.ask_for_summary(pid);
+                self.start(running, call, delay, Input::Summarized { call, pending, result });
+            }
+            Effect::TempFile { call, pending } => {
+                let task = self.new_task(running, call);
+                let op = pending.op.clone();
+                let max_bytes = pending.max_bytes;
+                let to = Asker::Tool(Box::new(pending));
+                self.ask_files(running, call, op, max_bytes, Reply { life: running.life, task, to });
+            }
+            Effect::Fetch { call, pending } => self.fetch(running, call, pending),
+            Effect::FindChild { call } => {
+                self.tell_supervisor(pid.0, SupervisorMessage::FindChild { parent: pid, call })
+            }
+            Effect::StartChildren { mut children } => {
+                for child in &mut children {
+                    if self.defect == Some(Defect::ChildStartsElsewhere)
+                        && matches!(child.origin, Origin::Forked { .. })
+                        && !child.image.messages.is_empty()
+                    {
+                        child.image.messages[0] = Message::user("Somewhere else.").into();
+                    }
+                    self.check_fork(pid, child)?;
+                }
+                if !self.is_draining && self.random.percent(3) {
+                    self.stop_tree_of(pid);
+                }
+                self.tell_supervisor(pid.0, SupervisorMessage::StartChildren { parent: pid, children });
+            }
+            Effect::Abandon { calls } => {
+                for call in &calls {
+                    if let Some(task) = running.in_flight.remove(call) {
+                        self.tally.count("calls given up in flight");
+                        self.tasks.remove(&task);
+                    }
+                }
+                self.tell_supervisor(pid.0, SupervisorMessage::Abandon { parent: pid, calls });
+            }
+            Effect::KeepChildren { calls } => {
+                self.tell_supervisor(pid.0, SupervisorMessage::KeepChildren { parent: pid, calls });
+            }
+            Effect::AnswerHost { ticket, answer } => {
+                self.check_told(pid, &answer.text, "the answer to a host")?;
+                if running.tickets.remove(&ticket) {
+                    self.tally.count("hosts answered");
+                }
+            }
+            Effect::ReportTurn { .. } => self.tally.count("turns ended"),
+            Effect::ReportExit { exit } => {
+                self.check_told(pid, &exit.message, "the last words")?;
+                self.tell_supervisor(pid.0, SupervisorMessage::Ended { pid, exit });
+                return Ok(After::Ends);
+            }
+        }
+        Ok(After::GoesOn)
+    }
+
+    fn tell_supervisor(&mut self, from: u64, message: SupervisorMessage) {
+        let delay = self.delay();
+        self.schedule.send(from, SUPERVISOR, delay, Event::Supervisor(message));
+    }
+
+    fn new_task(&mut self, running: &mut Running, call: CallId) -> u64 {
+        self.next_task += 1;
+        let task = self.next_task;
+        self.tasks.insert(task);
+        if let Some(previous) = running.in_flight.insert(call, task) {
+            self.tasks.remove(&previous);
+        }
+        task
+    }
+
+    /// Something that runs beside a process and ends with `input` after a delay. It may tell so twice, or after it was
+    /// given up.
+    fn start(&mut self, running: &mut Running, call: CallId, delay: u64, input: Input) {
+        let task = self.new_task(running, call);
+        let (pid, life) = (running.pid(), running.life);
+        self.finish(pid, life, call, task, delay, input);
+    }
+
+    pub(crate) fn finish(
+        &mut self,
+        pid: dormouse_proto::id::Pid,
+        life: u64,
+        call: CallId,
+        task: u64,
+        delay: u64,
+        input: Input,
+    ) {
+        if self.defect == Some(Defect::LosesACompletion) && self.steps > 50 {
+            return;
+        }
+        if self.random.percent(4) {
+            self.tally.count("completions told twice");
+            let later = delay + self.random.below(400);
+            let input = Box::new(input.clone());
+            self.schedule.after(later, Event::Done { pid, life, call, task, input, stubborn: true });
+        }
+        let stubborn = self.random.percent(25);
+        self.schedule.after(delay, Event::Done { pid, life, call, task, input: Box::new(input), stubborn });
+    }
+
+    /// A task is done: the process is told, unless the task was given up in time.
+    pub(crate) fn done(&mut self, event: Event) {
+        let Event::Done { pid, life, call, task, input, stubborn } = event else { return };
+        if stubborn || self.tasks.contains(&task) {
+            if !self.tasks.contains(&task) {
+                self.tally.count("completions of calls that were given up");
+            }
+            let message = crate::event::ProcessMessage::Input(input);
+            let delay = self.delay();
+            self.schedule.after(delay, Event::Process { pid, life, message });
+        } else {
+            self.note(|now| format!("{now}: the end of {call} of {pid} is not told"));
+        }
+    }
+
+    fn ask_files(&mut self, running: &Running, call: CallId, op: TempFileOp<Content>, max_bytes: u64, reply: Reply) {
+        let (root, pid) = (running.root, running.pid());
+        let request = Request { root, pid, call, op, max_bytes, reply };
+        let delay = self.delay();
+        self.schedule.send(pid.0, FILES, delay, Event::Files(FilesMessage::Request(request)));
+    }
+
+    fn fetch(&mut self, running: &mut Running, call: CallId, pending: PendingSpawn) {
+        let task = self.new_task(running, call);
+        let files = if self.random.percent(15) {
+            let message = "there is no such file".to_owned();
+            Err(FetchError::File(FileError { kind: FileErrorKind::FileNotFound, message }))
+        } else {
+            Ok(pending.files.iter().map(|_| Content::new(format!("of a file {}", self.tokens.make(None)))).collect())
+        };
+        let asked = pending.temp_files.clone();
+        let temp_files = asked.iter().map(|_| None).collect();
+        self.gatherings.insert(task, Gathering { pending, files, temp_files });
+        for (index, id) in asked.iter().enumerate() {
+            let reply = Reply { life: running.life, task, to: Asker::Fetch { index } };
+            self.ask_files(running, call, TempFileOp::Read { id: *id }, u64::MAX, reply);
+        }
+        self.gathered(running.pid(), running.life, call, task);
+    }
+
+    /// Tells the process once all is there that its child is to be given.
+    pub(crate) fn gathered(&mut self, pid: dormouse_proto::id::Pid, life: u64, call: CallId, task: u64) {
+        let is_whole = |gathering: &Gathering| gathering.temp_files.iter().all(Option::is_some);
+        if !self.gatherings.get(&task).is_some_and(is_whole) {
+            return;
+        }
+        let Some(Gathering { pending, files, temp_files }) = self.gatherings.remove(&task) else { return };
+        let temp_files: Result<Vec<_>, _> = temp_files
+            .into_iter()
+            .flatten()
+            .map(|reply| match reply.map_err(FetchError::TempFile)? {
+                TempFileReply::Contents { version, content, .. } => Ok((version, content)),
+                TempFileReply::Changed { id, .. } => Err(FetchError::Inside(format!("{id} was not read"))),
+            })
+            .collect();
+        let result = files.and_then(|files| Ok(Fetched { files, temp_files: temp_files? }));
+        let delay = self.random.below(40);
+        self.finish(pid, life, call, task, delay, Input::Fetched { call, pending, result });
+    }
+
+    fn tamper_request(&self, messages: &mut Vec<std::sync::Arc<Message>>) {
+        if self.defect == Some(Defect::RewritesHistory) && messages.len() > 4 {
+            messages[0] = Message::user("It was never said like this.").into();
+        }
+        if self.defect == Some(Defect::ForgetsAnAnswer)
+            && let Some(last) = messages.last_mut()
+        {
+            let mut message = (**last).clone();
+            let at = message.blocks.iter().position(|block| matches!(block, Block::ToolResult { .. }));
+            if let Some(at) = at {
+                message.blocks.remove(at);
+                message.blocks.push(Block::text("Nothing."));
+                *last = message.into();
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The shell of one process, as `actors/src/process.rs` is: feeds the machine, sends its facts on their way, and performs
+//! its effects once they are durable. A step of the simulation is one input that is decided here.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use dormouse_kernel::process::{Decision, Effect, Fact, Image, Input, State, decide, evolve};
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::process::Origin;
+use dormouse_proto::record::{Control, Phase};
+
+use crate::defect::Defect;
+use crate::event::{Ack, Event, ProcessMessage, SupervisorMessage, completes, name, ticket};
+use crate::invariants::Held;
+use crate::schedule::{HOST, SUPERVISOR};
+use crate::store::{Entry, From, encode_fact, encode_image};
+use crate::world::World;
+
+/// Time begins here: milliseconds since the epoch.
+const EPOCH_MS: u64 = 1_700_000_000_000;
+const SNAPSHOT_AFTER: u64 = 24;
+
+/// One life of a process.
+pub(crate) struct Running {
+    pub(crate) life: u64,
+    pub(crate) state: State,
+    pub(crate) root: Pid,
+    last: u64,
+    snapshot_at: u64,
+    /// Siblings that wait for its first word.
+    siblings: Vec<Pid>,
+    pub(crate) undurable: VecDeque<Pending>,
+    pub(crate) in_flight: BTreeMap<CallId, u64>,
+    pub(crate) tickets: BTreeSet<Arc<str>>,
+}
+
+/// What waits for facts to become durable.
+pub(crate) struct Pending {
+    pub(crate) upto: u64,
+    state: State,
+    effects: Vec<Effect>,
+    is_copy: bool,
+}
+
+/// Whether a process goes on after an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    GoesOn,
+    Ends,
+}
+
+impl Running {
+    pub(crate) fn new(life: u64, state: State, root: Pid, last: u64, snapshot_at: u64, siblings: Vec<Pid>) -> Self {
+        Self {
+            life,
+            state,
+            root,
+            last,
+            snapshot_at,
+            siblings,
+            undurable: VecDeque::new(),
+            in_flight: BTreeMap::new(),
+            tickets: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.state.pid()
+    }
+
+    /// The number of its last fact, durable or not.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// What was decided but not yet begun for a call that is given up is never begun.
+    fn forget_abandoned(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::Abandon { calls } = effect {
+                self.undurable.iter_mut().for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
+            }
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn process(&mut self, pid: Pid, life: u64, message: ProcessMessage) -> Held {
+        let Some(mut running) = self.running.remove(&pid) else { return Ok(()) };
+        if running.life != life {
+            self.running.insert(pid, running);
+            return Ok(());
+        }
+        let after = match message {
+            ProcessMessage::Input(input) => self.take(&mut running, *input),
+            ProcessMessage::Committed { upto } => self.committed(&mut running, upto),
+            ProcessMessage::Copy => self.copy(&mut running),
+        }?;
+        match after {
+            After::GoesOn => drop(self.running.insert(pid, running)),
+            After::Ends => self.drop_life(running),
+        }
+        Ok(())
+    }
+
+    /// A life is over, by its end, a fault or a crash: nothing of it goes on.
+    pub(crate) fn drop_life(&mut self, mut running: Running) {
+        self.say_first_word(&mut running);
+        for task in running.in_flight.values() {
+            self.tasks.remove(task);
+        }
+    }
+
+    pub(crate) fn say_first_word(&mut self, running: &mut Running) {
+        let pids = std::mem::take(&mut running.siblings);
+        if !pids.is_empty() {
+            let delay = self.delay();
+            self.schedule.after(delay, Event::Supervisor(SupervisorMessage::Release { pids }));
+        }
+    }
+
+    fn take(&mut self, running: &mut Running, input: Input) -> Result<After, crate::invariants::Violation> {
+        self.steps += 1;
+        let word = name(&input);
+        self.tally.count_of("input", word);
+        self.note(|now| format!("{now}: {} takes {word} {:?}", running.pid(), completes(&input)));
+        running.tickets.extend(ticket(&input));
+        if let Some(call) = completes(&input)
+            && let Some(task) = running.in_flight.remove(&call)
+        {
+            self.tasks.remove(&task);
+        }
+        if matches!(input, Input::ModelReplied { .. }) {
+            self.say_first_word(running);
+        }
+        self.check_before(running)?;
+        self.check_input(running.pid(), &input)?;
+        let before = running.state.clone();
+        let is_completion = completes(&input).is_some();
+        let resumes = matches!(input, Input::Resumed);
+        let now = EPOCH_MS + self.schedule.now;
+        let Decision { facts, mut effects } = decide(&running.state, input, now);
+        let facts = self.tampered(&before, facts);
+        facts.iter().for_each(|fact| evolve(&mut running.state, fact));
+        if is_completion && facts.is_empty() {
+            self.tally.count("stale completions");
+        }
+        if resumes && self.defect == Some(Defect::StartsAToolAgain) {
+            effects.extend(begun_again(&before));
+        }
+        if self.defect == Some(Defect::LeaksIntoTheParent) {
+            self.leak(running.pid(), &facts);
+        }
+        if self.defect == Some(Defect::ChangesAContent) {
+            self.change_a_content(running);
+        }
+        self.check_step(running, &before, &facts, &effects)?;
+        self.persist(running, &facts, effects)
+    }
+
+    fn persist(
+        &mut self,
+        running: &mut Running,
+        facts: &[Fact],
+        effects: Vec<Effect>,
+    ) -> Result<After, crate::invariants::Violation> {
+        running.forget_abandoned(&effects);
+        let first = running.last + 1;
+        running.last += facts.len() as u64;
+        let pending = Pending { upto: running.last, state: running.state.clone(), effects, is_copy: false };
+        let hasty = self.defect == Some(Defect::ActsBeforeItIsDurable);
+        if hasty || (facts.is_empty() && running.undurable.is_empty()) {
+            if !facts.is_empty() {
+                self.journal(running, first, facts);
+            }
+            return self.settle(running, pending);
+        }
+        running.undurable.push_back(pending);
+        if !facts.is_empty() {
+            self.journal(running, first, facts);
+        }
+        Ok(After::GoesOn)
+    }
+
+    fn journal(&mut self, running: &mut Running, first: u64, facts: &[Fact]) {
+        let (pid, upto) = (running.pid(), running.last);
+        let mut entries = Vec::new();
+        let facts = facts.iter().map(|fact| encode_fact(fact, &mut entries)).collect();
+        entries.push(Entry::Facts { pid, first, facts });
+        if let Some(exit) = running.state.exit() {
+            entries.push(Entry::Ended { pid, exit: exit.clone() });
+        } else if upto - running.snapshot_at >= SNAPSHOT_AFTER {
+            self.tally.count("snapshots");
+            running.snapshot_at = upto;
+            let image = encode_image(running.state.image(), &mut entries);
+            entries.push(Entry::Snapshot { pid, at: upto, image });
+        }
+        self.append(entries, Ack::Facts { pid, life: running.life, upto });
+    }
+
+    fn committed(&mut self, running: &mut Running, upto: u64) -> Result<After, crate::invariants::Violation> {
+        while let Some(pending) = running.undurable.pop_front_if(|pending| pending.upto <= upto) {
+            if self.settle(running, pending)? == After::Ends {
+                return Ok(After::Ends);
+            }
+        }
+        Ok(After::GoesOn)
+    }
+
+    /// What was decided is durable: whoever waits for it is told, and its effects begin.
+    fn settle(&mut self, running: &mut Running, pending: Pending) -> Result<After, crate::invariants::Violation> {
+        let pid = running.pid();
+        self.check_acknowledged(pid, pending.upto, &pending.effects)?;
+        if pending.is_copy {
+            self.fork_for_host(pid, pending.upto, &pending.state);
+        }
+        if let Some(ledger) = self.ledgers.get_mut(&pid) {
+            ledger.witness = Some((pending.upto, pending.state));
+        }
+        for effect in pending.effects {
+            if self.perform(running, effect)? == After::Ends {
+                return Ok(After::Ends);
+            }
+        }
+        Ok(After::GoesOn)
+    }
+
+    fn copy(&mut self, running: &mut Running) -> Result<After, crate::invariants::Violation> {
+        let state = running.state.clone();
+        let pending = Pending { upto: running.last, state, effects: Vec::new(), is_copy: true };
+        if running.undurable.is_empty() {
+            return self.settle(running, pending);
+        }
+        running.undurable.push_back(pending);
+        Ok(After::GoesOn)
+    }
+
+    fn fork_for_host(&mut self, pid: Pid, at: u64, state: &State) {
+        self.tally.count("forks by the host");
+        self.restart_as_new(pid, at, state);
+    }
+
+    /// A new process from any fact of a journal.
+    pub(crate) fn restore(&mut self, pid: Pid, at: Option<u64>) -> Held {
+        if self.store.disk.journals.contains_key(&pid) {
+            let (state, at) = self.store.disk.read(&self.programs, pid, at, From::Snapshot, self.defect)?;
+            self.tally.count("restores");
+            self.restart_as_new(pid, at, &state);
+        }
+        Ok(())
+    }
+
+    fn restart_as_new(&mut self, from: Pid, at: u64, state: &State) {
+        self.note(|now| format!("{now}: {from} goes on as another from fact {at}, {:?}", state.phase()));
+        let origin = Origin::Restored { from, at: dormouse_proto::id::FactNumber(at) };
+        let message = SupervisorMessage::Start {
+            program: state.program().clone(),
+            image: Box::new(alive(state.image())),
+            origin,
+        };
+        let delay = self.delay();
+        self.schedule.send(HOST, SUPERVISOR, delay, Event::Supervisor(message));
+    }
+
+    /// A fault of one process: its life is lost, and the supervisor hears of it.
+    pub(crate) fn fault(&mut self, pid: Pid) {
+        if let Some(running) = self.running.remove(&pid) {
+            self.tally.count("faults");
+            self.note(|now| format!("{now}: {pid} faults"));
+            let life = running.life;
+            self.drop_life(running);
+            let delay = self.delay();
+            self.schedule.send(pid.0, SUPERVISOR, delay, Event::Supervisor(SupervisorMessage::Faulted { pid, life }));
+        }
+    }
+}
+
+/// An image of a process that had ended waits for input again; one that lives, or was stopped, goes on where it was.
+fn alive(image: Image) -> Image {
+    let image = Image { control: Control::Running, ..image };
+    match image.phase {
+        Phase::Ended { .. } => Image { phase: Phase::Idle, ..image },
+        _ => image,
+    }
+}
+
+/// The tools that were in flight, as a shell would start them that does not ask the machine.
+fn begun_again(state: &State) -> Vec<Effect> {
+    let Phase::Acting { slots, .. } = state.phase() else { return Vec::new() };
+    let open = slots.iter().filter(|slot| slot.called && slot.answer.is_none() && &*slot.tool == "grep");
+    let begin = open.map(|slot| Effect::CallTool {
+        call: slot.call,
+        tool: slot.tool.clone(),
+        args: slot.args.clone(),
+        written: slot.args.clone(),
+    });
+    begin.collect()
+}

@@ -1,0 +1,119 @@
+//! The programs that the simulated processes run: small limits, so that much happens with little text.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_kernel::process::{HostTool, Surroundings};
+use dormouse_kernel::program::{Program, compile};
+use dormouse_proto::tool::{ToolPolicy, ToolSpec};
+
+const LEAD: &str = r#"
+[model]
+name = "m"
+provider = "scripted"
+max_iterations = 8
+[prompt]
+system = "You lead."
+[tools]
+enabled = ["read_fd", "search_fd", "fd_to_file", "summarize_fd", "list_fds", "rename_fd", "mark_fd_section",
+    "get_fd_section", "list_fd_sections", "delete_fd_section", "goto", "grep", "look", "create_temp_file", "read_temp_file",
+    "write_temp_file", "append_temp_file", "delete_temp_file", { name = "fork", access = "write" }, "spawn"]
+[linked_programs]
+worker = "worker.toml"
+plain = "plain.toml"
+[file_descriptor]
+max_direct_output_chars = 50
+default_page_size = 20
+max_input_chars = 60
+reference_messages = true
+enable_references = true
+expand_fds = true
+[limits]
+max_depth = 2
+max_children = 4
+max_fork_children = 3
+"#;
+
+const WORKER: &str = r#"
+[model]
+name = "m"
+provider = "scripted"
+max_iterations = 6
+[prompt]
+system = "You work."
+[tools]
+enabled = ["read_fd", "search_fd", "rename_fd", "grep", "look", "read_temp_file", "append_temp_file", "create_temp_file",
+    "fork", "spawn"]
+[linked_programs]
+plain = "plain.toml"
+[file_descriptor]
+max_direct_output_chars = 40
+default_page_size = 16
+max_input_chars = 40
+[limits]
+max_depth = 2
+max_children = 3
+max_fork_children = 2
+fork_release = "all"
+"#;
+
+const PLAIN: &str = r#"
+[model]
+name = "m"
+provider = "scripted"
+max_iterations = 3
+[prompt]
+system = "You are plain."
+[tools]
+enabled = ["grep"]
+"#;
+
+/// The tools of the host: `grep` is done once, `look` may be done again.
+pub(crate) const HOST_TOOLS: [&str; 2] = ["grep", "look"];
+
+pub(crate) fn is_idempotent(tool: &str) -> bool {
+    tool == "look"
+}
+
+/// Everything that is the same in all worlds.
+pub(crate) struct Programs {
+    pub(crate) around: Arc<Surroundings>,
+    pub(crate) roots: Vec<Program>,
+    /// The bytes of each root's bundle.
+    bundles: Vec<Bytes>,
+}
+
+impl Programs {
+    pub(crate) fn new() -> Self {
+        let tool = |name: &str| {
+            let spec = ToolSpec { name: name.into(), description: "finds".into(), schema: "{}".into() };
+            let policy = ToolPolicy { idempotent: is_idempotent(name), ..ToolPolicy::default() };
+            (Arc::from(name), HostTool { spec, policy })
+        };
+        let tools: BTreeMap<_, _> = HOST_TOOLS.into_iter().map(tool).collect();
+        let around = Arc::new(Surroundings { tools, ..Surroundings::default() });
+        let roots = ["lead.toml", "worker.toml"].map(compiled).to_vec();
+        let bundles = roots.iter().map(|program| program.bundle().to_bytes()).collect();
+        Self { around, roots, bundles }
+    }
+
+    /// The program of a bundle, by its key: compiled once, as every process of one kernel shares it.
+    pub(crate) fn find(&self, bundle: &[u8], key: &str) -> Option<Program> {
+        let at = self.bundles.iter().position(|known| *known == bundle)?;
+        self.roots[at].by_key(key)
+    }
+}
+
+fn compiled(entry: &str) -> Program {
+    let mut read = |path: &Path| {
+        let text = match path.file_name().and_then(|name| name.to_str()) {
+            Some("lead.toml") => LEAD,
+            Some("worker.toml") => WORKER,
+            _ => PLAIN,
+        };
+        Ok(Bytes::from_static(text.as_bytes()))
+    };
+    compile(Path::new(entry), &mut read, &HOST_TOOLS).unwrap_or_else(|errors| panic!("{errors:?}")).program
+}

@@ -1,0 +1,90 @@
+//! Parents and children: births by call, ends reported, abandonment.
+
+use dormouse_kernel::process::{Child, Input};
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::process::{Exit, Origin, ProcessRow};
+
+use super::table::place;
+use crate::event::{Event, FilesMessage};
+use crate::invariants::Held;
+use crate::schedule::{FILES, SUPERVISOR};
+use crate::world::World;
+
+impl World {
+    /// A child that exists already, by parent and origin, is not made again.
+    pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>) -> Held {
+        let mut newborns = Vec::new();
+        for Child { origin, program, image } in children {
+            match self.supervisor.table.child(parent, &origin) {
+                None => {
+                    self.tally.count(if matches!(origin, Origin::Forked { .. }) { "forks" } else { "spawns" });
+                    newborns.push(self.newborn(Some(parent), program, Box::new(image), origin));
+                }
+                Some(row) => {
+                    self.tally.count("children found again");
+                    self.found(&row);
+                }
+            }
+        }
+        if newborns.is_empty() { Ok(()) } else { self.bear(newborns) }
+    }
+
+    pub(super) fn find_child(&mut self, parent: Pid, call: CallId) {
+        match self.supervisor.table.child(parent, &Origin::Spawned { call }) {
+            Some(row) => self.found(&row),
+            None => {
+                self.tally.count("children looked for in vain");
+                self.tell_parent(parent, Input::NoChild { call });
+            }
+        }
+    }
+
+    fn found(&mut self, row: &ProcessRow) {
+        self.report_start(row);
+        if row.exit.is_some() {
+            self.report_to_parent(row);
+        } else {
+            self.wake(row.pid);
+        }
+    }
+
+    pub(super) fn report_start(&mut self, row: &ProcessRow) {
+        if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
+            self.tell_parent(parent, Input::ChildStarted { call: *call, child: row.pid });
+        }
+    }
+
+    pub(super) fn ended(&mut self, pid: Pid, exit: &Exit) -> Held {
+        let Some(row) = self.supervisor.table.end(pid, exit) else { return Ok(()) };
+        self.tally.count(&format!("ended as {}", exit.status.word()));
+        self.report_to_parent(&row);
+        self.kill_children(pid, |_| true);
+        if row.parent.is_none() {
+            let delay = self.delay();
+            self.schedule.send(SUPERVISOR, FILES, delay, Event::Files(FilesMessage::TreeEnded { root: pid }));
+        }
+        self.check_replay_at_times(pid)
+    }
+
+    fn report_to_parent(&mut self, row: &ProcessRow) {
+        if let (Some(parent), Some((call, index)), Some(exit)) = (row.parent, place(&row.origin), row.exit.clone()) {
+            self.tell_parent(parent, Input::ChildEnded { call, index, child: row.pid, exit });
+        }
+    }
+
+    /// A parent that sleeps asks for its children when it wakes.
+    fn tell_parent(&mut self, parent: Pid, input: Input) {
+        if self.supervisor.table.hears(parent) {
+            self.deliver(parent, input);
+        }
+    }
+
+    pub(super) fn kill_children(&mut self, parent: Pid, of: impl Fn(CallId) -> bool) {
+        for (child, call) in self.supervisor.table.living_children(parent) {
+            if of(call) {
+                self.tally.count("children killed by their parent's fate");
+                self.deliver(child, Input::Killed);
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The process table of the simulated kernel: who there is, who runs, what waits for whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_kernel::process::Input;
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::process::{Exit, Origin, ProcessRow};
+
+#[derive(Default)]
+pub(crate) struct Table {
+    last_pid: u64,
+    entries: BTreeMap<Pid, Entry>,
+    children: BTreeMap<(Pid, CallId, u32), Pid>,
+}
+
+struct Entry {
+    row: ProcessRow,
+    run: Run,
+    waiting: Vec<Input>,
+    faults: u32,
+    halted: bool,
+    doomed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Run {
+    Loading,
+    Held,
+    Running(u64),
+    Ended,
+}
+
+impl Table {
+    pub(crate) fn new(rows: Vec<ProcessRow>) -> Self {
+        let mut table = Self { last_pid: rows.iter().map(|row| row.pid.0).max().unwrap_or(0), ..Self::default() };
+        let ended: BTreeSet<Pid> = rows.iter().filter(|row| row.exit.is_some()).map(|row| row.pid).collect();
+        for row in rows {
+            let run = if row.exit.is_some() { Run::Ended } else { Run::Held };
+            let doomed = row.exit.is_none() && row.parent.is_some_and(|parent| ended.contains(&parent));
+            let pid = row.pid;
+            table.insert(row, run);
+            if let Some(entry) = table.entries.get_mut(&pid) {
+                entry.doomed = doomed;
+            }
+        }
+        table
+    }
+
+    pub(crate) fn next_pid(&mut self) -> Pid {
+        self.last_pid += 1;
+        Pid(self.last_pid)
+    }
+
+    fn insert(&mut self, row: ProcessRow, run: Run) {
+        if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
+            self.children.insert((parent, call, index), row.pid);
+        }
+        let entry = Entry { run, waiting: Vec::new(), faults: 0, halted: false, doomed: false, row };
+        self.entries.insert(entry.row.pid, entry);
+    }
+
+    /// Takes in a process; whether its tree was stopped.
+    pub(crate) fn reserve(&mut self, row: &ProcessRow) -> bool {
+        self.insert(row.clone(), Run::Loading);
+        row.parent.and_then(|parent| self.entries.get(&parent)).is_some_and(|parent| parent.halted)
+    }
+
+    pub(crate) fn halt(&mut self, pid: Pid, halted: bool) {
+        if let Some(entry) = self.entries.get_mut(&pid) {
+            entry.halted = halted;
+        }
+    }
+
+    pub(crate) fn is_spoken_to(&self, pid: Pid) -> bool {
+        self.entries.get(&pid).is_some_and(|entry| entry.doomed || !entry.waiting.is_empty())
+    }
+
+    pub(crate) fn root(&self, pid: Pid) -> Pid {
+        let parent = |pid: &Pid| self.entries.get(pid).and_then(|entry| entry.row.parent);
+        std::iter::successors(Some(pid), parent).last().unwrap_or(pid)
+    }
+
+    pub(crate) fn child(&self, parent: Pid, origin: &Origin) -> Option<ProcessRow> {
+        let (call, index) = place(origin)?;
+        let pid = self.children.get(&(parent, call, index))?;
+        self.entries.get(pid).map(|entry| entry.row.clone())
+    }
+
+    pub(crate) fn row(&self, pid: Pid) -> Option<&ProcessRow> {
+        self.entries.get(&pid).map(|entry| &entry.row)
+    }
+
+    pub(crate) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
+        let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
+        let children = self.children.range(first..).take_while(|((of, ..), _)| *of == parent);
+        children.filter(|(_, pid)| self.lives(**pid)).map(|((_, call, _), pid)| (*pid, *call)).collect()
+    }
+
+    pub(crate) fn tree(&self, root: Pid) -> Vec<Pid> {
+        let mut tree = vec![root];
+        let mut next = 0;
+        while let Some(parent) = tree.get(next).copied() {
+            tree.extend(self.living_children(parent).into_iter().map(|(child, _)| child));
+            next += 1;
+        }
+        tree
+    }
+
+    pub(crate) fn run_of(&self, pid: Pid) -> Option<Run> {
+        self.entries.get(&pid).map(|entry| entry.run)
+    }
+
+    pub(crate) fn set_run(&mut self, pid: Pid, run: Run) {
+        if let Some(entry) = self.entries.get_mut(&pid) {
+            entry.run = run;
+        }
+    }
+
+    pub(crate) fn lives(&self, pid: Pid) -> bool {
+        self.run_of(pid).is_some_and(|run| run != Run::Ended)
+    }
+
+    pub(crate) fn is_held(&self, pid: Pid) -> bool {
+        self.run_of(pid) == Some(Run::Held)
+    }
+
+    pub(crate) fn hears(&self, pid: Pid) -> bool {
+        matches!(self.run_of(pid), Some(Run::Running(_) | Run::Loading))
+    }
+
+    pub(crate) fn living(&self) -> Vec<Pid> {
+        self.entries.keys().copied().filter(|pid| self.lives(*pid)).collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Pid> {
+        self.entries.keys().copied().collect()
+    }
+
+    pub(crate) fn loading(&mut self, pid: Pid) {
+        if self.lives(pid) {
+            self.set_run(pid, Run::Loading);
+        }
+    }
+
+    /// What a process gets when it begins to run: signals that waited, then its start, then all else that waited.
+    pub(crate) fn begin(&mut self, pid: Pid) -> Option<Vec<Input>> {
+        let entry = self.entries.get_mut(&pid).filter(|entry| entry.run == Run::Loading)?;
+        let mut waiting = std::mem::take(&mut entry.waiting);
+        let continued = waiting.iter().position(|input| matches!(input, Input::Continued));
+        let later = waiting.split_off(continued.unwrap_or(waiting.len()));
+        let is_signal = |input: &Input| matches!(input, Input::Interrupted | Input::Stopped | Input::Killed);
+        let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_signal);
+        let doom = entry.doomed.then_some(Input::Killed);
+        Some(doom.into_iter().chain(signals).chain([Input::Resumed]).chain(rest).chain(later).collect())
+    }
+
+    /// None where the process has ended or never was; what it takes at once, and in which life, where it runs.
+    pub(crate) fn deliver(
+        &mut self,
+        pid: Pid,
+        input: Input,
+        is_alive: impl Fn(u64) -> bool,
+    ) -> Option<Option<(u64, Input)>> {
+        let entry = self.entries.get_mut(&pid)?;
+        entry.doomed |= matches!(input, Input::Killed);
+        entry.halted &= !matches!(input, Input::Continued);
+        match entry.run {
+            Run::Running(life) if is_alive(life) => return Some(Some((life, input))),
+            Run::Running(_) | Run::Loading | Run::Held => entry.waiting.push(input),
+            Run::Ended => return None,
+        }
+        Some(None)
+    }
+
+    /// How often it has faulted; none where that is no news.
+    pub(crate) fn fault(&mut self, pid: Pid, life: u64) -> Option<u32> {
+        let entry = self.entries.get_mut(&pid).filter(|entry| entry.run == Run::Running(life))?;
+        entry.run = Run::Loading;
+        entry.faults += 1;
+        Some(entry.faults)
+    }
+
+    pub(crate) fn end(&mut self, pid: Pid, exit: &Exit) -> Option<ProcessRow> {
+        let entry = self.entries.get_mut(&pid).filter(|entry| entry.run != Run::Ended)?;
+        entry.run = Run::Ended;
+        entry.row.exit = Some(exit.clone());
+        entry.waiting.clear();
+        Some(entry.row.clone())
+    }
+}
+
+/// The call that made a process, and which of its children it is.
+pub(crate) fn place(origin: &Origin) -> Option<(CallId, u32)> {
+    match origin {
+        Origin::Forked { call, index } => Some((*call, *index)),
+        Origin::Spawned { call } => Some((*call, 0)),
+        Origin::Started | Origin::Restored { .. } => None,
+    }
+}

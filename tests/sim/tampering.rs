@@ -1,0 +1,73 @@
+//! Where the world makes the mistakes of a [`Defect`] that concern the facts of a process.
+
+use dormouse_kernel::content::Content;
+use dormouse_kernel::process::{Fact, State, evolve};
+use dormouse_proto::id::{FdId, Pid};
+use dormouse_proto::record::Entry;
+use dormouse_proto::tool::Answer;
+
+use crate::defect::Defect;
+use crate::process::Running;
+use crate::world::World;
+
+impl World {
+    /// The facts of a decision, as the world was told to have them.
+    pub(crate) fn tampered(&mut self, before: &State, mut facts: Vec<Fact>) -> Vec<Fact> {
+        match self.defect {
+            Some(Defect::AppliesCompletionsTwice) => {
+                let at = facts.iter().position(|fact| matches!(fact, Fact::ToolReturned { .. }));
+                if let Some(at) = at {
+                    facts.insert(at, facts[at].clone());
+                }
+            }
+            Some(Defect::GivesANumberAgain) => {
+                for fact in &mut facts {
+                    if let Fact::DescriptorOpened { id: FdId::Fd(number @ 2..), .. } = fact {
+                        *number -= 1;
+                    }
+                }
+            }
+            Some(Defect::WritesAnswersUnescaped) => {
+                for fact in &mut facts {
+                    if let Fact::ToolReturned { answer, .. } = fact
+                        && answer.text.starts_with("<fd_content")
+                    {
+                        *answer = Answer {
+                            text: answer.text.replace("</fd_content>", "<&</fd_content>").into(),
+                            ..answer.clone()
+                        };
+                    }
+                }
+            }
+            Some(Defect::MixesUpTables) => facts.extend(self.foreign_descriptor(before)),
+            _ => {}
+        }
+        facts
+    }
+
+    fn foreign_descriptor(&self, state: &State) -> Option<Fact> {
+        let mut others = self.running.values().filter(|other| other.root != state.pid() && other.pid() != state.pid());
+        let (_, entry) = others.find_map(|other| other.state.table().iter().next())?;
+        Some(Fact::DescriptorOpened { id: state.table().next_id(), entry: entry.clone() })
+    }
+
+    pub(crate) fn leak(&mut self, child: Pid, facts: &[Fact]) {
+        let parent = self.supervisor.table.row(child).and_then(|row| row.parent);
+        let Some(parent) = parent.and_then(|parent| self.running.get_mut(&parent)) else { return };
+        for fact in facts.iter().filter(|fact| matches!(fact, Fact::DescriptorOpened { .. })) {
+            evolve(&mut parent.state, fact);
+        }
+    }
+
+    pub(crate) fn change_a_content(&self, running: &mut Running) {
+        let mut image = running.state.image();
+        if let Some((_, entry)) = image.table.first_mut() {
+            let content = Content::new(format!("{} changed", entry.content.text()));
+            *entry = Entry { content, ..entry.clone() };
+            let program = running.state.program().clone();
+            if let Ok(state) = State::from_image(running.pid(), program, self.programs.around.clone(), image) {
+                running.state = state;
+            }
+        }
+    }
+}
