@@ -179,7 +179,7 @@ fn forked(state: &State, call: CallId, index: u32, count: usize, prompt: &str) -
     let told = format!("You are child {number} of {count} of a fork of process {}.\n\n{prompt}", state.pid);
     let mut image = state.image();
     let message = Message { role: Role::User, blocks: answers(state, call, told) };
-    image.messages.push(Arc::new(referable(&state.program, state.messages.len(), message)));
+    image.messages.push_back(Arc::new(referable(&state.program, state.messages.len(), message)));
     Image {
         mailbox: Vec::new(),
         background: Vec::new(),
