@@ -240,7 +240,7 @@ pub struct Slot {
     /// Whether the call may have touched the world.
     pub called: bool,
     /// The children of a fork or spawn that have ended, by index.
-    pub ended: Vec<(u32, Pid, Exit)>,
+    pub ended: OrdMap<u32, (Pid, Exit)>,
     /// The answer, when it has come.
     pub answer: Option<Answer>,
 }
