@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""The same work in llmproc and in Dormouse, in one run: open a descriptor, read its last page. See README.md."""
+"""The same work in llmproc and in Dormouse, in one run: open a descriptor, read its last page, fork. See README.md."""
 
+import asyncio
+import copy
 import json
 import os
 import statistics
@@ -11,9 +13,11 @@ from pathlib import Path
 
 PEER = "llmproc==0.9.5"
 SIZES = [1_000_000, 10_000_000]
+HOLDINGS = ["100x1000000", "10000x1000"]
 LINE = "the quick brown fox jumps over the lazy dog, and then it goes to sleep at noon.\n"
 CREATIONS = 3
 READS = 101
+FORKS = 3
 
 
 def median_ns(runs, run):
@@ -38,6 +42,33 @@ def measure(chars):
     return {"chars": chars, "lines": entry["total_lines"], "pages": pages, "create_ns": create, "read_ns": read}
 
 
+async def measure_fork(holding):
+    """What llmproc takes to fork a process that holds so many descriptors of so many bytes."""
+    from llmproc import LLMProgram
+    from llmproc.config.schema import FileDescriptorConfig
+
+    count, size = map(int, holding.split("x"))
+    # Nothing is asked of a model: the key only has to be there.
+    os.environ["ANTHROPIC_API_KEY"] = "none"
+    descriptors = FileDescriptorConfig(enabled=True)
+    program = LLMProgram(
+        model_name="m", provider="anthropic", system_prompt="You measure.", tools=["read_fd"], file_descriptor=descriptors
+    )
+    process = await program.start()
+    manager = process.fd_manager
+    manager.create_fd_content((LINE * (size // len(LINE) + 1))[:size])
+    # What creating the others would give, without the minutes that it takes.
+    entry = manager.file_descriptors["fd:1"]
+    manager.file_descriptors = {f"fd:{number}": copy.deepcopy(entry) for number in range(1, count + 1)}
+    taken = []
+    for _ in range(FORKS):
+        start = time.perf_counter_ns()
+        child = await process._fork_process()
+        taken.append(time.perf_counter_ns() - start)
+        assert len(child.fd_manager.file_descriptors) == count, "the child has all that its parent holds"
+    return {"count": count, "bytes": size, "fork_ns": int(statistics.median(taken))}
+
+
 def peer_python():
     """The interpreter of an environment that holds llmproc; makes it in the first run."""
     cache = Path(os.environ.get("DORMOUSE_BENCH") or Path.home() / ".cache" / "dormouse-bench")
@@ -48,16 +79,20 @@ def peer_python():
     return python
 
 
-def figures(command, cwd=None):
-    output = subprocess.run([*command, *map(str, SIZES)], check=True, stdout=subprocess.PIPE, cwd=cwd).stdout
+def figures(command, what):
+    root = Path(__file__).resolve().parent.parent
+    output = subprocess.run([*command, *map(str, what)], check=True, stdout=subprocess.PIPE, cwd=root).stdout
     return json.loads(output)
+
+
+def cargo(program):
+    return ["cargo", "run", "--quiet", "--release", "-p", "dormouse-bench", "--bin", program, "--"]
 
 
 def main():
     # Isolated (-I), so that `import llmproc` does not find this file.
-    theirs = figures([peer_python(), "-I", __file__, "measure"])
-    cargo = ["cargo", "run", "--quiet", "--release", "-p", "dormouse-bench", "--bin", "descriptors", "--"]
-    ours = figures(cargo, cwd=Path(__file__).resolve().parent.parent)
+    peer = [peer_python(), "-I", Path(__file__).resolve()]
+    theirs, ours = figures([*peer, "measure"], SIZES), figures(cargo("descriptors"), SIZES)
     print(f"{'':24} {PEER:>16} {'dormouse':>12} {'ratio':>10}")
     for their, our in zip(theirs, ours, strict=True):
         same = [their[key] == our[key] for key in ("chars", "lines", "pages")]
@@ -65,10 +100,21 @@ def main():
         for key, what in (("create_ns", "create"), ("read_ns", "read the last page")):
             label = f"{their['chars'] // 1_000_000:>3} MB {what}"
             print(f"{label:24} {their[key] / 1e3:>13,.1f} µs {our[key] / 1e3:>9,.1f} µs {their[key] / our[key]:>9,.0f}x")
+    theirs, ours = figures([*peer, "fork"], HOLDINGS), figures(cargo("fork_image"), HOLDINGS)
+    for their, our in zip(theirs, ours, strict=True):
+        assert all(their[key] == our[key] for key in ("count", "bytes")), f"not the same work: {their} {our}"
+        label = f"fork {our['count']:,} x {our['bytes'] // 1000:,} kB"
+        ratio = their["fork_ns"] / our["fork_ns"]
+        print(f"{label:24} {their['fork_ns'] / 1e3:>13,.1f} µs {our['fork_ns'] / 1e3:>9,.1f} µs {ratio:>9,.0f}x")
+        copied, ratio = our["copy_ns"], our["copy_ns"] / our["fork_ns"]
+        print(f"{'  a copy of the bytes':24} {copied / 1e3:>13,.1f} µs {our['fork_ns'] / 1e3:>9,.1f} µs {ratio:>9,.0f}x")
+    print(f"the second holding beside the first: {ours[1]['fork_ns'] / ours[0]['fork_ns']:.1f}x here")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
         print(json.dumps([measure(int(size)) for size in sys.argv[2:]]))
+    elif sys.argv[1:2] == ["fork"]:
+        print(json.dumps([asyncio.run(measure_fork(holding)) for holding in sys.argv[2:]]))
     else:
         main()

@@ -297,7 +297,8 @@ impl Running {
     }
 
     fn settle(&mut self, pending: Pending) {
-        self.report(&pending);
+        self.view.send_replace(Some(pending.view));
+        self.report(pending.upto, &pending.facts);
         if let Some(received) = pending.received {
             // Who no longer waits has dropped its side.
             let _ = received.send(Ok(()));
@@ -316,14 +317,13 @@ impl Running {
         self.myself.kill();
     }
 
-    fn report(&self, pending: &Pending) {
+    fn report(&self, upto: FactNumber, facts: &[Fact]) {
         let pid = self.pid();
-        self.view.send_replace(Some(pending.view.clone()));
         if !self.world.is_watched() {
             return;
         }
-        let first = pending.upto.0 + 1 - pending.facts.len() as u64;
-        for (number, fact) in (first..).zip(pending.facts.iter()) {
+        let first = upto.0 + 1 - facts.len() as u64;
+        for (number, fact) in (first..).zip(facts.iter()) {
             let Ok(fact) = fact.clone().try_map(&mut |content| Ok::<_, Infallible>(content.reference()));
             self.world.report(Event::Fact { pid, number: FactNumber(number), fact: Arc::new(fact) });
         }

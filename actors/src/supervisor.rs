@@ -186,8 +186,8 @@ impl Supervisor {
 
     /// Makes births durable, all together; they run once they are.
     fn bear(&mut self, newborns: Vec<Newborn>, reply: Option<SeatReply>) {
-        let entries = newborns.iter();
-        let entries = entries.map(|born| Durable::Born { row: born.row.clone(), image: born.image.clone() }).collect();
+        let kept = newborns.iter().filter(|_| self.world.is_kept);
+        let entries = kept.map(|born| Durable::Born { row: born.row.clone(), image: born.image.clone() }).collect();
         newborns.iter().for_each(|born| self.table.reserve(born.row.clone()));
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {

@@ -21,6 +21,8 @@ use crate::temp_files::TempFilesMessage;
 pub(crate) struct World {
     /// None for a kernel without one, and after the kernel was shut down.
     pub(crate) store: Mutex<Option<Arc<dyn Store>>>,
+    /// Whether there is a store: without one no births are copied for it.
+    pub(crate) is_kept: bool,
     /// Differs with each opening of a store.
     pub(crate) opening: u64,
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,

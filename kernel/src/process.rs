@@ -13,6 +13,7 @@
 mod background;
 mod birth;
 mod children;
+mod common;
 mod control;
 mod decide;
 mod effect;
@@ -29,6 +30,7 @@ mod tools;
 mod turn;
 
 pub use birth::{Birth, born};
+pub(crate) use common::Common;
 pub use decide::{Decision, decide};
 pub use effect::{Child, Effect};
 pub use environment::{Gathered, tell_environment};

@@ -17,7 +17,6 @@ pub(crate) use self::conversation::marker;
 pub use self::form::{Form, View, served, view_of};
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_proto::descriptor::view::{Encoding, Extent};
@@ -53,12 +52,6 @@ pub enum TableError {
     /// Numbers count from 1.
     #[error("fd:0 is not a descriptor: numbers count from 1")]
     Zero,
-    /// The same name again.
-    #[error("{id} is twice in the table")]
-    Duplicate {
-        /// The descriptor.
-        id: FdId,
-    },
     /// A page must hold something.
     #[error("{id} has pages of 0 characters")]
     EmptyPages {
@@ -80,16 +73,11 @@ impl Table {
         Self::default()
     }
 
-    /// A table from what was stored of one. O(n log n).
+    /// A table from what was stored of one. Looks at each entry and copies none.
     ///
     /// # Errors
     /// What in the parts contradicts FD-1.
-    pub fn from_parts(
-        entries: impl IntoIterator<Item = (FdId, Entry<Content>)>,
-        next_fd: u32,
-    ) -> Result<Self, TableError> {
-        let entries: Vec<_> = entries.into_iter().collect();
-        let mut seen = BTreeSet::new();
+    pub fn from_parts(entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) -> Result<Self, TableError> {
         if next_fd == 0 {
             return Err(TableError::Zero);
         }
@@ -98,11 +86,16 @@ impl Table {
                 FdId::Fd(0) => return Err(TableError::Zero),
                 FdId::Fd(number) if *number >= next_fd => return Err(TableError::Unissued { id: id.clone(), next_fd }),
                 _ if entry.page_chars == 0 => return Err(TableError::EmptyPages { id: id.clone() }),
-                _ if !seen.insert(id) => return Err(TableError::Duplicate { id: id.clone() }),
                 _ => {}
             }
         }
-        Ok(Self { entries: entries.into_iter().collect(), next_fd, conversation: None })
+        Ok(Self { entries, next_fd, conversation: None })
+    }
+
+    /// The descriptors as they are stored. O(1).
+    #[must_use]
+    pub fn entries(&self) -> OrdMap<FdId, Entry<Content>> {
+        self.entries.clone()
     }
 
     /// The name that the next new descriptor gets.
@@ -282,13 +275,12 @@ mod tests {
         let cases = [
             (vec![(FdId::Fd(0), entry("x"))], 1, Some(TableError::Zero)),
             (vec![(FdId::Fd(2), entry("x"))], 2, Some(TableError::Unissued { id: FdId::Fd(2), next_fd: 2 })),
-            (vec![(FdId::Fd(1), entry("x")); 2], 2, Some(TableError::Duplicate { id: FdId::Fd(1) })),
             (vec![(FdId::Fd(1), flat)], 2, Some(TableError::EmptyPages { id: FdId::Fd(1) })),
             (vec![], 0, Some(TableError::Zero)),
             (vec![(FdId::Ref("r".into()), entry("x")), (FdId::Fd(1), entry("y"))], 7, None),
         ];
         for (parts, next_fd, error) in cases {
-            assert_eq!(Table::from_parts(parts, next_fd).err(), error);
+            assert_eq!(Table::from_parts(parts.into_iter().collect(), next_fd).err(), error);
         }
     }
 }

@@ -8,6 +8,7 @@ mod notes;
 
 use std::sync::Arc;
 
+use imbl::{OrdMap, Vector};
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CallId, ContentHash, FdId, Pid};
@@ -258,14 +259,18 @@ pub struct Slot {
     /// Whether the call may have touched the world.
     pub called: bool,
     /// The children of a fork or spawn that have ended, by index.
-    pub ended: Vec<(u32, Pid, Exit)>,
+    pub ended: OrdMap<u32, (Pid, Exit)>,
     /// The answer, when it has come.
     pub answer: Option<Answer>,
 }
 
 /// A process without its number: everything that a fork, a spawn or a restore starts from.
+///
+/// Conversation, table and tools are held as a running process holds them, so that to take an image and to start from one
+/// costs O(1), whatever is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Image<C> {
+#[serde(bound(deserialize = "C: Clone + Deserialize<'de>"))]
+pub struct Image<C: Clone> {
     /// The files that the program was compiled from, as a content: see `kernel::program::Bundle`.
     pub bundle: C,
     /// Which program of the bundle.
@@ -273,7 +278,7 @@ pub struct Image<C> {
     /// The system prompt, frozen at birth.
     pub system: Arc<str>,
     /// The tools, frozen at birth.
-    pub tools: Vec<ToolSpec>,
+    pub tools: Arc<[ToolSpec]>,
     /// What the process may do.
     pub access: Access,
     /// How many ancestors it has.
@@ -283,15 +288,15 @@ pub struct Image<C> {
     /// How soon its model calls are made where others wait.
     pub priority: Priority,
     /// The conversation.
-    pub messages: Vec<Arc<Message>>,
+    pub messages: Vector<Arc<Message>>,
     /// Messages that wait to be heard.
     pub mailbox: Vec<Mail>,
     /// Which messages of other processes were received.
     pub heard: Vec<(Pid, Heard)>,
     /// The children that run while no call waits for them, by the call that made each.
     pub background: Vec<(CallId, Pid)>,
-    /// The descriptor table, in order of ids.
-    pub table: Vec<(FdId, Entry<C>)>,
+    /// The descriptor table.
+    pub table: OrdMap<FdId, Entry<C>>,
     /// The number of the next descriptor.
     pub next_fd: u32,
     /// The epoch of current calls.
@@ -397,12 +402,12 @@ impl<C> Entry<C> {
     }
 }
 
-impl<C> Image<C> {
+impl<C: Clone> Image<C> {
     /// The same image with its contents held in another way.
     ///
     /// # Errors
     /// What `convert` fails with.
-    pub fn try_map<D, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Image<D>, E> {
+    pub fn try_map<D: Clone, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Image<D>, E> {
         let bundle = convert(self.bundle)?;
         let table =
             self.table.into_iter().map(|(id, entry)| Ok((id, entry.try_map(convert)?))).collect::<Result<_, E>>()?;

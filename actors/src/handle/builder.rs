@@ -149,6 +149,7 @@ impl KernelBuilder {
         let spawned = TempFilesActor::spawn(None, TempFilesActor, (checkpoint.clone(), store.clone())).await;
         let (temp_files, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let world = Arc::new(World {
+            is_kept: store.is_some(),
             store: Mutex::new(store),
             opening,
             around: Arc::new(Surroundings { tools: host_tools(&self.tools), environment: environment::standard() }),

@@ -10,7 +10,9 @@ use dormouse_proto::record::{Control, Lifetime, Phase, Tally};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
+use imbl::Vector;
 
+use super::common::Common;
 use super::environment::{Gathered, tell_environment};
 use super::toolbox::{Surroundings, Toolbox};
 use super::{Image, Preloads};
@@ -43,7 +45,7 @@ pub struct Birth<'a> {
 /// [`tell_environment`] has told it what was found out.
 #[must_use]
 pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: u64) -> Image {
-    let toolbox = Toolbox::new(program, around);
+    let common = Common::of(program, around);
     let mut table = Table::default();
     // Where descriptors are off, nothing could read one.
     for (id, entry) in birth.preloads.descriptors.iter().filter(|_| program.descriptors().is_some()) {
@@ -56,20 +58,20 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         Mail { from: Speaker::Host, message: Arc::new(Message { role: Role::User, blocks }) }
     });
     let mut image = Image {
-        bundle: Content::new(program.bundle().to_bytes()),
+        bundle: common.bundle.clone(),
         program: program.key().into(),
-        system: system_prompt(program, &toolbox, &birth).into(),
-        tools: toolbox.specs().to_vec(),
+        system: common.system(birth.preloads, || system_prompt(program, &common.toolbox, &birth)),
+        tools: common.toolbox.specs(),
         access: birth.access,
         depth: birth.depth,
         lifetime: birth.lifetime,
         priority: birth.priority,
-        messages: Vec::new(),
+        messages: Vector::new(),
         mailbox: mailbox.into_iter().collect(),
         heard: Vec::new(),
         background: Vec::new(),
         next_fd: table.next_fd(),
-        table: table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect(),
+        table: table.entries(),
         epoch: 0,
         next_seq: 0,
         iterations: 0,

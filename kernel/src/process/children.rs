@@ -9,6 +9,7 @@ use dormouse_proto::process::{Exit, ExitStatus, Origin};
 use dormouse_proto::record::{Caller, Control, Lifetime, Phase, Slot, Tally};
 use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
+use imbl::OrdMap;
 
 use super::decide::Draft;
 use super::evolve::{referable, result};
@@ -95,11 +96,10 @@ impl Draft {
     /// answer goes on from here.
     pub(super) fn answer_if_all_ended(&mut self, call: CallId) -> bool {
         let slot = self.slot(call);
-        let mut ended = slot.ended.clone();
-        if ended.len() < self.expected_children(slot) {
+        if slot.ended.len() < self.expected_children(slot) {
             return false;
         }
-        ended.sort_by_key(|(index, ..)| *index);
+        let ended = slot.ended.clone();
         match self.kind(call) {
             Some(Kind::Fork) => self.answer_fork(call, &ended),
             _ => self.answer_spawn(call, &ended),
@@ -109,18 +109,17 @@ impl Draft {
 
     /// How many children a call made. Its arguments were checked before it made any.
     fn expected_children(&self, slot: &Slot) -> usize {
-        let limit = self.state.program.limits().max_fork_children;
         match self.kind(slot.call) {
-            Some(Kind::Fork) => fork::prompts(&slot.args, limit).map_or(1, |prompts| prompts.len()),
+            Some(Kind::Fork) => fork::count(&slot.args),
             _ => 1,
         }
     }
 
     /// One answer with each child's last message; a failure of one is its own and not that of the call.
-    fn answer_fork(&mut self, call: CallId, ended: &[(u32, Pid, Exit)]) {
+    fn answer_fork(&mut self, call: CallId, ended: &Ended) {
         let mut produced = 0;
         let mut results = Element::new("fork_result").attribute("children", ended.len());
-        for (index, child, exit) in ended {
+        for (index, (child, exit)) in ended {
             let said = self.admit_message_of(*child, exit, "fork");
             produced += said.produced_chars;
             results = results.child(child_element(index + 1, *child, exit, &said));
@@ -129,8 +128,8 @@ impl Draft {
     }
 
     /// The child's last message; an error where it did not finish.
-    fn answer_spawn(&mut self, call: CallId, ended: &[(u32, Pid, Exit)]) {
-        let Some((_, child, exit)) = ended.first() else { return };
+    fn answer_spawn(&mut self, call: CallId, ended: &Ended) {
+        let Some((_, (child, exit))) = ended.get_min() else { return };
         let Said { answer, produced_chars, .. } = self.admit_message_of(*child, exit, "spawn");
         let text = match exit.status {
             ExitStatus::Done => answer.text,
@@ -148,6 +147,9 @@ impl Draft {
         Said { answer: self.admitted(admission), produced_chars, is_opened }
     }
 }
+
+/// The children of a call that have ended, by index.
+type Ended = OrdMap<u32, (Pid, Exit)>;
 
 /// A child's last message as it enters its parent's context.
 pub(super) struct Said {
@@ -167,7 +169,7 @@ impl Said {
 
 /// Whether child `index` of a call is known to have ended: it is not asked for again.
 fn has_ended(slot: &Slot, index: u32) -> bool {
-    slot.ended.iter().any(|(known, ..)| *known == index)
+    slot.ended.contains_key(&index)
 }
 
 fn child_element(number: u32, child: Pid, exit: &Exit, said: &Said) -> Element {
@@ -185,7 +187,7 @@ fn forked(state: &State, call: CallId, index: u32, count: usize, prompt: &str) -
     let told = format!("You are child {number} of {count} of a fork of process {}.\n\n{prompt}", state.pid);
     let mut image = state.image();
     let message = Message { role: Role::User, blocks: answers(state, call, told) };
-    image.messages.push(Arc::new(referable(&state.program, state.messages.len(), message)));
+    image.messages.push_back(Arc::new(referable(&state.program, state.messages.len(), message)));
     Image {
         mailbox: Vec::new(),
         heard: Vec::new(),

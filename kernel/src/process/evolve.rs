@@ -48,7 +48,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         }
         Fact::ToolCalled { call } => with_slot(state, *call, |slot| slot.called = true),
         Fact::ChildEnded { call, index, child, exit } => {
-            with_slot(state, *call, |slot| slot.ended.push((*index, *child, exit.clone())));
+            with_slot(state, *call, |slot| drop(slot.ended.insert(*index, (*child, exit.clone()))));
         }
         Fact::ChildStarted { call, child } => {
             state.background.insert(*call, *child);
@@ -110,7 +110,7 @@ fn take_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
 }
 
 fn open(state: &mut State, id: Arc<str>, tool: Arc<str>, args: Arc<str>) -> Slot {
-    Slot { call: mint(state), id, tool, args, called: false, ended: Vec::new(), answer: None }
+    Slot { call: mint(state), id, tool, args, called: false, ended: OrdMap::new(), answer: None }
 }
 
 fn mint(state: &mut State) -> CallId {

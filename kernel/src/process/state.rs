@@ -13,6 +13,7 @@ use dormouse_proto::tool::{Access, ToolSpec};
 use imbl::{OrdMap, Vector};
 
 use super::Image;
+use super::common::Common;
 use super::toolbox::{Surroundings, Toolbox};
 use crate::content::Content;
 use crate::program::Program;
@@ -78,7 +79,7 @@ pub enum StateError {
 }
 
 impl State {
-    /// The process `pid` as `image` describes it. Costs O(messages + descriptors) pointers.
+    /// The process `pid` as `image` describes it. Looks at each descriptor and copies none.
     ///
     /// # Errors
     /// [`StateError`] where the image contradicts itself or `program`.
@@ -91,17 +92,17 @@ impl State {
             Table::from_parts(image.table, image.next_fd).map_err(|error| StateError::Table(error.to_string()))?;
         let mut state = Self {
             pid,
-            toolbox: Arc::new(Toolbox::new(&program, &around)),
+            toolbox: Common::of(&program, &around).toolbox.clone(),
             around,
             program,
             bundle: image.bundle,
             system: image.system,
-            tools: image.tools.into(),
+            tools: image.tools,
             access: image.access,
             depth: image.depth,
             lifetime: image.lifetime,
             priority: image.priority,
-            messages: image.messages.into(),
+            messages: image.messages,
             mailbox: image.mailbox.into(),
             heard: image.heard.into_iter().collect(),
             background: image.background.into_iter().collect(),
@@ -125,23 +126,23 @@ impl State {
         }
     }
 
-    /// The process without its number. Costs O(messages + descriptors) pointers, whatever their content.
+    /// The process without its number. O(1), but for messages that wait and children in the background.
     #[must_use]
     pub fn image(&self) -> Image {
         Image {
             bundle: self.bundle.clone(),
             program: self.program.key().into(),
             system: self.system.clone(),
-            tools: self.tools.to_vec(),
+            tools: self.tools.clone(),
             access: self.access,
             depth: self.depth,
             lifetime: self.lifetime,
             priority: self.priority,
-            messages: self.messages.iter().cloned().collect(),
+            messages: self.messages.clone(),
             mailbox: self.mailbox.iter().cloned().collect(),
             heard: self.heard.iter().map(|(from, heard)| (*from, heard.clone())).collect(),
             background: self.background.iter().map(|(call, child)| (*call, *child)).collect(),
-            table: self.table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect(),
+            table: self.table.entries(),
             next_fd: self.table.next_fd(),
             epoch: self.epoch,
             next_seq: self.next_seq,

@@ -89,18 +89,16 @@ pub(super) struct Binding {
 
 /// The tools of one program. Only the names that the model was given lead to a tool: an alias hides the original name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Toolbox {
+pub(crate) struct Toolbox {
     bindings: BTreeMap<Arc<str>, Binding>,
-    specs: Vec<ToolSpec>,
+    specs: Arc<[ToolSpec]>,
 }
 
 impl Toolbox {
     pub(super) fn new(program: &Program, around: &Surroundings) -> Self {
-        let mut toolbox = Self::default();
-        for choice in program.tools() {
-            toolbox.add_choice(choice, program, around);
-        }
-        toolbox
+        let chosen = program.tools().iter().filter_map(|choice| chosen(choice, program, around));
+        let (specs, bindings): (Vec<_>, _) = chosen.map(|(spec, binding)| (spec.clone(), (spec.name, binding))).unzip();
+        Self { bindings, specs: specs.into() }
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Binding> {
@@ -122,28 +120,24 @@ impl Toolbox {
         names.filter(|(own, given)| own != given).collect()
     }
 
-    pub(super) fn specs(&self) -> &[ToolSpec] {
-        &self.specs
+    pub(super) fn specs(&self) -> Arc<[ToolSpec]> {
+        self.specs.clone()
     }
+}
 
-    fn add_choice(&mut self, choice: &ToolChoice, program: &Program, around: &Surroundings) {
-        let Some((kind, access, mut spec)) = tool(&choice.name, program, around) else { return };
-        if let Some(alias) = &choice.alias {
-            spec.name = alias.as_str().into();
-        }
-        if let Some(description) = &choice.description {
-            spec.description = description.as_str().into();
-        }
-        if !choice.parameters.is_empty() {
-            spec.schema = described(&spec.schema, &choice.parameters);
-        }
-        self.add(spec, Binding { kind, access: choice.access.unwrap_or(access) });
+/// What a model is told of a tool that the program enables, and what stands behind it.
+fn chosen(choice: &ToolChoice, program: &Program, around: &Surroundings) -> Option<(ToolSpec, Binding)> {
+    let (kind, access, mut spec) = tool(&choice.name, program, around)?;
+    if let Some(alias) = &choice.alias {
+        spec.name = alias.as_str().into();
     }
-
-    fn add(&mut self, spec: ToolSpec, binding: Binding) {
-        self.bindings.insert(spec.name.clone(), binding);
-        self.specs.push(spec);
+    if let Some(description) = &choice.description {
+        spec.description = description.as_str().into();
     }
+    if !choice.parameters.is_empty() {
+        spec.schema = described(&spec.schema, &choice.parameters);
+    }
+    Some((spec, Binding { kind, access: choice.access.unwrap_or(access) }))
 }
 
 /// The schema with other descriptions. A parameter that is not in it stays away: which ones there are, was checked.

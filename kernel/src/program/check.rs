@@ -1,6 +1,6 @@
 //! Checking one program: what its file says, against the files, tools and programs that there are.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use dormouse_proto::program::{
@@ -45,6 +45,7 @@ pub(super) fn check(
         environment: file.environment,
         links,
         limits: file.limits.into(),
+        common: OnceLock::new(),
         demo: Demo {
             prompts: file.demo.prompts,
             pause_between_prompts: file.demo.pause_between_prompts.unwrap_or(true),

@@ -1,7 +1,7 @@
 //! Compiled programs, shared: a [`Program`] is a pointer to the library that holds it and everything that it links.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use dormouse_proto::command::Command;
@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
 use super::tools::ToolChoice;
+use crate::process::Common;
 
 /// The programs of one compilation. Links are positions, so that cycles are nothing special.
 pub(super) struct Library {
@@ -36,6 +37,8 @@ pub(super) struct Checked {
     pub(super) links: Vec<LinkTo>,
     pub(super) limits: Limits,
     pub(super) demo: Demo,
+    /// What its processes share, once there is one.
+    pub(super) common: OnceLock<Arc<Common>>,
 }
 
 /// What a program wants of descriptors beyond the settings.
@@ -151,6 +154,11 @@ impl Program {
 
     fn checked(&self) -> &Checked {
         &self.library.programs[self.position]
+    }
+
+    /// What its processes share; `make` makes it for the first of them.
+    pub(crate) fn common(&self, make: impl FnOnce() -> Arc<Common>) -> Arc<Common> {
+        self.checked().common.get_or_init(make).clone()
     }
 
     fn at(&self, position: usize) -> Self {

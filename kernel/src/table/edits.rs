@@ -89,8 +89,7 @@ fn agrees(table: &Table, model: &Model, next: u32) {
         assert_eq!(table.named(name).map(|(id, _)| id), holder.as_ref());
         assert_eq!(table.resolve(name).ok().map(|(id, _)| id), holder);
     }
-    let parts: Vec<_> = table.iter().map(|(id, entry)| (id.clone(), entry.clone())).collect();
-    assert_eq!(Table::from_parts(parts, next).as_ref(), Ok(table));
+    assert_eq!(Table::from_parts(table.entries(), next).as_ref(), Ok(table));
 }
 
 fn edit((table, model, next): &mut (Table, Model, u32), edit: Edit) {

@@ -1,0 +1,97 @@
+//! What a fork of a process costs that holds much, beside a copy of the same bytes, as JSON for a script that sets the
+//! figures beside those of another system.
+//!
+//! `fork_image COUNTxBYTES...`: so many descriptors of so many bytes. Of each holding: the decision that makes one child, the
+//! child's state from its image, both together, and the copy.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dormouse_bench::{Outcome, Spread, asks, line};
+use dormouse_kernel::content::Content;
+use dormouse_kernel::process::{Birth, Effect, Input, Preloads, State, Surroundings, born, decide, evolve};
+use dormouse_kernel::program::compile;
+use dormouse_proto::id::{FdId, Pid};
+use dormouse_proto::record::{Entry, Lifetime, Phase};
+use dormouse_proto::tool::Access;
+use serde_json::json;
+
+const PROGRAM: &[u8] = b"[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"read_fd\", \"fork\"]\n";
+const LINE: &str = "the quick brown fox jumps over the lazy dog, and then it goes to sleep at noon.\n";
+const FORKS: usize = 201;
+const COPIES: usize = 11;
+
+fn main() -> Outcome {
+    let mut figures = Vec::new();
+    for holding in std::env::args().skip(1) {
+        let (count, bytes) = holding.split_once('x').ok_or("fork_image COUNTxBYTES...")?;
+        figures.push(measure(count.parse()?, bytes.parse()?)?);
+    }
+    line(serde_json::Value::from(figures)).map_err(Into::into)
+}
+
+fn measure(count: u32, bytes: usize) -> Outcome<serde_json::Value> {
+    let state = holding(count, bytes)?;
+    let around = Arc::new(Surroundings::default());
+    let (mut decisions, mut children) = (Vec::new(), Vec::new());
+    for _ in 0..FORKS {
+        let input = fork(&state);
+        let start = Instant::now();
+        let mut effects = decide(black_box(&state), input, 0).effects;
+        decisions.push(start.elapsed());
+        let Some(Effect::StartChildren { children: mut asked }) = effects.pop() else { panic!("a child is made") };
+        let child = asked.pop().expect("one child");
+        let around = around.clone();
+        let start = Instant::now();
+        let child = State::from_image(Pid(2), child.program, around, child.image);
+        children.push(start.elapsed());
+        assert_eq!(child?.table().len(), count as usize, "the child has all that its parent holds");
+    }
+    let contents: Vec<Vec<u8>> = (0..count).map(|_| text(bytes)).collect();
+    let copies = (0..COPIES).map(|_| {
+        let start = Instant::now();
+        let copy = black_box(&contents).clone();
+        let taken = start.elapsed();
+        drop(black_box(copy));
+        taken
+    });
+    let [decide, child, copy] = [decisions, children, copies.collect()].map(|taken| Spread::of(taken).median);
+    let nanos = |duration: Duration| duration.as_nanos() as u64;
+    Ok(json!({
+        "count": count,
+        "bytes": bytes,
+        "decide_ns": nanos(decide),
+        "child_ns": nanos(child),
+        "fork_ns": nanos(decide + child),
+        "copy_ns": nanos(copy),
+    }))
+}
+
+fn text(bytes: usize) -> Vec<u8> {
+    LINE.bytes().cycle().take(bytes).collect()
+}
+
+/// A process that holds `count` descriptors of `bytes` and waits for its model.
+fn holding(count: u32, bytes: usize) -> Outcome<State> {
+    let program = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from_static(PROGRAM)), &[])?.program;
+    let (around, said) = (Arc::new(Surroundings::default()), "go".into());
+    let (access, lifetime, preloads) = (Access::Admin, Lifetime::Task, &Preloads::default());
+    let birth = Birth { access, depth: 0, lifetime, preloads, input: Some(&said) };
+    let mut image = born(&program, &around, birth, 0);
+    let entry = |number| (FdId::Fd(number), Entry::new(Content::new(text(bytes)), 4000, "tool:bench", 0));
+    image.table = (1..=count).map(entry).collect();
+    image.next_fd = count + 1;
+    let mut state = State::from_image(Pid(1), program, around, image)?;
+    let begun = decide(&state, Input::Resumed, 0);
+    begun.facts.iter().for_each(|fact| evolve(&mut state, fact));
+    Ok(state)
+}
+
+/// The model asks for a fork into one child.
+fn fork(state: &State) -> Input {
+    let Phase::Thinking { call } = *state.phase() else { unreachable!("it waits for its model") };
+    Input::ModelReplied { call, result: Ok(asks("fork", r#"{"prompts": ["look"]}"#)) }
+}

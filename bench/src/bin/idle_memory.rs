@@ -1,0 +1,125 @@
+//! What 100,000 processes that wait hold in memory, each, beside 100,000 bare actors.
+//!
+//! `idle_memory [COUNT]`: each kind is measured by a program of its own, which is this one again (`idle_memory measure KIND
+//! COUNT`), so that no allocator has seen another kind. Counted is how much more is resident, divided by their number;
+//! handles on the processes are dropped.
+
+use std::process::Command;
+use std::time::Duration;
+
+use dormouse::Kernel;
+use dormouse_bench::{Countdown, Outcome, Replies, asks, bare, kernel, line, program, resident_bytes, says};
+use serde_json::json;
+
+const COUNT: usize = 100_000;
+const KINDS: [(&str, &str); 4] = [
+    ("actors", "bare actors"),
+    ("sessions", "sessions that nothing was said to"),
+    ("copies", "forks by the host of a session with a conversation"),
+    ("children", "forked children that wait for their model"),
+];
+/// Children of one process, and conversations of one session.
+const SIBLINGS: usize = 1000;
+
+#[tokio::main]
+async fn main() -> Outcome {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => compare(COUNT),
+        ["measure", kind, count] => line(measure(kind, count.parse()?).await?).map_err(Into::into),
+        [count] => compare(count.parse()?),
+        _ => Err("idle_memory [COUNT]".into()),
+    }
+}
+
+fn compare(count: usize) -> Outcome {
+    line(format_args!("bytes for each of {count}, resident"))?;
+    let mut bare = None;
+    for (kind, what) in KINDS {
+        let program = std::env::current_exe()?;
+        let output = Command::new(program).args(["measure", kind, &count.to_string()]).output()?;
+        let bytes: f64 = String::from_utf8(output.stdout)?.trim().parse()?;
+        let times = bytes / *bare.get_or_insert(bytes);
+        line(format_args!("{what:52} {bytes:>8.0} {times:>6.2}x of bare"))?;
+    }
+    Ok(())
+}
+
+/// Bytes for each of `count`.
+async fn measure(kind: &str, count: usize) -> Outcome<u64> {
+    let before;
+    match kind {
+        "actors" => {
+            let mut actors = Vec::with_capacity(count);
+            before = resident_bytes()?;
+            for _ in 0..count {
+                actors.push(bare(|_| ()).await?);
+            }
+            settle().await;
+            let after = resident_bytes()?;
+            drop(actors);
+            Ok((after - before) / count as u64)
+        }
+        "sessions" => {
+            let kernel = kernel(Replies(|_| async { says("nobody asks") }), 16).await?;
+            let program = program(&kernel)?;
+            before = resident_bytes()?;
+            for _ in 0..count {
+                drop(kernel.start(program.clone()).session().without_input().await?);
+            }
+            after(&kernel, before, count).await
+        }
+        "copies" => {
+            let kernel = kernel(Replies(|_| async { says("noted") }), 16).await?;
+            let session = kernel.start(program(&kernel)?).session().without_input().await?;
+            session.open("bench", "x".repeat(100_000), None).await?;
+            for _ in 0..4 {
+                session.input("note this").await?;
+                session.wait_for(dormouse::View::is_idle).await?;
+            }
+            before = resident_bytes()?;
+            for _ in 0..count {
+                drop(session.fork().await?);
+            }
+            after(&kernel, before, count).await
+        }
+        "children" => {
+            let begun = Countdown::from(count);
+            let asked = begun.clone();
+            let model = Replies(move |request: dormouse::model::Request| {
+                let is_parent = request.messages.len() == 1;
+                let asked = asked.clone();
+                async move {
+                    if is_parent {
+                        return asks("fork", &json!({ "prompts": vec!["look"; SIBLINGS] }).to_string());
+                    }
+                    asked.count();
+                    std::future::pending().await
+                }
+            });
+            let kernel = kernel(model, 2 * count).await?;
+            let program = program(&kernel)?;
+            before = resident_bytes()?;
+            for _ in 0..count / SIBLINGS {
+                drop(kernel.start(program.clone()).input("go").await?);
+            }
+            begun.ended().await;
+            after(&kernel, before, count).await
+        }
+        _ => Err(format!("{kind} is none of {KINDS:?}").into()),
+    }
+}
+
+async fn after(kernel: &Kernel, before: u64, count: usize) -> Outcome<u64> {
+    settle().await;
+    let after = resident_bytes()?;
+    // Also says that they are there.
+    let living = kernel.processes().await?.len();
+    assert!(living >= count, "{living} of {count} are there");
+    Ok((after - before) / count as u64)
+}
+
+/// Lets what was just started reach the place where it waits.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+}

@@ -1,0 +1,119 @@
+//! A process of a running kernel forks 1,000 children, beside 1,000 bare actors that are started in the same run.
+//!
+//! A fork is counted from the reply that asks for it until the model of each child was asked; the actors from the first
+//! start until each has handled one message. The kernel has no store. What the fork costs until each child has ended and the
+//! parent has its answer is told beside.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dormouse::Kernel;
+use dormouse::id::Pid;
+use dormouse::model::{Reply, Request};
+use dormouse::process::ExitStatus;
+use dormouse_bench::{
+    Countdown, Outcome, Replies, Spread, Token, asks, bare, kernel, line, program, ratio, says, shown,
+};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+const CHILDREN: usize = 1000;
+const ROUNDS: usize = 21;
+
+/// What the model of one round needs: who forks, who has begun, and what the children wait for.
+struct Round {
+    parent: Option<Pid>,
+    forked: Option<Instant>,
+    begun: Arc<Countdown>,
+    gate: Arc<Semaphore>,
+}
+
+type Rounds = Arc<Mutex<Round>>;
+
+#[tokio::main]
+async fn main() -> Outcome {
+    let rounds: Rounds = Arc::new(Mutex::new(round()));
+    let kernel = {
+        let rounds = rounds.clone();
+        kernel(Replies(move |request| reply(rounds.clone(), request)), 2 * CHILDREN).await?
+    };
+    let (mut begun, mut joined, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let (each_has_begun, answered) = fork(&kernel, &rounds).await?;
+        begun.push(each_has_begun);
+        joined.push(answered);
+        bare.push(actors().await?);
+    }
+    let (begun, joined, bare) = (Spread::of(begun), Spread::of(joined), Spread::of(bare));
+    line(format_args!("medians of {ROUNDS} rounds, {CHILDREN} children each"))?;
+    line(format_args!("{:44} {:>10}", "bare actors, each has handled a message", shown(bare.median)))?;
+    for (what, spread) in
+        [("fork, each child's model was asked", begun), ("and each has ended, the parent is answered", joined)]
+    {
+        let times = ratio(spread.median, bare.median);
+        line(format_args!("{what:44} {:>10} {times:>6.2}x of bare", shown(spread.median)))?;
+    }
+    kernel.shutdown().await;
+    Ok(())
+}
+
+fn round() -> Round {
+    let (begun, gate) = (Countdown::from(CHILDREN), Arc::new(Semaphore::new(0)));
+    Round { parent: None, forked: None, begun, gate }
+}
+
+/// The first to ask forks, and ends when its children have; they wait at the gate.
+async fn reply(rounds: Rounds, request: Request) -> Reply {
+    let (begun, gate) = {
+        let mut round = rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        match round.parent {
+            None => {
+                round.parent = Some(request.pid);
+                let prompts = vec!["look"; CHILDREN];
+                let args = json!({ "prompts": prompts }).to_string();
+                round.forked = Some(Instant::now());
+                return asks("fork", &args);
+            }
+            Some(parent) if parent == request.pid => return says("all have ended"),
+            Some(_) => (round.begun.clone(), round.gate.clone()),
+        }
+    };
+    begun.count();
+    let _open = gate.acquire().await;
+    says("done")
+}
+
+async fn fork(kernel: &Kernel, rounds: &Rounds) -> Outcome<(Duration, Duration)> {
+    let (begun, gate) = {
+        let mut current = rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = round();
+        (current.begun.clone(), current.gate.clone())
+    };
+    let parent = kernel.start(program(kernel)?).input("go").await?;
+    begun.ended().await;
+    let each_has_begun = Instant::now();
+    gate.add_permits(CHILDREN);
+    let opened = Instant::now();
+    let exit = parent.wait().await?;
+    let answered = opened.elapsed();
+    assert_eq!(exit.status, ExitStatus::Done, "{}", exit.message);
+    let forked = rounds.lock().unwrap_or_else(PoisonError::into_inner).forked.expect("the parent has forked");
+    let until_begun = each_has_begun - forked;
+    Ok((until_begun, until_begun + answered))
+}
+
+async fn actors() -> Outcome<Duration> {
+    let handled = Countdown::from(CHILDREN);
+    let start = Instant::now();
+    let mut actors = Vec::with_capacity(CHILDREN);
+    for number in 0..CHILDREN {
+        let handled = handled.clone();
+        let actor = bare(move |_| handled.count()).await?;
+        actor.cast(Token(number as u64))?;
+        actors.push(actor);
+    }
+    handled.ended().await;
+    let taken = start.elapsed();
+    actors.iter().for_each(|actor| actor.stop(None));
+    Ok(taken)
+}

@@ -1,0 +1,183 @@
+//! What the figures have in common: a model made of a closure, a bare actor, medians, and the memory of this program.
+//!
+//! Nothing here judges a figure: each is printed beside another of the same run, and whoever reads them compares.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dormouse::message::Block;
+use dormouse::model::{Delta, ModelError, Reply, Request, StopReason, Usage};
+use dormouse::ports::Model;
+use dormouse::program::Program;
+use dormouse::{Kernel, KernelError};
+use futures_util::future::{BoxFuture, FutureExt};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::Notify;
+
+/// What runs a figure.
+pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// A model that replies what a closure makes of the request.
+pub struct Replies<F>(pub F);
+
+impl<F, R> Model for Replies<F>
+where
+    F: Fn(Request) -> R + Send + Sync + 'static,
+    R: Future<Output = Reply> + Send + 'static,
+{
+    fn call<'a>(
+        &'a self,
+        request: Request,
+        _deltas: &'a (dyn Fn(Delta) + Send + Sync),
+    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        (self.0)(request).map(Ok).boxed()
+    }
+}
+
+/// A reply that ends a turn.
+#[must_use]
+pub fn says(text: &str) -> Reply {
+    Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: Usage::default() }
+}
+
+/// A reply that calls one tool.
+#[must_use]
+pub fn asks(tool: &str, args: &str) -> Reply {
+    let block = Block::ToolUse { id: "use".into(), name: tool.into(), args: args.into(), raw: None };
+    Reply { blocks: vec![block], stop: StopReason::ToolUse, usage: Usage::default() }
+}
+
+/// A kernel without a store whose model `m` is `model` and answers so many calls at once.
+///
+/// # Errors
+/// As [`dormouse::KernelBuilder::build`].
+pub async fn kernel(model: impl Model, at_once: usize) -> Result<Kernel, KernelError> {
+    Kernel::builder().model("m", model).model_calls(at_once).inbox(1 << 20).build().await
+}
+
+/// A program of the model `m` with a few tools, which may fork as widely as a figure needs.
+///
+/// # Errors
+/// What is wrong with it: nothing, unless the format of programs has changed.
+pub fn program(kernel: &Kernel) -> Outcome<Program> {
+    const TEXT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \"You measure.\"\n\
+        [tools]\nenabled = [\"read_fd\", \"search_fd\", \"list_fds\", \"fork\"]\n\
+        [limits]\nmax_fork_children = 1000\nmax_children = 1000\nfork_release = \"all\"\n";
+    Ok(kernel.parse(TEXT)?.program)
+}
+
+/// A message of a [`Bare`] actor: a number that it passes on or counts.
+pub struct Token(pub u64);
+
+/// An actor of which nothing but the actor is there: for each message it calls a closure.
+pub struct Bare<F>(pub F);
+
+impl<F: Fn(Token) + Send + Sync + 'static> Actor for Bare<F> {
+    type Msg = Token;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _myself: ActorRef<Token>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(&self, _myself: ActorRef<Token>, token: Token, (): &mut ()) -> Result<(), ActorProcessingErr> {
+        (self.0)(token);
+        Ok(())
+    }
+}
+
+/// Starts a [`Bare`] actor.
+///
+/// # Errors
+/// Where it cannot be started.
+pub async fn bare(handle: impl Fn(Token) + Send + Sync + 'static) -> Outcome<ActorRef<Token>> {
+    Ok(Bare::spawn(None, Bare(handle), ()).await?.0)
+}
+
+/// Counts down, and lets whoever waits go on at zero.
+#[derive(Default)]
+pub struct Countdown {
+    left: AtomicUsize,
+    done: Notify,
+}
+
+impl Countdown {
+    /// A countdown from `count`.
+    #[must_use]
+    pub fn from(count: usize) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(count), done: Notify::new() })
+    }
+
+    /// One less.
+    pub fn count(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.done.notify_one();
+        }
+    }
+
+    /// Waits for zero. For one waiter.
+    pub async fn ended(&self) {
+        self.done.notified().await;
+    }
+}
+
+/// What stands in the middle, and what only one in a hundred exceeds.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    /// The median.
+    pub median: Duration,
+    /// The 99th percentile.
+    pub p99: Duration,
+}
+
+impl Spread {
+    /// Of these.
+    ///
+    /// # Panics
+    /// Where there are none.
+    #[must_use]
+    pub fn of(mut taken: Vec<Duration>) -> Self {
+        taken.sort_unstable();
+        Self { median: taken[taken.len() / 2], p99: taken[taken.len() * 99 / 100] }
+    }
+}
+
+/// A duration for people: three digits and a unit.
+#[must_use]
+pub fn shown(duration: Duration) -> String {
+    let nanos = duration.as_nanos() as f64;
+    match nanos {
+        ..1e3 => format!("{nanos:.0} ns"),
+        1e3..1e6 => format!("{:.1} µs", nanos / 1e3),
+        1e6..1e9 => format!("{:.1} ms", nanos / 1e6),
+        _ => format!("{:.2} s", nanos / 1e9),
+    }
+}
+
+/// How many times `other` goes into `one`.
+#[must_use]
+pub fn ratio(one: Duration, other: Duration) -> f64 {
+    one.as_secs_f64() / other.as_secs_f64()
+}
+
+/// Prints one line.
+///
+/// # Errors
+/// Where standard output is closed.
+pub fn line(text: impl std::fmt::Display) -> io::Result<()> {
+    writeln!(io::stdout(), "{text}")
+}
+
+/// Bytes of memory that this program has resident.
+///
+/// # Errors
+/// On a system without `/proc`.
+pub fn resident_bytes() -> io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = field.and_then(|field| field.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kilobytes.map(|kilobytes| kilobytes * 1024).ok_or_else(|| io::Error::other("no VmRSS in /proc/self/status"))
+}

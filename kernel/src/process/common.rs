@@ -1,0 +1,45 @@
+//! What all processes of one program have in common. It is made for the first of them and kept with the program, so that a
+//! birth or a fork costs none of it, in time or in memory.
+
+use std::sync::{Arc, OnceLock};
+
+use super::Preloads;
+use super::toolbox::{Surroundings, Toolbox};
+use crate::content::Content;
+use crate::program::Program;
+
+/// What the processes of one program share, in surroundings that are the same.
+pub(crate) struct Common {
+    around: Surroundings,
+    pub(super) toolbox: Arc<Toolbox>,
+    /// The files of the program.
+    pub(super) bundle: Content,
+    /// The system prompt of one that was given nothing beside its program.
+    system: OnceLock<Arc<str>>,
+}
+
+impl Common {
+    /// That of `program`. Costs a comparison of the surroundings, but for the first time; in a second kernel, which has other
+    /// ones, it is made each time.
+    pub(super) fn of(program: &Program, around: &Surroundings) -> Arc<Self> {
+        let kept = program.common(|| Arc::new(Self::new(program, around)));
+        if kept.around == *around { kept } else { Arc::new(Self::new(program, around)) }
+    }
+
+    fn new(program: &Program, around: &Surroundings) -> Self {
+        Self {
+            around: around.clone(),
+            toolbox: Arc::new(Toolbox::new(program, around)),
+            bundle: Content::new(program.bundle().to_bytes()),
+            system: OnceLock::new(),
+        }
+    }
+
+    /// What `compose` makes of it, once for all that were given nothing.
+    pub(super) fn system(&self, given: &Preloads, compose: impl FnOnce() -> String) -> Arc<str> {
+        match *given == Preloads::default() {
+            true => self.system.get_or_init(|| compose().into()).clone(),
+            false => compose().into(),
+        }
+    }
+}
