@@ -48,8 +48,8 @@ pub(crate) enum SupervisorMessage {
     Release { pids: Vec<Pid> },
     /// Hand out a process as it stands; the reply is dropped where it does not run.
     Copy { pid: Pid, reply: CopyReply },
-    /// Look for the child that a spawn made, and tell its parent what came of it.
-    FindChild { parent: Pid, call: CallId },
+    /// Look for a child that a call made, and tell its parent what came of it.
+    FindChild { parent: Pid, call: CallId, index: u32 },
     /// Kill the children of these calls.
     Abandon { parent: Pid, calls: Vec<CallId> },
     /// Kill the children of all calls but these.
@@ -136,7 +136,7 @@ impl Supervisor {
             SupervisorMessage::SignalTree { root, signal, received } => self.signal_tree(root, signal, received),
             SupervisorMessage::Release { pids } => self.release(pids).await,
             SupervisorMessage::Copy { pid, reply } => self.copy(pid, reply),
-            SupervisorMessage::FindChild { parent, call } => self.find_child(parent, call),
+            SupervisorMessage::FindChild { parent, call, index } => self.find_child(parent, call, index),
             SupervisorMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
             SupervisorMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
             SupervisorMessage::Undurable { pid, reason } => self.park(pid, &reason),

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use dormouse_kernel::process::{HostTool, Surroundings};
+use dormouse_proto::budget::Price;
 use dormouse_proto::process::ProcessRow;
 use ractor::Actor;
 use tokio::sync::{Semaphore, broadcast};
@@ -29,6 +30,7 @@ pub struct KernelBuilder {
     providers: BTreeMap<String, Arc<dyn Provider>>,
     tools: BTreeMap<String, Arc<dyn Tool>>,
     host: Arc<dyn Host>,
+    prices: BTreeMap<String, Price>,
     model_calls: usize,
     limits: Limits,
 }
@@ -48,6 +50,7 @@ impl Default for KernelBuilder {
             providers: BTreeMap::new(),
             tools: BTreeMap::new(),
             host: Arc::new(NoHost),
+            prices: BTreeMap::new(),
             model_calls: 16,
             limits,
         }
@@ -76,6 +79,12 @@ impl KernelBuilder {
     /// A tool of the host. Programs enable it by its name, as any other.
     pub fn tool(mut self, tool: impl Tool) -> Self {
         self.tools.insert(tool.spec().name.to_string(), Arc::new(tool));
+        self
+    }
+
+    /// What the model of this name costs, for programs that do not say.
+    pub fn price(mut self, model: impl Into<String>, price: Price) -> Self {
+        self.prices.insert(model.into(), price);
         self
     }
 
@@ -130,7 +139,11 @@ impl KernelBuilder {
         let world = Arc::new(World {
             store: Mutex::new(store),
             opening,
-            around: Arc::new(Surroundings { tools: host_tools(&self.tools), environment: environment::standard() }),
+            around: Arc::new(Surroundings {
+                tools: host_tools(&self.tools),
+                environment: environment::standard(),
+                prices: self.prices,
+            }),
             models: self.models,
             providers: self.providers,
             tools: self.tools,

@@ -4,6 +4,7 @@ use std::future::IntoFuture;
 
 use dormouse_kernel::process::{Birth, Preloads, born, tell_environment};
 use dormouse_kernel::program::Program;
+use dormouse_proto::budget::Budget;
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Lifetime;
 use dormouse_proto::spoken::Spoken;
@@ -25,12 +26,13 @@ pub struct Start {
     input: Option<Spoken>,
     lifetime: Lifetime,
     access: Access,
+    budget: Budget,
 }
 
 impl Start {
     pub(super) fn new(kernel: Kernel, program: Program) -> Self {
         let input = program.user().map(Spoken::from);
-        Self { kernel, program, input, lifetime: Lifetime::Task, access: Access::Admin }
+        Self { kernel, program, input, lifetime: Lifetime::Task, access: Access::Admin, budget: Budget::default() }
     }
 
     /// What is said to it first, in place of the `user` prompt of its program: a text, or several parts in order.
@@ -57,10 +59,19 @@ impl Start {
         self
     }
 
+    /// What it and all below it may use: these limits in place of those of its program, which stay where there is none here.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = budget;
+        self
+    }
+
     async fn run(self) -> Result<Process, KernelError> {
         // Content of any size is indexed here, beside the runtime.
         let around = self.kernel.world.around.clone();
-        let Self { kernel, program, input, lifetime, access } = self;
+        let Self { kernel, program, input, lifetime, access, budget } = self;
+        if budget.or(program.budget()).cost_nanos.is_some() {
+            program.check_prices(&around.prices)?;
+        }
         let named = program.clone();
         let found = match program.environment().is_gathered() {
             true => Some(environment::gather(&kernel.world, &program).await),
@@ -69,6 +80,7 @@ impl Start {
         let image = tokio::task::spawn_blocking(move || {
             let birth = Birth { access, depth: 0, lifetime, preloads: &Preloads::default(), input: input.as_ref() };
             let mut image = born(&named, &around, birth, now_ms());
+            image.budget.limits = budget.or(image.budget.limits);
             if let Some(found) = found {
                 tell_environment(&mut image, &named, &around, &found, now_ms());
             }

@@ -110,10 +110,12 @@ pub enum Input {
         /// The child.
         child: Pid,
     },
-    /// A call has no child: none was made before the kernel stopped, or by another process only.
+    /// A call has no such child: none was made before the kernel stopped, or by another process only.
     NoChild {
         /// The call.
         call: CallId,
+        /// Which of the call's children, from 0.
+        index: u32,
     },
     /// A child ended.
     ChildEnded {
@@ -125,6 +127,11 @@ pub enum Input {
         child: Pid,
         /// How it ended.
         exit: Exit,
+    },
+    /// A time has come that the process wanted to be woken at.
+    TimeUp {
+        /// The time: milliseconds since the epoch, UTC.
+        at_ms: u64,
     },
     /// The kernel begins to run the process: just born, or back from its journal.
     Resumed,
