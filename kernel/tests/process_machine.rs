@@ -300,7 +300,7 @@ impl World {
             Step::EndChild(which) => {
                 let (call, index) = take(&mut self.children, which)?;
                 self.past.push(call);
-                let message = "found ".repeat(usize::from(which) % 20).into();
+                let message: String = "found ".repeat(usize::from(which) % 20);
                 let exit = Exit::new(ExitStatus::Done, message);
                 Some(Input::ChildEnded { call, index, child: Pid(u64::from(index) + 2), exit })
             }

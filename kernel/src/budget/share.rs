@@ -3,7 +3,8 @@
 //! Of what is left after use and reservations, the children of a call, those of the calls beside it that are still to be
 //! made, and the parent get the same each. A spawned program that asks for less gets what it asks for; one that asks for
 //! all that is left, or more, gets what any other would, so that its parent can go on. A process that cannot have children
-//! needs no more than itself.
+//! needs no more than itself. Of the processes there is enough for all children that may run at a time: one that nobody
+//! waits for keeps its share while others follow.
 
 use std::fmt;
 
@@ -19,6 +20,8 @@ pub struct Asked {
     pub children: u64,
     /// How many other children are still to get theirs.
     pub beside: u64,
+    /// How many more may be asked for while these still live: of the processes each of them has its part.
+    pub later: u64,
     /// What their program asks for.
     pub wants: Budget,
     /// How many processes each needs at least, and at most where it cannot have children.
@@ -109,7 +112,8 @@ impl Account {
 /// One of the parts that `left` is cut into; none where there is not enough for the least.
 fn divided(left: u64, amount: Amount, asked: &Asked) -> Option<u64> {
     let children = asked.children.max(1);
-    let even = left / children.saturating_add(asked.beside).saturating_add(1);
+    let later = if amount == Amount::Processes { asked.later } else { 0 };
+    let even = left / children.saturating_add(asked.beside).saturating_add(later).saturating_add(1);
     let wanted = asked.wants.limit(amount).filter(|wanted| *wanted < left / children);
     match (amount, asked.multiply) {
         (Amount::Processes, _) if left < children => None,
@@ -126,7 +130,7 @@ mod tests {
     fn check(amount: Amount, limit: u64, (children, beside): (u64, u64), wants: Option<u64>, share: Option<u64>) {
         let account = Account { limits: Budget::default().with(amount, Some(limit)), ..Account::default() };
         let wants = Budget::default().with(amount, wants);
-        let asked = Asked { children, beside, wants, multiply: Multiply::Yes };
+        let asked = Asked { children, beside, later: 0, wants, multiply: Multiply::Yes };
         let cut = account.cut(&asked, 0).map(|budget| budget.limit(amount));
         assert_eq!(cut.ok().flatten(), share, "{amount:?} {limit} for {children} beside {beside}, {wants:?} wanted");
     }
@@ -164,7 +168,7 @@ mod tests {
     fn a_shortage_names_the_budget_what_is_asked_and_what_is_left() {
         let limits = Budget { cost_nanos: Some(2), ..Budget::default() };
         let account = Account { limits, ..Account::default() };
-        let asked = Asked { children: 4, beside: 0, wants: Budget::default(), multiply: Multiply::No };
+        let asked = Asked { children: 4, beside: 0, later: 0, wants: Budget::default(), multiply: Multiply::No };
         let text = account.cut(&asked, 0).unwrap_err().to_string();
         for part in ["4 more", "budget.cost", "0.000000002 is left of 0.000000002", "Do the work in this process"] {
             assert!(text.contains(part), "{part} in {text}");

@@ -21,6 +21,7 @@ use super::toolbox::Kind;
 use super::{Effect, Fact, State};
 use crate::budget::{Asked, Multiply, Reached};
 use crate::program::Program;
+use crate::syscall::spawn;
 
 const ABANDONED: &str = "Interrupted: the budget was used up before this call was done. Its effect is unknown.";
 
@@ -104,7 +105,8 @@ impl Draft {
             return Ok(());
         }
         let multiply = if can_multiply(program, access, self.state.depth + 1) { Multiply::Yes } else { Multiply::No };
-        let asked = Asked { children: indices.len() as u64, beside: self.children_to_come(call), wants, multiply };
+        let (children, beside, later) = (indices.len() as u64, self.children_to_come(call), self.children_later(call));
+        let asked = Asked { children, beside, later, wants, multiply };
         let share = account.cut(&asked, self.now_ms).map_err(|shortage| shortage.to_string())?;
         self.change(Change::Reserved { call, shares: indices.into_iter().map(|index| (index, share)).collect() });
         Ok(())
@@ -118,6 +120,15 @@ impl Draft {
             _ => 0,
         });
         counts.sum()
+    }
+
+    /// How many children may follow the one of this call while it runs, where nobody waits for it.
+    fn children_later(&self, call: CallId) -> u64 {
+        if self.kind(call) != Some(Kind::Spawn) || spawn::waits(&self.slot(call).args) {
+            return 0;
+        }
+        let most = self.state.program.limits().max_children as usize;
+        most.saturating_sub(self.children_beside(call) + 1) as u64
     }
 
     /// A child is no more, or never was: what it left of its share comes back, once (CALL-1).

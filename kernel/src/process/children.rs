@@ -74,7 +74,7 @@ impl Draft {
     }
 
     /// The children that run for other calls than this, or for none.
-    fn children_beside(&self, call: CallId) -> usize {
+    pub(super) fn children_beside(&self, call: CallId) -> usize {
         let others = self.state.slots().iter().filter(|slot| slot.call != call && slot.called && slot.answer.is_none());
         let waited = others.map(|slot| match self.kind(slot.call) {
             Some(Kind::Fork | Kind::Spawn) => self.expected_children(slot).saturating_sub(slot.ended.len()),
