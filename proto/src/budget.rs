@@ -250,7 +250,8 @@ mod tests {
 
     #[test]
     fn money_is_read_as_it_is_written() {
-        let cases = [(0, "0"), (1, "0.000000001"), (2_500_000_000, "2.5"), (NANOS, "1"), (u64::MAX, "18446744073.709551615")];
+        let cases =
+            [(0, "0"), (1, "0.000000001"), (2_500_000_000, "2.5"), (NANOS, "1"), (u64::MAX, "18446744073.709551615")];
         for (nanos, text) in cases {
             assert_eq!(money(nanos), text);
         }

@@ -55,7 +55,9 @@ impl fmt::Display for Shortage {
         let Self { amount, children, left, limit } = *self;
         let (left, limit) = (amount.show(left), amount.show(limit));
         let remedy = match amount {
-            Amount::Processes | Amount::ResidentBytes => "Wait until children have ended, or do the work in this process.",
+            Amount::Processes | Amount::ResidentBytes => {
+                "Wait until children have ended, or do the work in this process."
+            }
             Amount::InputTokens | Amount::OutputTokens | Amount::Cost => {
                 "What children leave comes back when they have ended. Do the work in this process, and finish soon."
             }

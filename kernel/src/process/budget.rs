@@ -114,7 +114,8 @@ impl Draft {
 
     /// How many children the other calls of the turn are going to make.
     fn children_to_come(&self, call: CallId) -> u64 {
-        let others = self.state.slots().iter().filter(|slot| slot.call != call && !slot.called && slot.answer.is_none());
+        let others =
+            self.state.slots().iter().filter(|slot| slot.call != call && !slot.called && slot.answer.is_none());
         let counts = others.map(|slot| match self.kind(slot.call) {
             Some(Kind::Fork | Kind::Spawn) => self.expected_children(slot) as u64,
             _ => 0,

@@ -83,3 +83,47 @@ fn remark(at: Span, Unpriced { program, model }: &Unpriced) -> Remark {
     let help = format!("add [prices.{model:?}] with `input` and `output`: what a million tokens cost");
     Remark::error(at, message, "cannot be counted").help(help)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use dormouse_proto::budget::NANOS;
+    use dormouse_proto::file::{FileError, FileErrorKind};
+
+    use super::super::compile;
+    use super::*;
+
+    /// `main.toml`, which links `other.toml`, and the host's prices.
+    fn check(main: &str, other: &str, host: &[&str]) -> Result<Option<Price>, String> {
+        let model = |name: &str| format!("[model]\nname = \"{name}\"\nprovider = \"scripted\"\n");
+        let link = "[tools]\nenabled = [\"spawn\"]\n[linked_programs]\nother = \"other.toml\"\n";
+        let (main, other) = (format!("{}{link}{main}", model("m")), format!("{}{other}", model("n")));
+        let mut read = |path: &Path| match path.to_str() {
+            Some("main.toml") => Ok(Bytes::from(main.clone())),
+            Some("other.toml") => Ok(Bytes::from(other.clone())),
+            _ => Err(FileError { kind: FileErrorKind::FileNotFound, message: String::new() }),
+        };
+        let host = host.iter().map(|model| ((*model).to_owned(), Price::new(7, 7))).collect();
+        let compiled = compile(Path::new("main.toml"), &mut read, &[]).unwrap();
+        let linked = compiled.program.linked_program("other").unwrap();
+        let priced = compiled.priced(&host).map_err(|errors| errors.to_string());
+        priced.map(|_| linked.price("n", &host))
+    }
+
+    #[test]
+    fn a_bounded_cost_needs_a_price_for_every_model_that_may_be_asked() {
+        let (bound, price) =
+            ("[budget]\ncost = 1\n", |model: &str| format!("[prices.{model}]\ninput = 1\noutput = 2\n"));
+        let of = Price::new(NANOS, 2 * NANOS);
+        assert_eq!(check("", "", &[]), Ok(None), "what is not bounded need not be counted");
+        assert_eq!(check(bound, "", &["m", "n"]), Ok(Some(Price::new(7, 7))), "the host's");
+        assert_eq!(check(bound, &price("n"), &["m", "n"]), Ok(Some(of)), "its own comes first");
+        assert_eq!(check(&format!("{bound}{}", price("n")), "", &["m"]), Ok(Some(of)), "then the first program's");
+        let missing = check(bound, "", &["m"]).unwrap_err();
+        assert!(missing.contains("main.toml:9: the model `n`, which `other` asks, has no price"), "{missing}");
+        let missing = check("", bound, &["m"]).unwrap_err();
+        assert!(missing.contains("the model `n`, which `other` asks, has no price"), "{missing}");
+    }
+}

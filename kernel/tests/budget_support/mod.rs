@@ -21,7 +21,8 @@ use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 
 /// A program of `me.toml`, which links itself and `small.toml`, with the tools `grep`, fork (for everybody) and spawn.
 pub(crate) fn program(budget: &str) -> Program {
-    let model = "[model]\nname = \"m\"\nprovider = \"scripted\"\nmax_iterations = 100000\n[parameters]\nmax_tokens = 50\n";
+    let model =
+        "[model]\nname = \"m\"\nprovider = \"scripted\"\nmax_iterations = 100000\n[parameters]\nmax_tokens = 50\n";
     let tools = "[tools]\nenabled = [\"grep\", \"summarize_fd\", { name = \"fork\", access = \"write\" }, \"spawn\"]\n\
                  [file_descriptor]\nmax_direct_output_chars = 20\ndefault_page_size = 10\nmax_input_chars = 2000\n\
                  [linked_programs]\nme = \"me.toml\"\nsmall = \"small.toml\"\n[limits]\nmax_depth = 9\nmax_children = 99\n";
@@ -104,7 +105,10 @@ impl Run {
             Effect::CallTool { call, .. } => Some(*call),
             _ => None,
         });
-        self.feed(Input::ToolReturned { call: call.expect("grep is called"), output: ToolOutput::ok(found.to_owned()) });
+        self.feed(Input::ToolReturned {
+            call: call.expect("grep is called"),
+            output: ToolOutput::ok(found.to_owned()),
+        });
     }
 
     pub(crate) fn request(&self) -> Option<Request> {

@@ -112,7 +112,8 @@ fn money(section: &mut Reader<'_>, key: &'static str, least: u64) -> Option<At<u
 fn no_money(section: &mut Reader<'_>, key: &str, node: Node<'_>, least: u64) {
     let message = format!("`{}` is not such an amount of money", section.path_of(key));
     let least = if least == 0 { "0" } else { "0.000000001" };
-    let help = format!("valid: {least} to {MOST_UNITS} with up to {DECIMALS} digits behind the point, such as \"2.50\"");
+    let help =
+        format!("valid: {least} to {MOST_UNITS} with up to {DECIMALS} digits behind the point, such as \"2.50\"");
     section.remark(Remark::error(node.span(), message, "not such an amount").help(help));
 }
 
@@ -141,7 +142,8 @@ mod tests {
         for (text, nanos) in cases {
             assert_eq!(parse_nanos(text), Some(nanos), "{text}");
         }
-        for text in ["", ".", "1.", ".5", "-1", "+1", "1e3", "1_000", "inf", "nan", "$2", "0.0000000001", "1.2.3", "٣"] {
+        for text in ["", ".", "1.", ".5", "-1", "+1", "1e3", "1_000", "inf", "nan", "$2", "0.0000000001", "1.2.3", "٣"]
+        {
             assert_eq!(parse_nanos(text), None, "{text}");
         }
         assert_eq!(parse_nanos("99999999999999999999"), None);
