@@ -1,8 +1,10 @@
 //! Budgets, one process at a time: what is reserved and comes back, what each limit ends, what a model is told before.
 
+mod budget_run;
 mod budget_support;
 
-use budget_support::{FORK_3, Run, SPAWN_ME, SPAWN_SMALL, around, output, process, program, tokens};
+use budget_run::{FORK_3, Run, SPAWN_ME, SPAWN_SMALL, output, tokens};
+use budget_support::{around, process, program};
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{Effect, Fact, Input, Speaker, State, decide, evolve};
 use dormouse_proto::budget::{Amount, Budget, Change};
