@@ -56,7 +56,9 @@
 pub use dormouse_actors::handle::{Events, FnTool, Kernel, KernelBuilder, Process, ProcessInfo, Start, Tree};
 pub use dormouse_actors::{Event, Fact, KernelError, LoadError, View, ports};
 pub use dormouse_host as host;
+pub use dormouse_kernel::budget::{Account, Reached};
 pub use dormouse_kernel::{content, program};
 pub use dormouse_models as models;
+pub use dormouse_proto::budget::{Amount, Budget, Price};
 pub use dormouse_proto::{command, descriptor, file, id, mail, message, model, process, record, spoken, tool};
 pub use dormouse_store as store;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_kernel::program::Unpriced;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::Pid;
 
@@ -61,6 +62,9 @@ pub enum KernelError {
     /// The host does not give the file.
     #[error("{0}")]
     File(#[from] FileError),
+    /// What is to be bounded cannot be counted.
+    #[error("{0}")]
+    Unpriced(#[from] Unpriced),
     /// The kernel was built without a store.
     #[error("this kernel has no store: build it with `.store(…)`")]
     NoStore,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::State;
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::model::Usage;
@@ -120,8 +121,10 @@ pub struct View {
     pub background: usize,
     /// Descriptors in its table.
     pub descriptors: usize,
-    /// Tokens used so far.
+    /// Tokens used so far by the process itself.
     pub usage: Usage,
+    /// What it and all below it may use, did use, and have reserved.
+    pub budget: Account,
     /// What its tools produced, and what of it entered the context.
     pub tally: Tally,
 }
@@ -139,6 +142,7 @@ impl View {
             background: state.background().len(),
             descriptors: state.table().len(),
             usage: state.usage(),
+            budget: state.budget().clone(),
             tally: state.tally(),
         }
     }

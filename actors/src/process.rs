@@ -3,6 +3,7 @@
 //! A handler never waits for I/O: models, tools and files run in tasks of their own and their results come back as
 //! messages, so that a signal is handled in the middle of a call. Effects wait until the facts before them are durable.
 
+mod alarm;
 mod copy;
 mod fetch;
 mod herald;
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use dormouse_kernel::process::{Decision, Effect, Fact, Input, State, decide, evolve};
+use dormouse_kernel::process::{Child, Decision, Effect, Fact, Input, State, decide, evolve};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::tool::Answer;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -31,6 +32,7 @@ use crate::event::{Event, View};
 use crate::supervisor::SupervisorMessage;
 use crate::world::World;
 
+use alarm::Alarm;
 pub(crate) use copy::{Copied, CopyReply};
 pub(crate) use herald::Herald;
 
@@ -39,6 +41,8 @@ pub(crate) enum ProcessMessage {
     Input(Box<Delivery>),
     /// Facts up to a number are durable, or cannot be made so.
     Committed { upto: FactNumber, result: Result<(), CommitError> },
+    /// Children of a call know what they asked to be told of the environment.
+    Told { call: CallId, children: Vec<Child> },
     /// Hand out the process as it stands.
     Copy { reply: CopyReply },
 }
@@ -110,6 +114,7 @@ pub(crate) struct Running {
     /// The places in the inbox of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
     in_flight: BTreeMap<CallId, JoinHandle<()>>,
+    alarm: Option<Alarm>,
     tickets: BTreeMap<Arc<str>, oneshot::Sender<Answer>>,
 }
 
@@ -151,6 +156,7 @@ impl Actor for ProcessActor {
             undurable: VecDeque::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
+            alarm: None,
             tickets: BTreeMap::new(),
         })
     }
@@ -165,6 +171,7 @@ impl Actor for ProcessActor {
             ProcessMessage::Input(delivery) => running.take(*delivery),
             ProcessMessage::Committed { upto, result: Ok(()) } => running.committed(upto),
             ProcessMessage::Committed { result: Err(error), .. } => running.stop_undurable(&error),
+            ProcessMessage::Told { call, children } => running.start_told(call, children),
             ProcessMessage::Copy { reply } => running.copy(reply),
         }
         Ok(())

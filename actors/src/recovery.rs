@@ -86,7 +86,17 @@ pub(crate) fn load(
         let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;
         evolve(&mut state, &fact.try_map(&mut content)?);
     }
+    check_prices(world, &state, purpose).map_err(|reason| LoadError::Program { pid, reason })?;
     Ok(Loaded { state, last: base.plus(facts.len()), snapshot_at: base })
+}
+
+/// A process whose cost is bounded does not run where it cannot be counted.
+fn check_prices(world: &World, state: &State, purpose: Purpose) -> Result<(), String> {
+    let is_bounded = state.budget().limits().cost_nanos.is_some() && state.exit().is_none();
+    match (purpose, is_bounded) {
+        (Purpose::Run, true) => state.program().check_prices(&world.around.prices).map_err(|error| error.to_string()),
+        _ => Ok(()),
+    }
 }
 
 fn fetch(

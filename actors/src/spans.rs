@@ -65,6 +65,7 @@ pub(crate) fn turn_ended(turn: &Span, status: ExitStatus) {
         | ExitStatus::IterationLimit
         | ExitStatus::Refused
         | ExitStatus::ModelFailed
+        | ExitStatus::BudgetExhausted
         | ExitStatus::Faulted => fail(turn, status.word()),
     }
 }
@@ -97,7 +98,7 @@ pub(crate) fn model_call(parent: &Span, provider: &str, root: Pid, request: &Req
 pub(crate) fn model_called(span: &Span, result: &Result<Reply, ModelError>) {
     match result {
         Ok(Reply { stop, usage, .. }) => {
-            let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens } = *usage;
+            let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_nanos: _ } = *usage;
             // All that went in, as the conventions count it; ours leave out what the cache had to do with.
             span.record(INPUT_TOKENS, input_tokens + cache_read_tokens + cache_write_tokens);
             span.record(OUTPUT_TOKENS, output_tokens);

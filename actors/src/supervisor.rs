@@ -54,8 +54,8 @@ pub(crate) enum SupervisorMessage {
     Post(Box<Post>),
     /// The processes that one can write to.
     ListNeighbours { of: Pid, reply: oneshot::Sender<Neighbours> },
-    /// Look for the child that a spawn made, and tell its parent what came of it.
-    FindChild { parent: Pid, call: CallId },
+    /// Look for a child that a call made, and tell its parent what came of it.
+    FindChild { parent: Pid, call: CallId, index: u32 },
     /// Kill the children of these calls.
     Abandon { parent: Pid, calls: Vec<CallId> },
     /// Kill the children of all calls but these.
@@ -148,7 +148,7 @@ impl Supervisor {
             SupervisorMessage::Copy { pid, reply } => self.copy(pid, reply),
             SupervisorMessage::Post(post) => self.post(*post),
             SupervisorMessage::ListNeighbours { of, reply } => self.list_neighbours(of, reply),
-            SupervisorMessage::FindChild { parent, call } => self.find_child(parent, call),
+            SupervisorMessage::FindChild { parent, call, index } => self.find_child(parent, call, index),
             SupervisorMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
             SupervisorMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
             SupervisorMessage::Undurable { pid, reason } => self.park(pid, &reason),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use dormouse::id::Pid;
-use dormouse::{Kernel, KernelError, ProcessInfo, View};
+use dormouse::{Amount, Kernel, KernelError, ProcessInfo, View};
 use serde::Serialize;
 
 /// A process in the tree.
@@ -24,6 +24,9 @@ pub(crate) struct Line {
     entered_chars: u64,
     input_tokens: u64,
     output_tokens: u64,
+    /// In the currency of the price table, where there is one for its model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unreadable: Option<String>,
 }
@@ -71,8 +74,9 @@ impl Line {
             descriptors: view.map_or(0, |view| view.descriptors),
             produced_chars: tally.produced_chars,
             entered_chars: tally.entered_chars,
-            input_tokens: usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
+            input_tokens: usage.all_input_tokens(),
             output_tokens: usage.output_tokens,
+            cost: (usage.cost_nanos > 0).then(|| Amount::Cost.show(usage.cost_nanos)),
             unreadable,
         }
     }

@@ -174,8 +174,8 @@ fn show(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> {
     complain(&format!("\ntools returned {produced} characters, {entered} entered a context\n"));
     for (pid, settled) in results {
         match settled {
-            Settled::Ended(Exit { status: ExitStatus::Done, message }) => writeln!(std::io::stdout(), "{message}")?,
-            Settled::Ended(Exit { status, message }) => {
+            Settled::Ended(Exit { status: ExitStatus::Done, message, .. }) => writeln!(std::io::stdout(), "{message}")?,
+            Settled::Ended(Exit { status, message, .. }) => {
                 complain(&format!("process {pid} ended as {}: {message}", status.word()));
             }
             Settled::Waits => complain(&format!("process {pid} waits for input")),

@@ -23,6 +23,7 @@
 //! assert!(answer.text.starts_with(r#"<fd_content fd="fd:1" page="2" pages="4""#));
 //! ```
 
+pub mod budget;
 pub mod content;
 pub mod permits;
 pub mod process;

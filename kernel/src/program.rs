@@ -30,6 +30,7 @@ mod finding;
 mod library;
 mod parameters;
 mod path;
+mod prices;
 mod tools;
 
 pub use dormouse_proto::program::{
@@ -40,4 +41,5 @@ pub use self::bundle::{Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
 pub use self::compile::{Compiled, compile};
 pub use self::finding::{Finding, ProgramErrors};
 pub use self::library::{Demo, Limits, ModelChoice, Program, Script};
+pub use self::prices::Unpriced;
 pub use self::tools::ToolChoice;

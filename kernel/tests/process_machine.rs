@@ -191,6 +191,7 @@ impl World {
                 effect,
                 Effect::Abandon { .. }
                     | Effect::KeepChildren { .. }
+                    | Effect::FindChild { .. }
                     | Effect::AnswerHost { .. }
                     | Effect::ReportTurn { .. }
                     | Effect::ReportExit { .. }
@@ -227,7 +228,8 @@ impl World {
             }
             Effect::StartChildren { children } => children.iter().for_each(|child| self.start(child)),
             Effect::Fetch { call, pending } => self.fetches.push((call, pending)),
-            Effect::FindChild { call } => self.finds.push(call),
+            Effect::FindChild { call, .. } => self.finds.push(call),
+            Effect::WakeAt { .. } => panic!("the program bounds no time"),
             Effect::Abandon { calls } => {
                 let mut background = self.state.background().keys();
                 assert!(!background.any(|call| calls.contains(call)), "a child in the background is given up");
@@ -303,8 +305,8 @@ impl World {
             Step::EndChild(which) => {
                 let (call, index) = take(&mut self.children, which)?;
                 self.past.push(call);
-                let message = "found ".repeat(usize::from(which) % 20).into();
-                let exit = Exit { status: ExitStatus::Done, message };
+                let message: String = "found ".repeat(usize::from(which) % 20);
+                let exit = Exit::new(ExitStatus::Done, message);
                 Some(Input::ChildEnded { call, index, child: Pid(u64::from(index) + 2), exit })
             }
             Step::GoBack(to) => self.go_back(to),
@@ -396,7 +398,7 @@ impl World {
             return Some(Input::Fetched { call, pending, result });
         }
         if let Some(call) = take(&mut self.finds, which).filter(|call| !self.born.contains(call)) {
-            return Some(Input::NoChild { call });
+            return Some(Input::NoChild { call, index: 0 });
         }
         let call = take(&mut self.starts, which)?;
         self.past.push(call);
@@ -412,7 +414,7 @@ impl World {
             return;
         }
         let before = self.state.clone();
-        let exit = Exit { status: ExitStatus::Done, message: "late".into() };
+        let exit = Exit::new(ExitStatus::Done, "late");
         let (write, summary, temp_file) = pending();
         let spawn = PendingSpawn {
             program: before.program().clone(),
@@ -429,7 +431,7 @@ impl World {
             Input::TempFileDone { call, pending: temp_file, result: Err(TempFileError::TooMany { max_files: 1 }) },
             Input::Fetched { call, pending: spawn, result: Ok(Fetched::default()) },
             Input::ChildStarted { call, child: Pid(50) },
-            Input::NoChild { call },
+            Input::NoChild { call, index: 0 },
             Input::ChildEnded { call, index: 0, child: Pid(50), exit },
         ];
         for input in late {
@@ -445,7 +447,8 @@ impl World {
             Phase::Acting { slots, .. } => slots.iter().any(|slot| slot.call == call && slot.answer.is_none()),
             _ => false,
         };
-        is_waited_for || self.state.background().contains_key(&call)
+        let has_share = self.state.budget().share(call, 0).is_some();
+        is_waited_for || has_share || self.state.background().contains_key(&call)
     }
 }
 
@@ -641,7 +644,7 @@ fn what_children_say_is_text_in_the_answer_whether_it_is_whole_or_cut() {
         assert_eq!(said.len(), 41);
         for (index, child) in (0..).zip(children) {
             let Origin::Forked { call, .. } = child.origin else { panic!("{:?}", child.origin) };
-            let exit = Exit { status: ExitStatus::Done, message: said.into() };
+            let exit = Exit::new(ExitStatus::Done, said);
             (state, _) = after(&state, Input::ChildEnded { call, index, child: Pid(2 + u64::from(index)), exit });
         }
         let (xml, _) = last_answer(&state);
@@ -746,7 +749,7 @@ fn ended(state: State, indices: &[u32]) -> State {
     let Phase::Acting { slots, .. } = state.phase() else { panic!("it waits for children: {:?}", state.phase()) };
     let call = slots[0].call;
     indices.iter().fold(state, |state, index| {
-        let exit = Exit { status: ExitStatus::Done, message: "done".into() };
+        let exit = Exit::new(ExitStatus::Done, "done");
         after(&state, Input::ChildEnded { call, index: *index, child: Pid(u64::from(*index) + 2), exit }).0
     })
 }
@@ -799,7 +802,7 @@ fn a_task_hears_of_its_child_in_the_background_before_it_ends_and_only_once() {
         let (waiting, effects) = says_last(&state, "meanwhile");
         assert_eq!(waiting.phase(), &Phase::Idle);
         assert!(matches!(&effects[..], [Effect::ReportTurn { .. }]), "{effects:?}");
-        let exit = Exit { status: ExitStatus::Truncated, message: "found".repeat(20).into() };
+        let exit = Exit::new(ExitStatus::Truncated, "found".repeat(20));
         let end = Input::ChildEnded { call, index: 0, child: Pid(7), exit: exit.clone() };
         let (told, effects) = after(&waiting, end.clone());
         assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "it begins a turn: {effects:?}");
@@ -821,11 +824,11 @@ fn an_interrupt_lets_a_child_in_the_background_live_and_a_restart_looks_for_it()
     assert!(!gone && interrupted.background().contains_key(&call), "{effects:?}");
     let (resumed, effects) = after(&interrupted, Input::Resumed);
     assert!(
-        matches!(&effects[..], [Effect::KeepChildren { calls }, Effect::FindChild { call: sought }]
+        matches!(&effects[..], [Effect::KeepChildren { calls }, Effect::FindChild { call: sought, index: 0 }]
             if calls == &[call] && *sought == call),
         "{effects:?}"
     );
-    let (lost, _) = after(&resumed, Input::NoChild { call });
+    let (lost, _) = after(&resumed, Input::NoChild { call, index: 0 });
     assert!(lost.background().is_empty());
     assert!(lost.messages().last().expect("it was told").text().contains("is no child of this process"));
     let (killed, _) = after(&state, Input::Killed);
@@ -838,8 +841,10 @@ fn a_spawn_that_was_begun_looks_for_its_child_before_it_reads_or_makes_anything(
         let (call, state) = asked(&process(Lifetime::Task, "go"));
         let (acting, first) = after(&state, replied(call, tool_use(1, tool)));
         let (resumed, effects) = after(&acting, Input::Resumed);
-        let [Effect::KeepChildren { .. }, Effect::FindChild { call }] = effects[..] else { panic!("{effects:?}") };
-        let (_, again) = after(&resumed, Input::NoChild { call });
+        let [Effect::KeepChildren { .. }, Effect::FindChild { call, index: 0 }] = effects[..] else {
+            panic!("{effects:?}")
+        };
+        let (_, again) = after(&resumed, Input::NoChild { call, index: 0 });
         let is_same = |(a, b): (&Effect, &Effect)| std::mem::discriminant(a) == std::mem::discriminant(b);
         assert!(again.len() == 1 && first.iter().zip(&again).all(is_same), "{first:?} {again:?}");
     }

@@ -354,7 +354,7 @@ fn open_calls(run: &Run) -> Vec<CallId> {
 }
 
 fn ends(parent: &mut Run, call: CallId, child: u64) {
-    let exit = Exit { status: ExitStatus::Done, message: format!("said {child}").into() };
+    let exit = Exit::new(ExitStatus::Done, format!("said {child}"));
     parent.feed(Input::ChildEnded { call, index: 0, child: Pid(child), exit });
 }
 

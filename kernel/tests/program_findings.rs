@@ -14,9 +14,17 @@ use program_support::{File, compile_files};
 const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n\n";
 
 /// Cases of one program file, without its `[model]`.
-const CASES: [(&str, &str); 46] = [
+const CASES: [(&str, &str); 48] = [
     ("unknown_section", "[tool]\nenabled = []\n"),
     ("unknown_key_near", "[file_descriptor]\nmax_direct_output = 5\n\n[tools]\nenabled = [\"read_fd\"]\n"),
+    (
+        "budget",
+        "[budget]\ninput_tokens = 0\noutput_tokens = \"many\"\ncost = \"2,50\"\nwall_time = \"3d\"\nprocesses = 2_000_000\ndepth = 0\nresident_bytes = \"2 PB\"\ntokens = 5\n",
+    ),
+    (
+        "prices",
+        "[budget]\ncost = 0.0\n\n[prices.m]\ninput = -1\ncache = 0.3\n\n[prices.\"x y\"]\ninput = 1e3\noutput = true\ncache_read = 0.0000000001\n\n[prices]\nz = 5\n",
+    ),
     ("unknown_key_far", "[prompt]\ncolour = \"red\"\n"),
     (
         "wrong_types",

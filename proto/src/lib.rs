@@ -13,6 +13,7 @@
 //! # Ok::<(), dormouse_proto::id::ParseFdError>(())
 //! ```
 
+pub mod budget;
 pub mod command;
 pub mod descriptor;
 pub mod file;

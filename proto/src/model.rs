@@ -69,14 +69,27 @@ pub struct Usage {
     pub cache_read_tokens: u64,
     /// Input tokens written to the provider's cache.
     pub cache_write_tokens: u64,
+    /// What that cost, in nanos of the price table's currency: counted by the kernel when a reply comes in, never by a
+    /// provider.
+    pub cost_nanos: u64,
 }
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        self.input_tokens += other.input_tokens;
-        self.output_tokens += other.output_tokens;
-        self.cache_read_tokens += other.cache_read_tokens;
-        self.cache_write_tokens += other.cache_write_tokens;
+        let add = |mine: &mut u64, other: u64| *mine = mine.saturating_add(other);
+        add(&mut self.input_tokens, other.input_tokens);
+        add(&mut self.output_tokens, other.output_tokens);
+        add(&mut self.cache_read_tokens, other.cache_read_tokens);
+        add(&mut self.cache_write_tokens, other.cache_write_tokens);
+        add(&mut self.cost_nanos, other.cost_nanos);
+    }
+}
+
+impl Usage {
+    /// All input tokens, whether a cache had to do with them or not. Saturates.
+    #[must_use]
+    pub fn all_input_tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.cache_read_tokens).saturating_add(self.cache_write_tokens)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CallId, FactNumber, Pid};
+use crate::model::Usage;
 
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +14,21 @@ pub struct Exit {
     pub status: ExitStatus,
     /// The last thing it said, or the reason of a failure.
     pub message: Arc<str>,
+    /// What it and all below it used of models until then; none: nobody knows.
+    pub spent: Option<Usage>,
+}
+
+impl Exit {
+    /// An end of which nobody knows what was used before it.
+    pub fn new(status: ExitStatus, message: impl Into<Arc<str>>) -> Self {
+        Self { status, message: message.into(), spent: None }
+    }
+
+    /// The same end, and what was used before it.
+    #[must_use]
+    pub fn after(self, spent: Usage) -> Self {
+        Self { spent: Some(spent), ..self }
+    }
 }
 
 /// Kinds of end.
@@ -24,6 +40,8 @@ pub enum ExitStatus {
     Truncated,
     /// It used up `max_iterations`.
     IterationLimit,
+    /// It used up its budget, or all below it did together with it.
+    BudgetExhausted,
     /// Its model declined.
     Refused,
     /// Its model could not be reached, or gave no usable reply.
@@ -44,6 +62,7 @@ impl ExitStatus {
             Self::Done => "done",
             Self::Truncated => "truncated",
             Self::IterationLimit => "iteration_limit",
+            Self::BudgetExhausted => "budget_exhausted",
             Self::Refused => "refused",
             Self::ModelFailed => "model_failed",
             Self::Interrupted => "interrupted",

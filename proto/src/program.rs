@@ -17,6 +17,7 @@
 //! ```
 
 mod amount;
+mod budget;
 mod command;
 mod descriptors;
 mod environment;
@@ -36,6 +37,7 @@ use std::ops::Range;
 use toml::de::DeTable;
 
 pub use self::amount::{ParseAmountError, parse_bytes, parse_duration_ms};
+pub use self::budget::{BudgetSection, PriceEntry};
 pub use self::command::{CommandSection, ParameterSection};
 pub use self::descriptors::{DescriptorSection, Expansion};
 pub use self::environment::{EnvCommand, EnvVar, EnvironmentChoice, Variable};
@@ -131,6 +133,10 @@ pub struct ProgramFile {
     pub demo: DemoSection,
     /// `[limits]`.
     pub limits: LimitsSection,
+    /// `[budget]`.
+    pub budget: BudgetSection,
+    /// `[prices]`, in the order written.
+    pub prices: Vec<PriceEntry>,
 }
 
 /// What came of reading a program file. The file is only good if no remark is an error; otherwise it holds what could
@@ -188,6 +194,8 @@ fn read(mut root: Reader<'_>) -> ProgramFile {
         linked: surroundings::read_links(&mut root),
         demo: surroundings::read_demo(&mut root),
         limits: surroundings::read_limits(&mut root),
+        budget: budget::read_budget(&mut root),
+        prices: budget::read_prices(&mut root),
     };
     surroundings::read_mcp(&mut root);
     root.finish();

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, Vector};
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{Change, Ledger};
 use crate::id::{CallId, ContentHash, FdId, Pid};
 use crate::mail::{Heard, Mail, Speaker};
 use crate::message::{Block, Message};
@@ -167,6 +168,11 @@ pub enum Fact<C> {
     Frozen,
     /// It goes on.
     Continued,
+    /// Its budget changed: a share was reserved or returned, a warning was given.
+    BudgetChanged {
+        /// What changed.
+        change: Change,
+    },
 }
 
 /// A descriptor as it is journalled.
@@ -309,8 +315,10 @@ pub struct Image<C: Clone> {
     pub phase: Phase,
     /// Whether it goes on from there by itself.
     pub control: Control,
-    /// Tokens used so far.
+    /// Tokens used so far by the process itself.
     pub usage: Usage,
+    /// What it and all below it may use, and what is reserved and used below it.
+    pub budget: Ledger,
     /// Characters that tools produced so far, and of these, how many entered the context.
     pub tally: Tally,
 }
@@ -350,6 +358,7 @@ impl<C> Fact<C> {
             Self::Stopped => "stopped",
             Self::Frozen => "frozen",
             Self::Continued => "continued",
+            Self::BudgetChanged { change } => change.name(),
         }
     }
 
@@ -382,6 +391,7 @@ impl<C> Fact<C> {
             Self::Stopped => Fact::Stopped,
             Self::Frozen => Fact::Frozen,
             Self::Continued => Fact::Continued,
+            Self::BudgetChanged { change } => Fact::BudgetChanged { change },
         })
     }
 }
@@ -432,6 +442,7 @@ impl<C: Clone> Image<C> {
             phase: self.phase,
             control: self.control,
             usage: self.usage,
+            budget: self.budget,
             tally: self.tally,
         })
     }

@@ -96,7 +96,7 @@ async fn children_do_not_outlive_a_parent_that_was_killed_in_an_earlier_life() {
     within(kernel.shutdown()).await;
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    let exit = dormouse::process::Exit { status: ExitStatus::Killed, message: "killed".into() };
+    let exit = dormouse::process::Exit::new(ExitStatus::Killed, "killed");
     store.commit(owner, &[Entry::Ended { pid, exit }]).unwrap();
     drop(store);
 

@@ -94,7 +94,13 @@ fn check(seen: &Seen, parent: Option<usize>, expected: &[(&str, &str)]) {
 async fn a_turn_its_model_calls_and_its_tool_calls_are_traced_by_the_conventions_without_a_word_of_content() {
     let (spans, _guard) = Spans::install();
     let model = FnModel(|request: Request| async move {
-        let usage = Usage { input_tokens: 5, output_tokens: 7, cache_read_tokens: 100, cache_write_tokens: 20 };
+        let usage = Usage {
+            input_tokens: 5,
+            output_tokens: 7,
+            cache_read_tokens: 100,
+            cache_write_tokens: 20,
+            ..Usage::default()
+        };
         let answered = request.messages.iter().filter(|message| message.role == Role::Assistant).count();
         let reply = match answered {
             0 => asks(&[("good", "{}"), ("bad", "{}"), ("list_fds", "{}")]),

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use dormouse_kernel::process::{HostTool, Surroundings};
+use dormouse_proto::budget::Price;
 use dormouse_proto::mail::Reach;
 use dormouse_proto::process::ProcessRow;
 use dormouse_proto::program::BUILTIN_TOOLS;
@@ -32,6 +33,7 @@ pub struct KernelBuilder {
     providers: BTreeMap<String, Arc<dyn Provider>>,
     tools: BTreeMap<String, Arc<dyn Tool>>,
     host: Arc<dyn Host>,
+    prices: BTreeMap<String, Price>,
     model_calls: Bounds,
     limits: Limits,
 }
@@ -52,6 +54,7 @@ impl Default for KernelBuilder {
             providers: BTreeMap::new(),
             tools: BTreeMap::new(),
             host: Arc::new(NoHost),
+            prices: BTreeMap::new(),
             model_calls: Bounds { each: 16, named: BTreeMap::new() },
             limits,
         }
@@ -80,6 +83,12 @@ impl KernelBuilder {
     /// A tool of the host. Programs enable it by its name, as any other.
     pub fn tool(mut self, tool: impl Tool) -> Self {
         self.tools.insert(tool.spec().name.to_string(), Arc::new(tool));
+        self
+    }
+
+    /// What the model of this name costs, for programs that do not say.
+    pub fn price(mut self, model: impl Into<String>, price: Price) -> Self {
+        self.prices.insert(model.into(), price);
         self
     }
 
@@ -152,7 +161,11 @@ impl KernelBuilder {
             is_kept: store.is_some(),
             store: Mutex::new(store),
             opening,
-            around: Arc::new(Surroundings { tools: host_tools(&self.tools), environment: environment::standard() }),
+            around: Arc::new(Surroundings {
+                tools: host_tools(&self.tools),
+                environment: environment::standard(),
+                prices: self.prices,
+            }),
             models: self.models,
             providers: self.providers,
             tools: self.tools,

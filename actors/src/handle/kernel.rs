@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::Image;
 use dormouse_kernel::program::{Compiled, Program, ProgramErrors, compile};
 use dormouse_proto::id::{FactNumber, Pid};
@@ -16,6 +17,7 @@ use super::builder::KernelBuilder;
 use super::events::Events;
 use super::process::Process;
 use super::start::Start;
+use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::event::View;
 use crate::ports::Store;
@@ -165,10 +167,11 @@ impl Kernel {
         self.world.close().await;
     }
 
-    /// The same, if what it says of the tools of the host fits them.
+    /// The same, if what it says of the tools of the host fits them, and what it bounds can be counted.
     fn fitting(&self, compiled: Compiled) -> Result<Compiled, ProgramErrors> {
         let tools = &self.world.around.tools;
-        compiled.fits(&tools.iter().map(|(name, tool)| (&**name, &*tool.spec.schema)).collect())
+        let fitting = compiled.fits(&tools.iter().map(|(name, tool)| (&**name, &*tool.spec.schema)).collect())?;
+        fitting.priced(&self.world.around.prices)
     }
 
     fn tools(&self) -> Vec<&str> {
@@ -201,9 +204,11 @@ impl Kernel {
     }
 }
 
-/// An image of a process that had ended waits for input again; one that lives, or was stopped, goes on where it was.
+/// An image of a process that had ended waits for input again; one that lives, or was stopped, goes on where it was. It is
+/// the root of a tree of its own: it has its limits and what it used, and no children.
 pub(super) fn alive(image: Image) -> Image {
-    let image = Image { control: Control::Running, ..image };
+    let budget = Account::as_root(image.budget, now_ms());
+    let image = Image { control: Control::Running, budget, ..image };
     match image.phase {
         Phase::Ended { .. } => Image { phase: Phase::Idle, ..image },
         _ => image,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dormouse_kernel::process::{Birth, Preloads, born, tell_environment};
 use dormouse_kernel::program::Program;
+use dormouse_proto::budget::Budget;
 use dormouse_proto::mail::is_process_name;
 use dormouse_proto::process::{Origin, Priority};
 use dormouse_proto::record::Lifetime;
@@ -28,6 +29,7 @@ pub struct Start {
     lifetime: Lifetime,
     priority: Priority,
     access: Access,
+    budget: Budget,
     name: Option<Arc<str>>,
 }
 
@@ -41,6 +43,7 @@ impl Start {
             lifetime: Lifetime::Task,
             priority: Priority::Normal,
             access: Access::Admin,
+            budget: Budget::default(),
             name: None,
         }
     }
@@ -77,6 +80,12 @@ impl Start {
         self
     }
 
+    /// What it and all below it may use: these limits in place of those of its program, which stay where there is none here.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = budget;
+        self
+    }
+
     /// The name that other processes, of every tree, can write to it by while it lives. No two living processes have one
     /// name; what is forked or restored from it has none.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
@@ -90,7 +99,10 @@ impl Start {
         }
         // Content of any size is indexed here, beside the runtime.
         let around = self.kernel.world.around.clone();
-        let Self { kernel, program, input, lifetime, priority, access, name } = self;
+        let Self { kernel, program, input, lifetime, priority, access, budget, name } = self;
+        if budget.or(program.budget()).cost_nanos.is_some() {
+            program.check_prices(&around.prices)?;
+        }
         let named = program.clone();
         let found = match program.environment().is_gathered() {
             true => Some(environment::gather(&kernel.world, &program).await),
@@ -100,6 +112,7 @@ impl Start {
             let (preloads, input) = (&Preloads::default(), input.as_ref());
             let birth = Birth { access, depth: 0, lifetime, priority, preloads, input };
             let mut image = born(&named, &around, birth, now_ms());
+            image.budget.limits = budget.or(image.budget.limits);
             if let Some(found) = found {
                 tell_environment(&mut image, &named, &around, &found, now_ms());
             }

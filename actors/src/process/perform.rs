@@ -17,6 +17,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
 use tracing::Span;
 
+use super::alarm::Alarm;
 use super::model_call::{Asking, Listeners};
 use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
 use crate::environment;
@@ -50,7 +51,10 @@ impl Running {
             Effect::WriteFile { call, pending } => self.write_file(call, pending),
             Effect::TempFile { call, pending } => self.ask_temp_files(call, pending),
             Effect::Fetch { call, pending } => self.fetch(call, pending),
-            Effect::FindChild { call } => self.tell_supervisor(SupervisorMessage::FindChild { parent: pid, call }),
+            Effect::FindChild { call, index } => {
+                self.tell_supervisor(SupervisorMessage::FindChild { parent: pid, call, index });
+            }
+            Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
             Effect::StartChildren { children } => self.start_children(children),
             Effect::Abandon { calls } => self.abandon(calls),
             Effect::KeepChildren { calls } => {
@@ -169,7 +173,7 @@ impl Running {
     /// What a child asks to be told of the environment is found out first, beside the actor: giving up the call ends that,
     /// and no child comes of it.
     fn start_children(&mut self, children: Vec<Child>) {
-        let (parent, supervisor, world) = (self.pid(), self.supervisor.clone(), self.world.clone());
+        let (parent, myself, world) = (self.pid(), self.myself.clone(), self.world.clone());
         let Some(Origin::Spawned { call }) = children.iter().find(|child| environment::asks(child)).map(|c| &c.origin)
         else {
             return self.tell_supervisor(SupervisorMessage::StartChildren { parent, children });
@@ -177,11 +181,18 @@ impl Running {
         let call = *call;
         let task = tokio::spawn(async move {
             let children = environment::told(&world, children).await;
-            // Where the supervisor is gone, the kernel is.
-            let _ = supervisor.cast(SupervisorMessage::StartChildren { parent, children });
+            // Through the process, which knows whether the call was given up meanwhile. Where it is gone, so is the call.
+            let _ = myself.cast(ProcessMessage::Told { call, children });
         });
         if let Some(previous) = self.in_flight.insert(call, task) {
             previous.abort();
+        }
+    }
+
+    /// Children that were told of the environment begin, unless their call was given up.
+    pub(super) fn start_told(&mut self, call: CallId, children: Vec<Child>) {
+        if self.in_flight.remove(&call).is_some() {
+            self.tell_supervisor(SupervisorMessage::StartChildren { parent: self.pid(), children });
         }
     }
 

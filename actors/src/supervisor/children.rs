@@ -2,6 +2,7 @@
 
 use dormouse_kernel::process::{Child, Input};
 use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
 
 use super::table::{Run, place};
@@ -26,11 +27,11 @@ impl Supervisor {
         }
     }
 
-    /// The child of a spawn from an earlier life of its parent.
-    pub(super) fn find_child(&mut self, parent: Pid, call: CallId) {
-        match self.table.child(parent, &Origin::Spawned { call }).map(|entry| entry.row.clone()) {
+    /// A child of a call that its parent does not know what became of.
+    pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
+        match self.table.child_at(parent, call, index).map(|entry| entry.row.clone()) {
             Some(row) => self.found(&row),
-            None => self.tell_parent(parent, Input::NoChild { call }),
+            None => self.tell_parent(parent, Input::NoChild { call, index }),
         }
     }
 
@@ -54,7 +55,7 @@ impl Supervisor {
     /// A child that could not be made durable never was: its parent gets that as the child's end.
     pub(super) fn stillborn(&mut self, born: &Newborn, error: &CommitError) {
         self.table.remove(&born.row);
-        let exit = Exit { status: ExitStatus::Faulted, message: error.to_string().into() };
+        let exit = Exit::new(ExitStatus::Faulted, error.to_string()).after(Usage::default());
         self.report_to_parent(&ProcessRow { exit: Some(exit), ..born.row.clone() });
     }
 

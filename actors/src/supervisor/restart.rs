@@ -44,7 +44,7 @@ impl Supervisor {
     /// its parent too, is told that it does not end now.
     pub(super) fn park(&mut self, pid: Pid, reason: &str) {
         tracing::error!(%pid, reason, "a process was stopped");
-        let exit = Exit { status: ExitStatus::Faulted, message: reason.into() };
+        let exit = Exit::new(ExitStatus::Faulted, reason);
         if let Some(row) = self.table.park(pid, &exit) {
             self.report_to_parent(&ProcessRow { exit: Some(exit), ..row });
         }
@@ -73,7 +73,7 @@ impl Supervisor {
 
     /// A process that cannot be run ends as faulted; its parent gets that as an answer.
     pub(super) fn give_up(&mut self, pid: Pid, reason: &str) {
-        let exit = Exit { status: ExitStatus::Faulted, message: reason.into() };
+        let exit = Exit::new(ExitStatus::Faulted, reason);
         tracing::error!(%pid, reason, "a process was given up");
         let entries = vec![Durable::Ended { pid, exit: exit.clone() }];
         let myself = self.myself.clone();

@@ -211,6 +211,11 @@ impl Table {
     /// The child that a call made, if it did.
     pub(super) fn child(&self, parent: Pid, origin: &Origin) -> Option<&Entry> {
         let (call, index) = place(origin)?;
+        self.child_at(parent, call, index)
+    }
+
+    /// The same, by the call and which of its children it is.
+    pub(super) fn child_at(&self, parent: Pid, call: CallId, index: u32) -> Option<&Entry> {
         self.get(*self.children.get(&(parent, call, index))?)
     }
 

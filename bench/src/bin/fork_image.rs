@@ -15,6 +15,7 @@ use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Birth, Effect, Input, Preloads, State, Surroundings, born, decide, evolve};
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{FdId, Pid};
+use dormouse_proto::process::Priority;
 use dormouse_proto::record::{Entry, Lifetime, Phase};
 use dormouse_proto::tool::Access;
 use serde_json::json;
@@ -79,7 +80,8 @@ fn holding(count: u32, bytes: usize) -> Outcome<State> {
     let program = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from_static(PROGRAM)), &[])?.program;
     let (around, said) = (Arc::new(Surroundings::default()), "go".into());
     let (access, lifetime, preloads) = (Access::Admin, Lifetime::Task, &Preloads::default());
-    let birth = Birth { access, depth: 0, lifetime, preloads, input: Some(&said) };
+    let (priority, input) = (Priority::Normal, Some(&said));
+    let birth = Birth { access, depth: 0, lifetime, priority, preloads, input };
     let mut image = born(&program, &around, birth, 0);
     let entry = |number| (FdId::Fd(number), Entry::new(Content::new(text(bytes)), 4000, "tool:bench", 0));
     image.table = (1..=count).map(entry).collect();

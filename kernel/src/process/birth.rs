@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::budget::{Budget, Ledger};
 use dormouse_proto::mail::{Mail, Speaker};
 use dormouse_proto::message::{Message, Role};
 use dormouse_proto::model::Usage;
@@ -16,11 +17,23 @@ use super::common::Common;
 use super::environment::{Gathered, tell_environment};
 use super::toolbox::{Surroundings, Toolbox};
 use super::{Image, Preloads};
+use crate::budget::DEFAULT_PROCESSES;
 use crate::content::Content;
 use crate::program::Program;
 use crate::syscall;
 use crate::table::Table;
 use crate::table::admission;
+
+/// What bounds the tree of a root whose program says nothing.
+const ROOT: Budget = Budget {
+    input_tokens: None,
+    output_tokens: None,
+    cost_nanos: None,
+    wall_time_ms: None,
+    processes: Some(DEFAULT_PROCESSES),
+    depth: None,
+    resident_bytes: None,
+};
 
 /// What a new process gets beside its program.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +52,8 @@ pub struct Birth<'a> {
     pub input: Option<&'a Spoken>,
 }
 
-/// The image of a new process. Costs what its preloads and input bring.
+/// The image of a new process. Costs what its preloads and input bring. Its budget is its program's, as a root has it: a
+/// parent puts a share in its place.
 ///
 /// Where [`EnvironmentChoice::is_gathered`](crate::program::EnvironmentChoice::is_gathered), it is not whole before
 /// [`tell_environment`] has told it what was found out.
@@ -51,10 +65,14 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
     for (id, entry) in birth.preloads.descriptors.iter().filter(|_| program.descriptors().is_some()) {
         table.insert(id.clone(), entry.clone());
     }
+    let mut held_bytes = 0;
     let said = birth.input.filter(|spoken| !spoken.parts.is_empty());
     let mailbox = said.map(|spoken| {
         let (blocks, opened) = admission::admit_spoken(&table, spoken, program.descriptors(), now_ms);
-        opened.into_iter().for_each(|(id, entry)| table.insert(id, entry));
+        for (id, entry) in opened {
+            held_bytes += entry.content.bytes().len() as u64;
+            table.insert(id, entry);
+        }
         Mail { from: Speaker::Host, message: Arc::new(Message { role: Role::User, blocks }) }
     });
     let mut image = Image {
@@ -78,6 +96,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         phase: Phase::Idle,
         control: Control::Running,
         usage: Usage::default(),
+        budget: Ledger { limits: program.budget().or(ROOT), began_ms: now_ms, held_bytes, ..Ledger::default() },
         tally: Tally::default(),
     };
     if !program.environment().is_gathered() {

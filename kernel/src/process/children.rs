@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::budget::Budget;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
@@ -35,11 +36,17 @@ impl Draft {
         if self.answer_if_all_ended(call) {
             return;
         }
-        let asked = (0..).zip(&prompts).filter(|(index, _)| !has_ended(self.slot(call), *index));
+        let slot = self.slot(call);
+        let missing: Vec<u32> = (0..).take(prompts.len()).filter(|index| !has_ended(slot, *index)).collect();
+        let (program, access) = (self.state.program.clone(), self.state.access.min(Access::Write));
+        if let Err(message) = self.reserve(call, &missing, (&program, Budget::default()), access) {
+            return self.answer_whole(call, Answer::error(message));
+        }
+        let asked = (0..).zip(&prompts).filter(|(index, _)| missing.contains(index));
         let children = asked.map(|(index, prompt)| Child {
             origin: Origin::Forked { call, index },
             program: self.state.program.clone(),
-            image: forked(&self.state, call, index, prompts.len(), prompt),
+            image: forked(&self.state, (call, index), prompts.len(), prompt, self.now_ms),
         });
         let children = children.collect();
         self.intend(call);
@@ -68,7 +75,7 @@ impl Draft {
     }
 
     /// The children that run for other calls than this, or for none.
-    fn children_beside(&self, call: CallId) -> usize {
+    pub(super) fn children_beside(&self, call: CallId) -> usize {
         let others = self.state.slots().iter().filter(|slot| slot.call != call && slot.called && slot.answer.is_none());
         let waited = others.map(|slot| match self.kind(slot.call) {
             Some(Kind::Fork | Kind::Spawn) => self.expected_children(slot).saturating_sub(slot.ended.len()),
@@ -77,10 +84,13 @@ impl Draft {
         self.state.background.len() + waited.sum::<usize>()
     }
 
+    /// Whatever became of its call, what a child left of its share comes back.
     pub(super) fn take_child(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
+        self.give_back(call, index, exit.spent);
         if self.state.background.contains_key(&call) {
-            return self.report(call, child, &exit);
+            self.report(call, child, &exit);
         }
+        self.go_on_with_shares();
         let Some(slot) = self.state.open_slot(call) else { return };
         if has_ended(slot, index) {
             return;
@@ -108,7 +118,7 @@ impl Draft {
     }
 
     /// How many children a call made. Its arguments were checked before it made any.
-    fn expected_children(&self, slot: &Slot) -> usize {
+    pub(super) fn expected_children(&self, slot: &Slot) -> usize {
         match self.kind(slot.call) {
             Some(Kind::Fork) => fork::count(&slot.args),
             _ => 1,
@@ -182,7 +192,7 @@ fn child_element(number: u32, child: Pid, exit: &Exit, said: &Said) -> Element {
 
 /// The image of child `index` (from 0) of `count`: the parent's, with every tool use of the turn answered, so that the
 /// history is valid and begins with the parent's bytes (FORK-2).
-fn forked(state: &State, call: CallId, index: u32, count: usize, prompt: &str) -> Image {
+fn forked(state: &State, (call, index): (CallId, u32), count: usize, prompt: &str, now_ms: u64) -> Image {
     let number = index + 1;
     let told = format!("You are child {number} of {count} of a fork of process {}.\n\n{prompt}", state.pid);
     let mut image = state.image();
@@ -200,6 +210,7 @@ fn forked(state: &State, call: CallId, index: u32, count: usize, prompt: &str) -
         phase: Phase::Ready { stopped: None },
         control: Control::Running,
         usage: Usage::default(),
+        budget: state.budget.ledger_of_child(call, index, now_ms),
         tally: Tally::default(),
         ..image
     }

@@ -49,11 +49,14 @@ impl Draft {
             Caller::Model => self.end_turn(ExitStatus::Interrupted, "the turn was interrupted".to_owned()),
             Caller::Host => self.settle(caller),
         }
+        if self.state.exit().is_none() {
+            self.ask_after_lost();
+        }
     }
 
     pub(super) fn kill(&mut self) {
         self.abandon("Interrupted: the process was killed before this call was done. Its effect is unknown.");
-        self.end(Exit { status: ExitStatus::Killed, message: "the process was killed".into() });
+        self.end(Exit::new(ExitStatus::Killed, "the process was killed"));
     }
 
     /// Gives up all calls in flight; each open tool use is answered by `text`. False where there is no turn to give up.

@@ -71,7 +71,7 @@ impl Draft {
             Input::TempFileDone { call, pending, result } => self.take_temp_file(call, &pending, result),
             Input::Fetched { call, pending, result } => self.take_fetched(call, &pending, result),
             Input::ChildStarted { call, child } => self.take_start(call, child),
-            Input::NoChild { call } => self.take_absence(call),
+            Input::NoChild { call, index } => self.take_absence(call, index),
             Input::ChildEnded { call, index, child, exit } => self.take_child(call, index, child, exit),
             Input::SentBack { ticket, position, message } => self.send_back(ticket, &position, message),
             Input::Messaged { ticket, from, call, settled, letter } => {
@@ -84,6 +84,7 @@ impl Draft {
             Input::Stopped => self.stop(),
             Input::Continued => self.go_on_after_stop(),
             Input::Killed => self.kill(),
+            Input::TimeUp { at_ms } => self.time_up(at_ms),
         }
     }
 

@@ -64,11 +64,19 @@ pub enum Effect {
         /// What is to be read, and for whom. It comes back with the result.
         pending: PendingSpawn,
     },
-    /// Look for the child of a spawn that an earlier life of the process made. One that is there goes on, and what comes is
-    /// what came when it was started; one that is not is [`Input::NoChild`](super::Input::NoChild).
+    /// Look for a child that an earlier life of the process made, or that was given up. One that is there goes on, and what
+    /// comes is what came when it was started; one that is not is [`Input::NoChild`](super::Input::NoChild).
     FindChild {
         /// The call.
         call: CallId,
+        /// Which of the call's children, from 0.
+        index: u32,
+    },
+    /// Wake the process at this time; what comes is [`Input::TimeUp`](super::Input::TimeUp). In place of what was asked for
+    /// before.
+    WakeAt {
+        /// Milliseconds since the epoch, UTC.
+        at_ms: u64,
     },
     /// See to it that these children exist; a spawned one that does is
     /// [`Input::ChildStarted`](super::Input::ChildStarted), each end is [`Input::ChildEnded`](super::Input::ChildEnded). A child that
@@ -139,7 +147,7 @@ impl Effect {
             | Self::Summarize { call, .. }
             | Self::TempFile { call, .. }
             | Self::Fetch { call, .. }
-            | Self::FindChild { call }
+            | Self::FindChild { call, .. }
             | Self::Send { call, .. }
             | Self::ListProcesses { call }
             | Self::Await { call, .. } => calls.contains(call),

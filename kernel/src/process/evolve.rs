@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::budget::Change;
 use dormouse_proto::id::CallId;
 use dormouse_proto::mail::{Mail, Speaker};
 use dormouse_proto::message::{Block, Message, Role};
@@ -26,11 +27,14 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.mailbox.retain(|mail| !from.iter().any(|pid| mail.from == Speaker::Process(*pid)));
         }
         Fact::TurnBegan => begin_turn(state),
-        Fact::DescriptorOpened { id, entry } => state.table.insert(id.clone(), entry.clone()),
+        Fact::DescriptorOpened { id, entry } => {
+            state.budget.hold(entry.content.bytes().len() as u64);
+            state.table.insert(id.clone(), entry.clone());
+        }
         Fact::DescriptorNoted { id, note } => {
             state.table.note(id, note);
             if let Note::Summarized { usage, .. } = note {
-                state.usage += *usage;
+                state.budget.spend(*usage);
             }
         }
         Fact::ModelCalled { call } => {
@@ -39,7 +43,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.phase = Phase::Thinking { call: *call };
         }
         Fact::ModelReplied { blocks, stop, usage, .. } => {
-            state.usage += *usage;
+            state.budget.spend(*usage);
             take_reply(state, blocks, *stop);
         }
         Fact::HostCalled { ticket, tool, args } => {
@@ -67,12 +71,19 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         Fact::TurnEnded { .. } => state.phase = Phase::Idle,
         Fact::Exited { exit } => {
             state.background = OrdMap::new();
+            state.budget.close();
             state.phase = Phase::Ended { exit: exit.clone() };
         }
         Fact::WentTo { to, message, by } => go_back(state, *to, message, *by),
         Fact::Stopped => state.control = Control::Stopped,
         Fact::Frozen => state.control = Control::Frozen,
         Fact::Continued => state.control = Control::Running,
+        Fact::BudgetChanged { change } => {
+            state.budget.apply(change);
+            if let Change::Warned { text, .. } = change {
+                say_more(state, text);
+            }
+        }
     }
 }
 
@@ -135,6 +146,25 @@ pub(super) fn referable(program: &Program, before: usize, mut message: Message) 
     message
 }
 
+/// A further block of the last message, which was not sent yet.
+fn say_more(state: &mut State, text: &str) {
+    if let Some(last) = state.messages.back_mut() {
+        Arc::make_mut(last).blocks.push(Block::text(text));
+        state.refer_to_messages();
+    }
+}
+
+/// The calls that were made and are not answered.
+fn in_flight(phase: &Phase) -> Vec<CallId> {
+    match phase {
+        Phase::Thinking { call } => vec![*call],
+        Phase::Acting { slots, .. } => {
+            slots.iter().filter(|slot| slot.called && slot.answer.is_none()).map(|slot| slot.call).collect()
+        }
+        Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
+    }
+}
+
 fn with_slot(state: &mut State, call: CallId, change: impl FnOnce(&mut Slot)) {
     if let Phase::Acting { slots, .. } = &mut state.phase
         && let Some(slot) = slots.iter_mut().find(|slot| slot.call == call)
@@ -178,6 +208,7 @@ fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
 /// answered, so that the history stays valid.
 fn interrupt(state: &mut State, answer: &Answer) {
     state.epoch += 1;
+    state.budget.give_up(in_flight(&state.phase));
     if let Phase::Acting { slots, .. } = &mut state.phase {
         for slot in slots {
             slot.answer.get_or_insert_with(|| answer.clone());

@@ -68,6 +68,9 @@ impl Draft {
         self.perform(Effect::AnswerHost { ticket, answer: went(&way) });
         self.go(way, Caller::Host);
         self.ask_model();
+        if self.state.exit().is_none() {
+            self.ask_after_lost();
+        }
     }
 
     fn go(&mut self, Way { from, to, message }: Way, by: Caller) {

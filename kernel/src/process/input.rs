@@ -111,10 +111,12 @@ pub enum Input {
         /// The child.
         child: Pid,
     },
-    /// A call has no child: none was made before the kernel stopped, or by another process only.
+    /// A call has no such child: none was made before the kernel stopped, or by another process only.
     NoChild {
         /// The call.
         call: CallId,
+        /// Which of the call's children, from 0.
+        index: u32,
     },
     /// A child ended.
     ChildEnded {
@@ -160,6 +162,11 @@ pub enum Input {
     TimedOut {
         /// The call.
         call: CallId,
+    },
+    /// A time has come that the process wanted to be woken at.
+    TimeUp {
+        /// The time: milliseconds since the epoch, UTC.
+        at_ms: u64,
     },
     /// The kernel begins to run the process: just born, or back from its journal.
     Resumed,

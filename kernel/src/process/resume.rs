@@ -22,6 +22,12 @@ impl Draft {
         let open = self.state.slots().iter().filter(|slot| slot.answer.is_none()).map(|slot| slot.call);
         let calls = open.chain(self.unheard()).collect();
         self.perform(Effect::KeepChildren { calls });
+        if self.state.exit().is_none() {
+            self.ask_after_lost();
+            if !self.keep_time() {
+                return;
+            }
+        }
         if !self.state.is_stopped() || self.state.exit().is_some() {
             self.take_up();
         }
@@ -35,7 +41,7 @@ impl Draft {
 
     /// Goes on where the process stands, with nothing in flight.
     pub(super) fn take_up(&mut self) {
-        self.unheard().into_iter().for_each(|call| self.perform(Effect::FindChild { call }));
+        self.unheard().into_iter().for_each(|call| self.perform(Effect::FindChild { call, index: 0 }));
         match self.state.phase.clone() {
             Phase::Idle if self.state.mailbox.is_empty() => {}
             Phase::Idle => self.begin_turn(),

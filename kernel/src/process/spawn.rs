@@ -1,7 +1,9 @@
 //! spawn: from a call to a child. What the machine does not hold is fetched first; a call that was begun in an earlier life
 //! of the process looks for its child before anything is done again.
 
+use dormouse_proto::budget::Ledger;
 use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::model::Usage;
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Lifetime;
 use dormouse_proto::tool::Answer;
@@ -10,7 +12,7 @@ use dormouse_proto::xml::Element;
 use super::birth::{Birth, born};
 use super::decide::Draft;
 use super::toolbox::Kind;
-use super::{Child, Effect, Fact};
+use super::{Child, Effect, Fact, Image};
 use crate::syscall::spawn::{self, FetchError, Fetched, PendingSpawn, Preloads};
 
 impl Draft {
@@ -18,14 +20,22 @@ impl Draft {
         if !self.slot(call).called {
             self.begin_spawn(call);
         } else if !self.answer_if_all_ended(call) {
-            self.perform(Effect::FindChild { call });
+            self.perform(Effect::FindChild { call, index: 0 });
         }
     }
 
     fn begin_spawn(&mut self, call: CallId) {
         let pending = spawn::pending(&self.slot(call).args, &self.state.program, &self.state.table);
-        match pending.and_then(|pending| self.check_room(call, 1).map(|()| pending)) {
-            Err(message) => self.answer_whole(call, Answer::error(message)),
+        let pending = pending.and_then(|pending| self.check_room(call, 1).map(|()| pending));
+        let access = self.state.access;
+        match pending.and_then(|pending| {
+            let program = &pending.program;
+            self.reserve(call, &[0], (program, program.budget()), access).map(|()| pending)
+        }) {
+            Err(message) => {
+                self.give_back(call, 0, Some(Usage::default()));
+                self.answer_whole(call, Answer::error(message));
+            }
             Ok(pending) => {
                 self.intend(call);
                 if pending.is_complete() {
@@ -43,7 +53,10 @@ impl Draft {
 
     fn start_child(&mut self, call: CallId, pending: &PendingSpawn, fetched: Result<Fetched, FetchError>) {
         match pending.preloads(fetched) {
-            Err(message) => self.answer_whole(call, Answer::error(message)),
+            Err(message) => {
+                self.give_back(call, 0, Some(Usage::default()));
+                self.answer_whole(call, Answer::error(message));
+            }
             Ok(preloads) => {
                 let child = self.spawned(call, pending, &preloads);
                 self.perform(Effect::StartChildren { children: vec![child] });
@@ -62,6 +75,8 @@ impl Draft {
             input: Some(&said),
         };
         let image = born(program, &self.state.around, birth, self.now_ms);
+        let ledger = self.state.budget.ledger_of_child(call, 0, self.now_ms);
+        let image = Image { budget: Ledger { held_bytes: image.budget.held_bytes, ..ledger }, ..image };
         Child { origin: Origin::Spawned { call }, program: program.clone(), image }
     }
 
@@ -80,13 +95,19 @@ impl Draft {
     }
 
     /// A call that was begun has no child: it is begun again. A child that ran in the background is out of reach.
-    pub(super) fn take_absence(&mut self, call: CallId) {
+    /// What was reserved for a child whose call is over, and that was never born, is given back.
+    pub(super) fn take_absence(&mut self, call: CallId, index: u32) {
         if self.state.open_slot(call).is_some() {
             let caller = self.caller();
-            self.begin_spawn(call);
-            self.settle(caller);
-        } else if let Some(child) = self.state.background.get(&call).copied() {
+            if self.kind(call) == Some(Kind::Spawn) {
+                self.begin_spawn(call);
+            }
+            return self.settle(caller);
+        }
+        self.give_back(call, index, Some(Usage::default()));
+        if let Some(child) = self.state.background.get(&call).copied() {
             self.report_lost(call, child);
         }
+        self.go_on_with_shares();
     }
 }

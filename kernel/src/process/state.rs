@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::budget::Amount;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Heard, Mail};
@@ -11,10 +12,12 @@ use dormouse_proto::process::{Exit, Priority};
 use dormouse_proto::record::{Control, Lifetime, Phase, Slot, Tally};
 use dormouse_proto::tool::{Access, ToolSpec};
 use imbl::{OrdMap, Vector};
+use serde_json::{Map, Value};
 
 use super::Image;
 use super::common::Common;
 use super::toolbox::{Surroundings, Toolbox};
+use crate::budget::Account;
 use crate::content::Content;
 use crate::program::Program;
 use crate::syscall::summarize_fd;
@@ -48,7 +51,7 @@ pub struct State {
     pub(super) iterations: u32,
     pub(super) phase: Phase,
     pub(super) control: Control,
-    pub(super) usage: Usage,
+    pub(super) budget: Account,
     pub(super) tally: Tally,
 }
 
@@ -112,7 +115,7 @@ impl State {
             iterations: image.iterations,
             phase: image.phase,
             control: image.control,
-            usage: image.usage,
+            budget: Account::new(image.budget, image.usage),
             tally: image.tally,
         };
         state.refer_to_messages();
@@ -149,7 +152,8 @@ impl State {
             iterations: self.iterations,
             phase: self.phase.clone(),
             control: self.control,
-            usage: self.usage,
+            usage: self.budget.own(),
+            budget: self.budget.ledger(),
             tally: self.tally,
         }
     }
@@ -164,14 +168,27 @@ impl State {
             system: self.system.clone(),
             tools: self.tools.clone(),
             messages: self.messages.iter().cloned().collect(),
-            parameters: self.program.parameters(),
+            parameters: self.within_budget(self.program.parameters()),
+        }
+    }
+
+    /// The parameters, with no longer reply than the budget has tokens left for.
+    fn within_budget(&self, parameters: Arc<Map<String, Value>>) -> Arc<Map<String, Value>> {
+        let asked = parameters.get("max_tokens").and_then(Value::as_u64);
+        match (asked, self.budget.left(Amount::OutputTokens)) {
+            (Some(asked), Some(left)) if left < asked => {
+                let mut capped = Map::clone(&parameters);
+                capped.insert("max_tokens".to_owned(), left.into());
+                Arc::new(capped)
+            }
+            _ => parameters,
         }
     }
 
     /// A request beside the conversation: nothing but a question, to the model that summarizes. Of the parameters only the
     /// bound of the reply is kept, since others are about conversations and tools.
     pub(super) fn summary_request(&self, prompt: String) -> Request {
-        let parameters = self.program.parameters();
+        let parameters = self.within_budget(self.program.parameters());
         let kept = parameters.iter().filter(|(key, _)| *key == "max_tokens");
         Request {
             pid: self.pid,
@@ -247,10 +264,16 @@ impl State {
         }
     }
 
-    /// Tokens used so far.
+    /// Tokens used so far by the process itself.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.usage
+        self.budget.own()
+    }
+
+    /// What it and all below it may use, did use, and have reserved.
+    #[must_use]
+    pub fn budget(&self) -> &Account {
+        &self.budget
     }
 
     /// What its tools produced, and what of it entered the context.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dormouse_proto::budget::Price;
 use dormouse_proto::tool::{Access, ToolPolicy, ToolSpec};
 use serde_json::Value;
 
@@ -25,6 +26,8 @@ pub struct Surroundings {
     pub tools: BTreeMap<Arc<str>, HostTool>,
     /// Facts of the environment that a program may ask for, by name.
     pub environment: BTreeMap<String, String>,
+    /// What models cost, by their names, where no program says.
+    pub prices: BTreeMap<String, Price>,
 }
 
 /// What stands behind a tool's name.

@@ -121,6 +121,9 @@ impl Draft {
                 self.perform(Effect::WriteFile { call, pending });
             }
             Outcome::Summarize(pending) => {
+                if let Some(why) = self.refusal_to_spend() {
+                    return self.answer_whole(call, Answer::error(why));
+                }
                 let request = self.state.summary_request(pending.prompt.clone());
                 self.intend(call);
                 self.perform(Effect::Summarize { call, pending, request });
@@ -165,11 +168,19 @@ impl Draft {
         self.complete(call, |draft| draft.answer_whole(call, pending.answer(result)));
     }
 
+    /// A summary costs what it costs, also where nothing came of it.
     pub(super) fn take_summary(&mut self, call: CallId, pending: PendingSummary, result: Result<Reply, ModelError>) {
+        let model = self.state.program.summary_model().to_owned();
+        if self.state.open_slot(call).is_none() {
+            return self.count_late(call, &model, &result);
+        }
+        let result = result.map(|reply| Reply { usage: self.state.priced(&model, reply.usage), ..reply });
+        let used = result.as_ref().map(|reply| reply.usage).unwrap_or_default();
         self.complete(call, |draft| {
             let Summarized { note, answer } = pending.settle(result);
-            if let Some((id, note)) = note {
-                draft.emit(Fact::DescriptorNoted { id, note });
+            match note {
+                Some((id, note)) => draft.emit(Fact::DescriptorNoted { id, note }),
+                None => draft.count(call, used),
             }
             draft.answer_whole(call, answer);
         });

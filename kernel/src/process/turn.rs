@@ -21,15 +21,29 @@ impl Draft {
         self.ask_model();
     }
 
+    /// Asks the model, after something was said that it has not seen.
     pub(super) fn ask_model(&mut self) {
+        if self.may_ask() {
+            self.warn_of_limits();
+            self.ask();
+        }
+    }
+
+    /// Whether the model may be asked: the turn and the budget have their limits, and end there.
+    fn may_ask(&mut self) -> bool {
         if self.state.is_stopped() {
-            return;
+            return false;
         }
         let limit = self.state.program.model().max_iterations;
         if self.state.iterations >= limit {
             let message = format!("the turn reached its limit of {limit} model calls (max_iterations)");
-            return self.end_turn(ExitStatus::IterationLimit, message);
+            self.end_turn(ExitStatus::IterationLimit, message);
+            return false;
         }
+        self.may_spend()
+    }
+
+    fn ask(&mut self) {
         let call = self.state.next_call();
         self.emit(Fact::ModelCalled { call });
         self.call_model(call);
@@ -41,11 +55,12 @@ impl Draft {
     }
 
     pub(super) fn take_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
+        let model = self.state.program.model().name.clone();
         if self.state.phase != (Phase::Thinking { call }) {
-            return;
+            return self.count_late(call, &model, &result);
         }
         match result {
-            Ok(reply) => self.go_on(call, reply),
+            Ok(reply) => self.go_on(call, Reply { usage: self.state.priced(&model, reply.usage), ..reply }),
             Err(error) => self.end_turn(ExitStatus::ModelFailed, error.to_string()),
         }
     }
@@ -80,8 +95,9 @@ impl Draft {
         let last = self.state.messages.last().map(|message| message.role);
         let text = self.last_words();
         match stop {
-            StopReason::Pause => self.ask_model(),
-            StopReason::MaxTokens if last == Some(Role::User) => self.ask_model(),
+            // Whether anything was said that the model has not seen is not certain here: nothing is added to it.
+            StopReason::Pause => self.ask_again(),
+            StopReason::MaxTokens if last == Some(Role::User) => self.ask_again(),
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
                 self.end_turn(ExitStatus::Done, text);
             }
@@ -90,6 +106,12 @@ impl Draft {
             StopReason::ContextWindow => {
                 self.end_turn(ExitStatus::ModelFailed, "the conversation is too long for the model".to_owned());
             }
+        }
+    }
+
+    fn ask_again(&mut self) {
+        if self.may_ask() {
+            self.ask();
         }
     }
 
@@ -102,7 +124,7 @@ impl Draft {
     /// The turn is over. A session waits. A task ends with it, unless more was said to it in the meantime; where children run
     /// that it did not wait for, it goes on when they have ended. One that failed ends at once, and they with it.
     pub(super) fn end_turn(&mut self, status: ExitStatus, message: String) {
-        let exit = Exit { status, message: message.into() };
+        let exit = Exit::new(status, message).after(self.state.budget.spent());
         let more = !self.state.mailbox.is_empty();
         match self.state.lifetime {
             Lifetime::Task if more && status == ExitStatus::Done => self.begin_turn(),
@@ -117,7 +139,9 @@ impl Draft {
         }
     }
 
+    /// What living children may still use counts as used: nobody hears of it any more.
     pub(super) fn end(&mut self, exit: Exit) {
+        let exit = exit.after(self.state.budget.spent_at_most());
         self.emit(Fact::Exited { exit: exit.clone() });
         self.perform(Effect::ReportExit { exit });
     }

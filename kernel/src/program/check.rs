@@ -46,6 +46,8 @@ pub(super) fn check(
         links,
         limits: file.limits.into(),
         common: OnceLock::new(),
+        budget: file.budget,
+        prices: file.prices.into_iter().map(|(model, price)| (model.value, price)).collect(),
         demo: Demo {
             prompts: file.demo.prompts,
             pause_between_prompts: file.demo.pause_between_prompts.unwrap_or(true),

@@ -1,12 +1,14 @@
 //! Compiled programs, shared: a [`Program`] is a pointer to the library that holds it and everything that it links.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use dormouse_proto::budget::{Budget, Price};
 use dormouse_proto::command::Command;
 use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::program::{EnvironmentChoice, ForkRelease, LimitsSection, Provider};
+use dormouse_proto::program::{BudgetSection, EnvironmentChoice, ForkRelease, LimitsSection, Provider, Span};
 use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
@@ -36,6 +38,8 @@ pub(super) struct Checked {
     pub(super) environment: EnvironmentChoice,
     pub(super) links: Vec<LinkTo>,
     pub(super) limits: Limits,
+    pub(super) budget: BudgetSection,
+    pub(super) prices: BTreeMap<String, Price>,
     pub(super) demo: Demo,
     /// What its processes share, once there is one.
     pub(super) common: OnceLock<Arc<Common>>,
@@ -304,6 +308,27 @@ impl Program {
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.checked().limits
+    }
+
+    /// What a process and all below it may use, as `[budget]` says.
+    #[must_use]
+    pub fn budget(&self) -> Budget {
+        self.checked().budget.limits
+    }
+
+    /// Where the program bounds its cost, if it does.
+    pub(super) fn cost_at(&self) -> Option<Span> {
+        self.checked().budget.cost_at.clone()
+    }
+
+    /// What models cost, as `[prices]` says.
+    pub(super) fn prices(&self) -> &BTreeMap<String, Price> {
+        &self.checked().prices
+    }
+
+    /// The program that was compiled first, and that the others were linked from.
+    pub(super) fn first(&self) -> Self {
+        self.at(0)
     }
 
     /// What a demonstration asks.

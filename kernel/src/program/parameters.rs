@@ -55,7 +55,7 @@ impl Compiled {
 }
 
 /// The text of a program's file.
-fn source(program: &Program) -> Source {
+pub(super) fn source(program: &Program) -> Source {
     let bundle = program.bundle();
     let text = bundle.file(program.key()).and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default();
     Arc::new(NamedSource::new(program.key(), Arc::from(text)))

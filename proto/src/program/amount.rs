@@ -11,14 +11,19 @@ const MOST_MS: u64 = 24 * 60 * 60 * 1_000;
 /// The largest size of one thing in memory.
 const MOST_BYTES: u64 = MAX_CONTENT_BYTES;
 const DURATIONS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("", 1_000)];
-const SIZES: [(&str, u64); 8] = [
+/// The largest size of many things together: a terabyte.
+const MOST_TOTAL_BYTES: u64 = 1_000_000_000_000;
+const SIZES: [(&str, u64); 11] = [
     ("B", 1),
     ("kB", 1_000),
     ("KB", 1_000),
     ("MB", 1_000_000),
     ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
     ("", 1),
 ];
 
@@ -91,6 +96,12 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseAmountError> {
     within(text, amount, MOST_BYTES, "valid: 1 byte to 1GB")
 }
 
+/// A size of many things together, from 1 byte to a terabyte: `2GB`, `512MiB`, or a number of bytes.
+pub(super) fn parse_total_bytes(text: &str) -> Result<u64, ParseAmountError> {
+    let amount = number_with_unit(text, &SIZES).ok_or_else(|| ParseAmountError::Size(shorten(text)))?;
+    within(text, amount, MOST_TOTAL_BYTES, "valid: 1 byte to 1TB")
+}
+
 fn number_with_unit(text: &str, units: &[(&str, u64)]) -> Option<f64> {
     let text = text.trim();
     let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -99,7 +110,7 @@ fn number_with_unit(text: &str, units: &[(&str, u64)]) -> Option<f64> {
     let number = number.trim_end();
     let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b'-');
     let number: f64 = is_plain.then(|| number.parse().ok())??;
-    #[expect(clippy::cast_precision_loss, reason = "units are far below 2^52")]
+    #[expect(clippy::cast_precision_loss, reason = "units are powers of ten or two below 2^52")]
     Some(number * *factor as f64)
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-pub const KERNEL_NAMES: [&str; 22] = [
+pub const KERNEL_NAMES: [&str; 23] = [
     "fd_",
     "preview",
     "omitted",
@@ -26,6 +26,7 @@ pub const KERNEL_NAMES: [&str; 22] = [
     "temp_file",
     "goto",
     "wait",
+    "budget_",
 ];
 
 /// Whether XML 1.0 can carry every character of `text`. At memory bandwidth.

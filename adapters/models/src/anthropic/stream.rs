@@ -208,7 +208,7 @@ mod tests {
             .collect();
         let reply = decode(&events).0.unwrap();
         assert_eq!(reply.blocks, [decode::decode_block(whole).unwrap()]);
-        let usage = Usage { input_tokens: 9, output_tokens: 12, cache_read_tokens: 7, cache_write_tokens: 0 };
+        let usage = Usage { input_tokens: 9, output_tokens: 12, cache_read_tokens: 7, ..Usage::default() };
         assert_eq!(reply.usage, usage);
     }
 

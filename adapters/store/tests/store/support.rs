@@ -51,7 +51,7 @@ pub(crate) fn temp_file(root: u64, number: u64) -> Entry {
 }
 
 pub(crate) fn exit() -> Exit {
-    Exit { status: ExitStatus::Done, message: "all found".into() }
+    Exit::new(ExitStatus::Done, "all found")
 }
 
 /// A content that is like no other of another seed or length.

@@ -1,0 +1,31 @@
+//! Waking a process at a time: a timer beside the actor, which ends with it.
+
+use std::time::Duration;
+
+use dormouse_kernel::process::Input;
+use ractor::ActorRef;
+use tokio::task::JoinHandle;
+
+use super::{Delivery, ProcessMessage};
+use crate::clock::now_ms;
+
+/// A timer that is running. Dropping it stops it.
+pub(super) struct Alarm(JoinHandle<()>);
+
+impl Alarm {
+    /// Wakes the process at `at_ms` (milliseconds since the epoch, UTC), at once where that is over.
+    pub(super) fn at(at_ms: u64, process: ActorRef<ProcessMessage>) -> Self {
+        let pause = Duration::from_millis(at_ms.saturating_sub(now_ms()));
+        Self(tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            // A process that is gone needs no waking.
+            let _ = process.cast(ProcessMessage::Input(Box::new(Delivery::internal(Input::TimeUp { at_ms }))));
+        }))
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,129 @@
+//! What models cost: which price applies, and whether a program that bounds its cost has one for every model that it and
+//! the programs below it ask.
+//!
+//! A program's own price comes first, then that of the program that was compiled first, which speaks for those that it
+//! links, then the host's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_proto::budget::Price;
+use dormouse_proto::program::{Remark, Span};
+
+use super::compile::Compiled;
+use super::finding::{Finding, ProgramErrors};
+use super::library::Program;
+use super::parameters::source;
+
+/// A model without a price, in a program whose cost is bounded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the cost is bounded, and program {program} asks the model '{model}', which has no price. Say what it costs: \
+     [prices.\"{model}\"] with `input` and `output` per million tokens, or `KernelBuilder::price`"
+)]
+pub struct Unpriced {
+    /// The program that asks it.
+    pub program: String,
+    /// The model.
+    pub model: String,
+}
+
+impl Program {
+    /// What a model costs this program, `host` being the host's prices.
+    #[must_use]
+    pub fn price(&self, model: &str, host: &BTreeMap<String, Price>) -> Option<Price> {
+        let of = |prices: &BTreeMap<String, Price>| prices.get(model).copied();
+        of(self.prices()).or_else(|| of(self.first().prices())).or_else(|| of(host))
+    }
+
+    /// Whether every model that this program and those below it may ask has a price.
+    ///
+    /// # Errors
+    /// [`Unpriced`], the first that has none.
+    pub fn check_prices(&self, host: &BTreeMap<String, Price>) -> Result<(), Unpriced> {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![self.clone()]);
+        while let Some(program) = open.pop() {
+            if !seen.insert(program.key().to_owned()) {
+                continue;
+            }
+            if let Some(model) = program.models().into_iter().find(|model| program.price(model, host).is_none()) {
+                return Err(Unpriced { program: program.name().to_owned(), model: model.to_owned() });
+            }
+            open.extend(program.linked().map(|(_, _, linked)| linked));
+        }
+        Ok(())
+    }
+
+    /// The models that it asks.
+    fn models(&self) -> Vec<&str> {
+        let summarizes = self.tools().iter().any(|tool| tool.name == "summarize_fd");
+        let summary = summarizes.then(|| self.summary_model());
+        [Some(self.model().name.as_str()), summary].into_iter().flatten().collect()
+    }
+}
+
+impl Compiled {
+    /// The same, now that the host's prices are known.
+    ///
+    /// # Errors
+    /// [`ProgramErrors`]: every program that bounds its cost while a model that it may lead to has no price.
+    pub fn priced(self, host: &BTreeMap<String, Price>) -> Result<Self, ProgramErrors> {
+        let mut findings = Vec::new();
+        for program in self.program.library() {
+            let Some(at) = program.cost_at() else { continue };
+            if let Err(unpriced) = program.check_prices(host) {
+                findings.push(Finding::new(&source(&program), remark(at, &unpriced)));
+            }
+        }
+        if findings.is_empty() { Ok(self) } else { Err(ProgramErrors::new(self.program.key(), findings)) }
+    }
+}
+
+fn remark(at: Span, Unpriced { program, model }: &Unpriced) -> Remark {
+    let message = format!("the model `{model}`, which `{program}` asks, has no price");
+    let help = format!("add [prices.{model:?}] with `input` and `output`: what a million tokens cost");
+    Remark::error(at, message, "cannot be counted").help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use dormouse_proto::budget::NANOS;
+    use dormouse_proto::file::{FileError, FileErrorKind};
+
+    use super::super::compile;
+    use super::*;
+
+    /// `main.toml`, which links `other.toml`, and the host's prices.
+    fn check(main: &str, other: &str, host: &[&str]) -> Result<Option<Price>, String> {
+        let model = |name: &str| format!("[model]\nname = \"{name}\"\nprovider = \"scripted\"\n");
+        let link = "[tools]\nenabled = [\"spawn\"]\n[linked_programs]\nother = \"other.toml\"\n";
+        let (main, other) = (format!("{}{link}{main}", model("m")), format!("{}{other}", model("n")));
+        let mut read = |path: &Path| match path.to_str() {
+            Some("main.toml") => Ok(Bytes::from(main.clone())),
+            Some("other.toml") => Ok(Bytes::from(other.clone())),
+            _ => Err(FileError { kind: FileErrorKind::FileNotFound, message: String::new() }),
+        };
+        let host = host.iter().map(|model| ((*model).to_owned(), Price::new(7, 7))).collect();
+        let compiled = compile(Path::new("main.toml"), &mut read, &[]).unwrap();
+        let linked = compiled.program.linked_program("other").unwrap();
+        let priced = compiled.priced(&host).map_err(|errors| errors.to_string());
+        priced.map(|_| linked.price("n", &host))
+    }
+
+    #[test]
+    fn a_bounded_cost_needs_a_price_for_every_model_that_may_be_asked() {
+        let (bound, price) =
+            ("[budget]\ncost = 1\n", |model: &str| format!("[prices.{model}]\ninput = 1\noutput = 2\n"));
+        let of = Price::new(NANOS, 2 * NANOS);
+        assert_eq!(check("", "", &[]), Ok(None), "what is not bounded need not be counted");
+        assert_eq!(check(bound, "", &["m", "n"]), Ok(Some(Price::new(7, 7))), "the host's");
+        assert_eq!(check(bound, &price("n"), &["m", "n"]), Ok(Some(of)), "its own comes first");
+        assert_eq!(check(&format!("{bound}{}", price("n")), "", &["m"]), Ok(Some(of)), "then the first program's");
+        let missing = check(bound, "", &["m"]).unwrap_err();
+        assert!(missing.contains("main.toml:9: the model `n`, which `other` asks, has no price"), "{missing}");
+        let missing = check("", bound, &["m"]).unwrap_err();
+        assert!(missing.contains("the model `n`, which `other` asks, has no price"), "{missing}");
+    }
+}

@@ -1,0 +1,276 @@
+//! Budgets: what a process and all below it may use, and what is journalled of that.
+//!
+//! Vocabulary only: how shares are cut and when a limit is reached is decided in `dormouse_kernel::budget`.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::CallId;
+use crate::model::Usage;
+
+/// One unit of the price table's currency, in the integers that money is counted in.
+pub const NANOS: u64 = 1_000_000_000;
+
+/// Something that a budget bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Amount {
+    /// Input tokens, whether they came from a cache or not.
+    InputTokens,
+    /// Output tokens.
+    OutputTokens,
+    /// Money, in [`NANOS`] of the price table's currency.
+    Cost,
+    /// Milliseconds since the process was born.
+    WallTime,
+    /// Processes that live at the same time.
+    Processes,
+    /// Levels of processes below this one.
+    Depth,
+    /// Bytes of contents that processes opened themselves and hold.
+    ResidentBytes,
+}
+
+impl Amount {
+    /// Every amount, in the order of a program's keys.
+    pub const ALL: [Self; 7] = [
+        Self::InputTokens,
+        Self::OutputTokens,
+        Self::Cost,
+        Self::WallTime,
+        Self::Processes,
+        Self::Depth,
+        Self::ResidentBytes,
+    ];
+
+    /// Those that are cut into shares: a child's is taken out of its parent's.
+    pub const SHARED: [Self; 5] =
+        [Self::InputTokens, Self::OutputTokens, Self::Cost, Self::Processes, Self::ResidentBytes];
+
+    /// Its key in a program, and the word for it in messages.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::InputTokens => "input_tokens",
+            Self::OutputTokens => "output_tokens",
+            Self::Cost => "cost",
+            Self::WallTime => "wall_time",
+            Self::Processes => "processes",
+            Self::Depth => "depth",
+            Self::ResidentBytes => "resident_bytes",
+        }
+    }
+
+    /// So much of it, as people read it: `0.25`, `90s`, `81000`.
+    #[must_use]
+    pub fn show(self, value: u64) -> String {
+        match self {
+            Self::Cost => money(value),
+            Self::WallTime if value.is_multiple_of(1_000) => format!("{}s", value / 1_000),
+            Self::WallTime => format!("{value}ms"),
+            _ => value.to_string(),
+        }
+    }
+}
+
+/// An amount of money as a decimal, without trailing zeros: `2.5`.
+#[must_use]
+pub fn money(nanos: u64) -> String {
+    let (whole, rest) = (nanos / NANOS, nanos % NANOS);
+    if rest == 0 {
+        return whole.to_string();
+    }
+    format!("{whole}.{rest:09}").trim_end_matches('0').to_owned()
+}
+
+/// Limits of a process and all below it. What is not limited is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Input tokens, cached ones included.
+    pub input_tokens: Option<u64>,
+    /// Output tokens.
+    pub output_tokens: Option<u64>,
+    /// Money, in [`NANOS`] of the price table's currency.
+    pub cost_nanos: Option<u64>,
+    /// Milliseconds from the process's birth.
+    pub wall_time_ms: Option<u64>,
+    /// Processes that live at the same time, this one included.
+    pub processes: Option<u64>,
+    /// Levels of processes below this one.
+    pub depth: Option<u64>,
+    /// Bytes of contents that the processes opened themselves and hold.
+    pub resident_bytes: Option<u64>,
+}
+
+impl Budget {
+    /// The limit of an amount, in its unit.
+    #[must_use]
+    pub fn limit(&self, amount: Amount) -> Option<u64> {
+        match amount {
+            Amount::InputTokens => self.input_tokens,
+            Amount::OutputTokens => self.output_tokens,
+            Amount::Cost => self.cost_nanos,
+            Amount::WallTime => self.wall_time_ms,
+            Amount::Processes => self.processes,
+            Amount::Depth => self.depth,
+            Amount::ResidentBytes => self.resident_bytes,
+        }
+    }
+
+    /// The same with another limit of one amount.
+    #[must_use]
+    pub fn with(mut self, amount: Amount, limit: Option<u64>) -> Self {
+        *match amount {
+            Amount::InputTokens => &mut self.input_tokens,
+            Amount::OutputTokens => &mut self.output_tokens,
+            Amount::Cost => &mut self.cost_nanos,
+            Amount::WallTime => &mut self.wall_time_ms,
+            Amount::Processes => &mut self.processes,
+            Amount::Depth => &mut self.depth,
+            Amount::ResidentBytes => &mut self.resident_bytes,
+        } = limit;
+        self
+    }
+
+    /// These limits, and those of `other` for the amounts that have none here.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let fill = |budget: Self, amount| budget.with(amount, budget.limit(amount).or(other.limit(amount)));
+        Amount::ALL.into_iter().fold(self, fill)
+    }
+}
+
+/// What a model costs: [`NANOS`] of a currency for a million tokens of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Price {
+    /// Input tokens that no cache has to do with.
+    pub input: u64,
+    /// Output tokens.
+    pub output: u64,
+    /// Input tokens read from the provider's cache.
+    pub cache_read: u64,
+    /// Input tokens written to the provider's cache.
+    pub cache_write: u64,
+}
+
+impl Price {
+    /// The price of a model that has no cache: input and output, in [`NANOS`] for a million tokens.
+    #[must_use]
+    pub fn new(input: u64, output: u64) -> Self {
+        Self { input, output, cache_read: input, cache_write: input }
+    }
+
+    /// What these tokens cost, rounded up to a nano. Saturates.
+    #[must_use]
+    pub fn cost_nanos(&self, usage: &Usage) -> u64 {
+        let kinds = [
+            (usage.input_tokens, self.input),
+            (usage.output_tokens, self.output),
+            (usage.cache_read_tokens, self.cache_read),
+            (usage.cache_write_tokens, self.cache_write),
+        ];
+        let of = |(tokens, price): (u64, u64)| u128::from(tokens).saturating_mul(u128::from(price));
+        let total = kinds.into_iter().map(of).fold(0_u128, u128::saturating_add);
+        u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+}
+
+/// The budget of one process as an image holds it. What the process itself used stands in the image's `usage`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// What it and all below it may use.
+    pub limits: Budget,
+    /// When its wall time began: milliseconds since the epoch, UTC.
+    pub began_ms: u64,
+    /// Bytes of the contents that it opened itself.
+    pub held_bytes: u64,
+    /// What its children that have ended used, and all below them.
+    pub below: Usage,
+    /// What is reserved for children that have not ended: by the call that made each, and which of the call's it is.
+    pub shares: Vec<((CallId, u32), Budget)>,
+    /// The limits that its model was warned of.
+    pub warned: Vec<(Amount, u64)>,
+    /// Calls that were given up last while they may have been asking a model: what they used may still become known.
+    pub given_up: Vec<CallId>,
+}
+
+/// One change of a budget.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// Children are about to be made: each has its share from here on, and the process no longer has it.
+    Reserved {
+        /// The call that makes them.
+        call: CallId,
+        /// Which of the call's children, from 0, and its share.
+        shares: Vec<(u32, Budget)>,
+    },
+    /// A child is no more: what it left of its share is the process's again.
+    Returned {
+        /// The call that made it.
+        call: CallId,
+        /// Which of the call's children.
+        index: u32,
+        /// What it and all below it used; none: nobody knows, and its whole share counts as used.
+        spent: Option<Usage>,
+    },
+    /// The model is warned of a limit: this text ends the message that is sent next.
+    Warned {
+        /// What it is about.
+        amount: Amount,
+        /// The limit.
+        limit: u64,
+        /// What the model reads.
+        text: Arc<str>,
+    },
+    /// A model was asked, and nothing but its cost came of it: a summary that failed, or a reply that came too late.
+    Used {
+        /// The call.
+        call: CallId,
+        /// What it cost.
+        usage: Usage,
+    },
+}
+
+impl Change {
+    /// The word for it, in event streams and listings.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Reserved { .. } => "budget_reserved",
+            Self::Returned { .. } => "budget_returned",
+            Self::Warned { .. } => "budget_warned",
+            Self::Used { .. } => "budget_used",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_is_read_as_it_is_written() {
+        let cases =
+            [(0, "0"), (1, "0.000000001"), (2_500_000_000, "2.5"), (NANOS, "1"), (u64::MAX, "18446744073.709551615")];
+        for (nanos, text) in cases {
+            assert_eq!(money(nanos), text);
+        }
+    }
+
+    #[test]
+    fn a_call_costs_what_its_tokens_do_rounded_up() {
+        let price = Price { input: 3 * NANOS, output: 15 * NANOS, cache_read: NANOS / 3, cache_write: 0 };
+        let usage = |input_tokens, output_tokens, cache_read_tokens| Usage {
+            input_tokens,
+            output_tokens,
+            cache_read_tokens,
+            cache_write_tokens: 9,
+            cost_nanos: 0,
+        };
+        let cases = [((1_000_000, 0, 0), 3 * NANOS), ((1, 1, 0), 18_000), ((0, 0, 1), 334), ((0, 0, 0), 0)];
+        for ((input, output, read), nanos) in cases {
+            assert_eq!(price.cost_nanos(&usage(input, output, read)), nanos);
+        }
+        assert_eq!(price.cost_nanos(&usage(u64::MAX, u64::MAX, u64::MAX)), u64::MAX);
+    }
+}
