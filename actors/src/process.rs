@@ -245,8 +245,8 @@ impl Running {
         }
     }
 
-    /// Sends the facts on their way; the effects follow once they are durable. A decision without facts waits for those
-    /// before it, so that effects keep their order.
+    /// Sends the facts on their way; the effects follow once they are durable, which they are at once where nothing is kept. A
+    /// decision without facts waits for those before it, so that effects keep their order.
     fn persist(
         &mut self,
         facts: Vec<Fact>,
@@ -261,7 +261,8 @@ impl Running {
         let view = View::of(&self.state, upto);
         self.last = upto;
         let pending = Pending { upto, facts: facts.clone(), effects, view, received, permits, copy: None };
-        if facts.is_empty() && self.undurable.is_empty() {
+        let is_durable = facts.is_empty() || !self.world.is_kept;
+        if is_durable && self.undurable.is_empty() {
             return self.settle(pending);
         }
         self.undurable.push_back(pending);

@@ -12,6 +12,7 @@ use dormouse_proto::descriptor::MAX_CONTENT_BYTES;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::process::{Exit, Origin};
+use dormouse_proto::record::Phase;
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Answer;
 use futures_util::stream::{Stream, StreamExt};
@@ -258,7 +259,15 @@ impl Process {
         let ticket: Arc<str> = format!("host:{}.{number}", self.kernel.world.opening).into();
         let (answer, answered) = oneshot::channel();
         self.deliver(input(ticket.clone()), Some((ticket, answer))).await?;
-        answered.await.map_err(|_| KernelError::Unanswered(self.pid))
+        answered.await.map_err(|_| self.why_unanswered())
+    }
+
+    /// Why something was dropped on its way: the process ended before it came to it, which its view says by then, or stopped.
+    fn why_unanswered(&self) -> KernelError {
+        match self.view.borrow().as_ref().map(|view| &view.phase) {
+            Some(Phase::Ended { .. }) => KernelError::Ended(self.pid),
+            _ => KernelError::Unanswered(self.pid),
+        }
     }
 
     async fn deliver(
@@ -294,7 +303,7 @@ impl Process {
         let delivery = Box::new(Delivery { input, permit, answer, received: Some(received) });
         let message = SupervisorMessage::Deliver { pid: self.pid, delivery };
         self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
-        durable.await.unwrap_or(Err(KernelError::Unanswered(self.pid)))
+        durable.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 }
 

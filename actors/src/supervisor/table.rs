@@ -75,7 +75,9 @@ impl Entry {
         let continued = waiting.iter().position(|delivery| matches!(delivery.input, Input::Continued));
         let later = waiting.split_off(continued.unwrap_or(waiting.len()));
         let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(Delivery::is_signal);
-        let doom = self.doomed.then(|| Delivery::internal(Input::Killed));
+        // Whoever waits to hear that the process was killed is not to come behind its end.
+        let is_told = signals.iter().any(|delivery| matches!(delivery.input, Input::Killed));
+        let doom = (self.doomed && !is_told).then(|| Delivery::internal(Input::Killed));
         let start = Delivery::internal(Input::Resumed);
         doom.into_iter().chain(signals).chain([start]).chain(rest).chain(later).collect()
     }
