@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Decision, Effect, Fact, HostTool, Input, Preloads, State, Surroundings, born, decide, evolve,
+    Birth, Decision, Effect, Fact, HostTool, Image, Input, Preloads, State, Surroundings, born, decide, evolve,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -14,7 +14,7 @@ use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{ExitStatus, Priority};
-use dormouse_proto::record::{Caller, Lifetime, Phase};
+use dormouse_proto::record::{Caller, Control, Lifetime, Phase};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 
 /// `[tools]` and what follows it. Without a descriptor tool there is nothing but `goto` that shows a message's number.
@@ -348,4 +348,29 @@ fn a_process_that_is_stopped_can_be_sent_back_and_asks_when_it_is_continued() {
     assert!(is_error && text.contains("is stopped"), "{text}");
     run.feed(Input::Continued);
     assert_eq!(texts(&run.request()).len(), 2);
+}
+
+#[test]
+fn one_restored_from_right_after_an_interrupt_does_not_ask_after_its_own_last_word() {
+    for (lifetime, signal) in [
+        (Lifetime::Session, Input::Interrupted),
+        (Lifetime::Task, Input::Interrupted),
+        (Lifetime::Session, Input::Killed),
+    ] {
+        let mut run = Run::new(lifetime, PLAIN);
+        run.feed(Input::Stopped);
+        run.reply(&[]);
+        run.feed(signal);
+        let interrupted = run.facts.iter().position(|fact| matches!(fact, Fact::Interrupted { .. }));
+        let upto = interrupted.expect("a turn that is not over is interrupted") + 1;
+        assert!(upto < run.facts.len(), "what ends it is a fact of its own: {:?}", run.facts);
+        let mut state = run.first.clone();
+        run.facts[..upto].iter().for_each(|fact| evolve(&mut state, fact));
+        let image = Image { control: Control::Running, ..state.image() };
+        let state = State::from_image(Pid(2), state.program().clone(), Arc::new(Surroundings::default()), image);
+        let Decision { effects, .. } =
+            decide(&state.expect("an image of a living process is valid"), Input::Resumed, 0);
+        let asked = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
+        assert!(!asked, "its last word is the last message: {effects:?}");
+    }
 }

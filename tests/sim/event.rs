@@ -64,7 +64,7 @@ pub(crate) enum SupervisorMessage {
     SignalTree { root: Pid, signal: Signal },
     Release { pids: Vec<Pid> },
     Copy { pid: Pid },
-    FindChild { parent: Pid, call: CallId },
+    FindChild { parent: Pid, call: CallId, index: u32 },
     Abandon { parent: Pid, calls: Vec<CallId> },
     KeepChildren { parent: Pid, calls: Vec<CallId> },
     Ended { pid: Pid, exit: Exit },
@@ -160,6 +160,11 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::Stopped => "stopped",
         Input::Continued => "continued",
         Input::Killed => "killed",
+        Input::Messaged { .. } => "messaged",
+        Input::MessageSent { .. } => "message_sent",
+        Input::Listed { .. } => "listed",
+        Input::TimedOut { .. } => "timed_out",
+        Input::TimeUp { .. } => "time_up",
     }
 }
 
@@ -172,6 +177,9 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
         | Input::Summarized { call, .. }
         | Input::TempFileDone { call, .. }
         | Input::Fetched { call, .. }
+        | Input::MessageSent { call, .. }
+        | Input::Listed { call, .. }
+        | Input::TimedOut { call }
         | Input::ChildEnded { call, .. } => Some(*call),
         Input::Spoke { .. }
         | Input::Opened { .. }
@@ -179,6 +187,8 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
         | Input::SentBack { .. }
         | Input::ChildStarted { .. }
         | Input::NoChild { .. }
+        | Input::Messaged { .. }
+        | Input::TimeUp { .. }
         | Input::Resumed
         | Input::Interrupted
         | Input::Stopped

@@ -2,9 +2,10 @@
 //! and pulls the plug.
 
 use dormouse_kernel::content::Collected;
-use dormouse_kernel::process::{Birth, Input, Preloads, Speaker, born};
+use dormouse_kernel::process::{Birth, Input, Preloads, born};
 use dormouse_proto::id::Pid;
-use dormouse_proto::process::Origin;
+use dormouse_proto::mail::Speaker;
+use dormouse_proto::process::{Origin, Priority};
 use dormouse_proto::record::Lifetime;
 use dormouse_proto::tool::Access;
 
@@ -53,8 +54,9 @@ impl World {
         let access =
             self.random.pick(&[Access::Admin, Access::Admin, Access::Admin, Access::Write]).unwrap_or(Access::Admin);
         let said = format!("Begin {}.", self.tokens.make(None)).as_str().into();
-        let birth = Birth { access, depth: 0, lifetime, preloads: &Preloads::default(), input: Some(&said) };
-        let image = Box::new(born(&program, &self.programs.around, birth, self.schedule.now));
+        let (priority, preloads) = (Priority::Normal, &Preloads::default());
+        let birth = Birth { access, depth: 0, lifetime, priority, preloads, input: Some(&said) };
+        let image = Box::new(born(&program, &self.programs.around, birth, self.time_ms()));
         self.to_supervisor(SupervisorMessage::Start { program, image, origin: Origin::Started });
     }
 

@@ -42,7 +42,7 @@ const SHARDS: u64 = 4;
 const MOST_STEPS_OF_A_DEFECT: u64 = 20_000;
 
 /// What must have happened in a shard, or it covers less than it says.
-const KINDS: [&str; 83] = [
+const KINDS: &[&str] = &[
     "input spoke",
     "input opened",
     "input host_called",
@@ -72,6 +72,8 @@ const KINDS: [&str; 83] = [
     "fact child_ended",
     "fact child_started",
     "fact child_reported",
+    "fact budget_reserved",
+    "fact budget_returned",
     "fact tool_returned",
     "fact interrupted",
     "fact turn_ended",

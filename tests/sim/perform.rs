@@ -66,8 +66,8 @@ impl World {
                 self.ask_files(running, call, op, max_bytes, Reply { life: running.life, task, to });
             }
             Effect::Fetch { call, pending } => self.fetch(running, call, pending),
-            Effect::FindChild { call } => {
-                self.tell_supervisor(pid.0, SupervisorMessage::FindChild { parent: pid, call })
+            Effect::FindChild { call, index } => {
+                self.tell_supervisor(pid.0, SupervisorMessage::FindChild { parent: pid, call, index });
             }
             Effect::StartChildren { mut children } => {
                 for child in &mut children {
@@ -95,6 +95,9 @@ impl World {
             }
             Effect::KeepChildren { calls } => {
                 self.tell_supervisor(pid.0, SupervisorMessage::KeepChildren { parent: pid, calls });
+            }
+            Effect::Send { .. } | Effect::ListProcesses { .. } | Effect::Await { .. } | Effect::WakeAt { .. } => {
+                unreachable!("no program of this world asks for it")
             }
             Effect::AnswerHost { ticket, answer } => {
                 self.check_told(pid, &answer.text, "the answer to a host")?;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{Decision, Effect, Fact, Image, Input, State, decide, evolve};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
@@ -16,8 +17,6 @@ use crate::schedule::{HOST, SUPERVISOR};
 use crate::store::{Entry, From, encode_fact, encode_image};
 use crate::world::World;
 
-/// Time begins here: milliseconds since the epoch.
-const EPOCH_MS: u64 = 1_700_000_000_000;
 const SNAPSHOT_AFTER: u64 = 24;
 
 /// One life of a process.
@@ -137,7 +136,7 @@ impl World {
         let before = running.state.clone();
         let is_completion = completes(&input).is_some();
         let resumes = matches!(input, Input::Resumed);
-        let now = EPOCH_MS + self.schedule.now;
+        let now = self.time_ms();
         let Decision { facts, mut effects } = decide(&running.state, input, now);
         let facts = self.tampered(&before, facts);
         facts.iter().for_each(|fact| evolve(&mut running.state, fact));
@@ -254,7 +253,7 @@ impl World {
         let origin = Origin::Restored { from, at: dormouse_proto::id::FactNumber(at) };
         let message = SupervisorMessage::Start {
             program: state.program().clone(),
-            image: Box::new(alive(state.image())),
+            image: Box::new(alive(state.image(), self.time_ms())),
             origin,
         };
         let delay = self.delay();
@@ -275,8 +274,9 @@ impl World {
 }
 
 /// An image of a process that had ended waits for input again; one that lives, or was stopped, goes on where it was.
-fn alive(image: Image) -> Image {
-    let image = Image { control: Control::Running, ..image };
+fn alive(image: Image, now_ms: u64) -> Image {
+    let budget = Account::as_root(image.budget, now_ms);
+    let image = Image { control: Control::Running, budget, ..image };
     match image.phase {
         Phase::Ended { .. } => Image { phase: Phase::Idle, ..image },
         _ => image,

@@ -47,8 +47,8 @@ impl World {
             }
             SupervisorMessage::Release { pids } => self.release(pids),
             SupervisorMessage::Copy { pid } => self.copy_of(pid),
-            SupervisorMessage::FindChild { parent, call } => {
-                self.find_child(parent, call);
+            SupervisorMessage::FindChild { parent, call, index } => {
+                self.find_child(parent, call, index);
                 Ok(())
             }
             SupervisorMessage::Abandon { parent, calls } => {
@@ -83,7 +83,7 @@ impl World {
         origin: Origin,
     ) -> Newborn {
         let pid = self.supervisor.table.next_pid();
-        let row = ProcessRow { pid, parent, program: program.name().into(), origin, exit: None };
+        let row = ProcessRow { pid, parent, program: program.name().into(), name: None, origin, exit: None };
         Newborn { row, program, image }
     }
 
@@ -235,7 +235,7 @@ impl World {
 
     fn give_up(&mut self, pid: Pid, reason: &str) {
         self.tally.count("processes given up");
-        let exit = Exit { status: ExitStatus::Faulted, message: reason.into() };
+        let exit = Exit::new(ExitStatus::Faulted, reason);
         self.append(vec![Entry::Ended { pid, exit: exit.clone() }], Ack::GivenUp { pid, exit });
     }
 

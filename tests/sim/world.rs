@@ -22,6 +22,8 @@ use crate::supervisor::Supervisor;
 use crate::tally::Tally;
 use crate::tokens::Tokens;
 
+/// Time begins here: milliseconds since the epoch.
+const EPOCH_MS: u64 = 1_700_000_000_000;
 /// How many of the last events are shown of a world that failed.
 const LAST_EVENTS: usize = 40;
 /// A world that has not come to rest after so many further steps never does.
@@ -192,6 +194,11 @@ impl World {
             self.schedule.after(20, Event::Host);
         }
         Ok(())
+    }
+
+    /// Milliseconds since the epoch.
+    pub(crate) fn time_ms(&self) -> u64 {
+        EPOCH_MS + self.schedule.now
     }
 
     /// How long a message takes: mostly no time, at times long enough to be overtaken by anything.

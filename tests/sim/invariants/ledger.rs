@@ -73,8 +73,8 @@ impl World {
         let by = if matches!(born.row.origin, Origin::Forked { .. }) { "FORK-2" } else { "HIST-1" };
         let sent = Sent {
             system: born.image.system.clone(),
-            tools: born.image.tools.as_slice().into(),
-            messages: born.image.messages.clone(),
+            tools: born.image.tools.clone(),
+            messages: born.image.messages.iter().cloned().collect(),
             by,
         };
         let root = born.row.parent.map_or(pid, |parent| self.ledgers[&parent].root);

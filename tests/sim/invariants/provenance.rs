@@ -18,8 +18,8 @@ type Found<'a> = &'a mut dyn FnMut(Token);
 enum Giver {
     /// The world, which makes it for one process.
     Outside,
-    /// A child.
-    Child(Pid),
+    /// Another process.
+    Process(Pid),
     /// The files of the tree, or of the host.
     Tree,
 }
@@ -33,7 +33,7 @@ impl World {
         for token in &brought {
             let is_given = || match giver {
                 Giver::Outside => self.tokens.is_for(*token, pid),
-                Giver::Child(child) => self.ledgers.get(&child).is_some_and(|child| child.known.contains(token)),
+                Giver::Process(giver) => self.ledgers.get(&giver).is_some_and(|giver| giver.known.contains(token)),
                 Giver::Tree => {
                     let of_tree = |other: &&super::ledger::Ledger| other.root == ledger.root;
                     self.ledgers.values().filter(of_tree).any(|other| other.known.contains(token))
@@ -53,7 +53,10 @@ impl World {
         match fact {
             Fact::DescriptorOpened { id, entry } => self.check_told(pid, entry.content.text(), &id.to_string()),
             Fact::ToolReturned { answer, .. } => self.check_told(pid, &answer.text, "an answer"),
-            Fact::MessageQueued { message } | Fact::ChildReported { message, .. } | Fact::WentTo { message, .. } => {
+            Fact::MessageQueued { message, .. }
+            | Fact::MessageReceived { message, .. }
+            | Fact::ChildReported { message, .. }
+            | Fact::WentTo { message, .. } => {
                 let mut found = Vec::new();
                 of_message(message, &mut |token| found.push(token));
                 found.into_iter().try_for_each(|token| self.check_known(pid, token, "a message"))
@@ -84,6 +87,12 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
             reply.blocks.iter().for_each(|block| of_block(block, found));
         }
         Input::ToolReturned { output, .. } => of_bytes(&output.bytes, found),
+        Input::MessageSent { receipt, .. } => tokens_in(&receipt.text, &mut found),
+        Input::Messaged { from, letter, .. } => {
+            tokens_in(&letter.text, &mut found);
+            letter.descriptors.iter().for_each(|handed| of_content(&handed.entry.content, found));
+            return Giver::Process(*from);
+        }
         Input::TempFileDone { result: Ok(TempFileReply::Contents { content, .. }), .. } => {
             of_content(content, found);
             return Giver::Tree;
@@ -95,7 +104,7 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
         }
         Input::ChildEnded { child, exit, .. } => {
             tokens_in(&exit.message, &mut found);
-            return Giver::Child(*child);
+            return Giver::Process(*child);
         }
         Input::ModelReplied { result: Err(_), .. }
         | Input::Summarized { result: Err(_), .. }
@@ -104,6 +113,9 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
         | Input::FileWritten { .. }
         | Input::ChildStarted { .. }
         | Input::NoChild { .. }
+        | Input::Listed { .. }
+        | Input::TimedOut { .. }
+        | Input::TimeUp { .. }
         | Input::Resumed
         | Input::Interrupted
         | Input::Stopped
@@ -115,7 +127,8 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
 
 pub(super) fn of_image(image: &Image, mut found: Found<'_>) {
     tokens_in(&image.system, &mut found);
-    image.messages.iter().chain(&image.mailbox).for_each(|message| of_message(message, found));
+    let waiting = image.mailbox.iter().map(|mail| &mail.message);
+    image.messages.iter().chain(waiting).for_each(|message| of_message(message, found));
     for (_, entry) in &image.table {
         of_content(&entry.content, found);
         entry.notes.summary.iter().for_each(|summary| tokens_in(summary, &mut found));
@@ -124,7 +137,7 @@ pub(super) fn of_image(image: &Image, mut found: Found<'_>) {
         for slot in slots {
             tokens_in(&slot.args, &mut found);
             slot.answer.iter().for_each(|answer| tokens_in(&answer.text, &mut found));
-            slot.ended.iter().for_each(|(_, _, exit)| tokens_in(&exit.message, &mut found));
+            slot.ended.values().for_each(|(_, exit)| tokens_in(&exit.message, &mut found));
         }
     }
 }

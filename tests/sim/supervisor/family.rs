@@ -29,12 +29,12 @@ impl World {
         if newborns.is_empty() { Ok(()) } else { self.bear(newborns) }
     }
 
-    pub(super) fn find_child(&mut self, parent: Pid, call: CallId) {
-        match self.supervisor.table.child(parent, &Origin::Spawned { call }) {
+    pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
+        match self.supervisor.table.child_at(parent, call, index) {
             Some(row) => self.found(&row),
             None => {
                 self.tally.count("children looked for in vain");
-                self.tell_parent(parent, Input::NoChild { call });
+                self.tell_parent(parent, Input::NoChild { call, index });
             }
         }
     }

@@ -82,6 +82,10 @@ impl Table {
 
     pub(crate) fn child(&self, parent: Pid, origin: &Origin) -> Option<ProcessRow> {
         let (call, index) = place(origin)?;
+        self.child_at(parent, call, index)
+    }
+
+    pub(crate) fn child_at(&self, parent: Pid, call: CallId, index: u32) -> Option<ProcessRow> {
         let pid = self.children.get(&(parent, call, index))?;
         self.entries.get(pid).map(|entry| entry.row.clone())
     }
