@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use dormouse_kernel::budget::Account;
+use dormouse_kernel::content::Content;
 use dormouse_kernel::process::State;
-use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_kernel::table::Table;
+use dormouse_proto::id::{FactNumber, FdId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Exit;
-use dormouse_proto::record::{self, ContentRef, Phase, Tally};
+use dormouse_proto::record::{self, ContentRef, Entry, Phase, Tally};
 
 /// A fact as it is watched: contents by name, so that an event holds no content in memory.
 pub type Fact = record::Fact<ContentRef>;
@@ -119,6 +121,8 @@ pub struct View {
     pub waiting: usize,
     /// Children that run while no call waits for them.
     pub background: usize,
+    /// Children that have not ended, as far as the process has heard.
+    pub children: usize,
     /// Descriptors in its table.
     pub descriptors: usize,
     /// Tokens used so far by the process itself.
@@ -127,6 +131,42 @@ pub struct View {
     pub budget: Account,
     /// What its tools produced, and what of it entered the context.
     pub tally: Tally,
+    /// The table as it stood; none of a process that has ended, whose contents are no longer held for anybody.
+    table: Option<Table>,
+}
+
+/// A descriptor as a view shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescriptorView {
+    /// Its id.
+    pub id: FdId,
+    /// The name that the process gave it.
+    pub name: Option<Arc<str>>,
+    /// Where its content comes from.
+    pub source: Arc<str>,
+    /// Bytes of its content.
+    pub bytes: u64,
+    /// Characters, as they are shown.
+    pub chars: u64,
+    /// Lines.
+    pub lines: u64,
+    /// When it was opened: milliseconds since the epoch, UTC.
+    pub opened_ms: u64,
+}
+
+impl DescriptorView {
+    fn of((id, entry): (&FdId, &Entry<Content>)) -> Self {
+        let Entry { content, source, opened_ms, notes, .. } = entry;
+        Self {
+            id: id.clone(),
+            name: notes.name.clone(),
+            source: source.clone(),
+            bytes: content.bytes().len() as u64,
+            chars: content.total_chars(),
+            lines: content.total_lines(),
+            opened_ms: *opened_ms,
+        }
+    }
 }
 
 impl View {
@@ -140,11 +180,20 @@ impl View {
             messages: state.messages().len(),
             waiting: state.waiting_messages(),
             background: state.background().len(),
+            children: state.budget().shares().len(),
             descriptors: state.table().len(),
             usage: state.usage(),
             budget: state.budget().clone(),
             tally: state.tally(),
+            table: state.exit().is_none().then(|| state.table().clone()),
         }
+    }
+
+    /// The descriptors in its table, by id: numbers first, then references. None of a process that has ended. Made when it is
+    /// asked for: O(descriptors), and no content is looked at.
+    #[must_use]
+    pub fn list_descriptors(&self) -> Vec<DescriptorView> {
+        self.table.iter().flat_map(Table::iter).map(DescriptorView::of).collect()
     }
 
     /// Whether nothing will happen by itself: it waits for input, and no child of its is to be heard of.

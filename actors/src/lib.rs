@@ -23,5 +23,5 @@ mod temp_files;
 mod world;
 
 pub use error::KernelError;
-pub use event::{Event, Fact, View};
+pub use event::{DescriptorView, Event, Fact, View};
 pub use recovery::LoadError;

@@ -72,8 +72,8 @@ pub(crate) enum SupervisorMessage {
     Find { pid: Pid, reply: SeatReply },
     /// The handle of the living process of a name.
     FindNamed { name: Arc<str>, reply: SeatReply },
-    /// The process table.
-    List { reply: oneshot::Sender<Vec<Listed>> },
+    /// The process table, or of it the children of one.
+    List { parent: Option<Pid>, reply: oneshot::Sender<Vec<Listed>> },
 }
 
 /// A process that is about to be.
@@ -162,8 +162,8 @@ impl Supervisor {
                 let pid = self.table.named(&name).ok_or_else(|| KernelError::UnknownName(name.to_string()));
                 let _ = reply.send(pid.and_then(|pid| self.table.seat(pid)));
             }
-            SupervisorMessage::List { reply } => {
-                let _ = reply.send(self.table.list());
+            SupervisorMessage::List { parent, reply } => {
+                let _ = reply.send(self.table.list(parent));
             }
         }
     }

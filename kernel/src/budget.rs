@@ -121,7 +121,7 @@ impl Account {
     }
 
     /// What is reserved for children that have not ended: by the call that made each, and which of the call's it is.
-    pub fn shares(&self) -> impl Iterator<Item = ((CallId, u32), Budget)> {
+    pub fn shares(&self) -> impl ExactSizeIterator<Item = ((CallId, u32), Budget)> {
         self.shares.iter().map(|(place, share)| (*place, *share))
     }
 

@@ -9,6 +9,7 @@ use dormouse::id::Pid;
 use dormouse::model::Request;
 use dormouse::models::Scripted;
 use dormouse::process::{ExitStatus, Origin};
+use dormouse::record::Phase;
 use dormouse::store::MemoryStore;
 use dormouse::tool::Access;
 use dormouse::{Event, FnTool, Kernel, KernelBuilder, Process};
@@ -552,4 +553,45 @@ async fn a_tool_of_the_host_cannot_take_the_name_of_one_of_the_kernel() {
         let refused = Kernel::builder().tool(tool).build().await;
         assert!(matches!(refused, Err(dormouse::KernelError::ReservedTool(taken)) if taken == name));
     }
+}
+
+#[tokio::test]
+async fn a_view_shows_descriptors_calls_and_children_without_disturbing_the_process() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let model = FnModel(move |request: Request| {
+        let gate = held.clone();
+        async move {
+            if request.pid.0 > 1 {
+                gate.pass().await;
+                return Ok(says("done"));
+            }
+            Ok(match request.messages.len() {
+                1 => asks(&[("rename_fd", r#"{"fd": "fd:1", "name": "log"}"#)]),
+                3 => asks(&[("fork", r#"{"prompts": ["a", "b"]}"#)]),
+                _ => says("all"),
+            })
+        }
+    });
+    let kernel = Kernel::builder().model("m", model).build().await.unwrap();
+    let rest = "[tools]\nenabled = [\"rename_fd\", \"fork\"]\n[limits]\nfork_release = \"all\"\n";
+    let process = kernel.start(program(&kernel, rest)).without_input().await.unwrap();
+    process.open("build.log", "one\ntwö\n", None).await.unwrap();
+    process.input("go").await.unwrap();
+    gate.entered().await;
+    gate.entered().await;
+    let view = process.view().unwrap();
+    let Phase::Acting { slots, .. } = &view.phase else { panic!("{:?}", view.phase) };
+    assert_eq!((&*slots[0].tool, view.children, view.descriptors), ("fork", 2, 1));
+    let [log] = &view.list_descriptors()[..] else { panic!("one descriptor") };
+    assert_eq!((log.id.to_string(), log.name.as_deref(), &*log.source), ("fd:1".to_owned(), Some("log"), "build.log"));
+    assert_eq!((log.bytes, log.chars, log.lines), (9, 8, 2));
+    let children = process.children().await.unwrap();
+    let seen: Vec<_> = children.iter().map(|child| (child.row.pid, child.row.parent, child.status)).collect();
+    assert_eq!(seen, [(Pid(2), Some(Pid(1)), "thinking"), (Pid(3), Some(Pid(1)), "thinking")]);
+    gate.open();
+    within(process.wait()).await.unwrap();
+    let view = process.view().unwrap();
+    assert_eq!((view.children, view.descriptors, view.list_descriptors()), (0, 1, Vec::new()), "contents are let go");
+    assert_eq!(process.children().await.unwrap().len(), 2, "those that have ended are known");
 }

@@ -87,8 +87,12 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::Closed`].
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>, KernelError> {
+        self.list(None).await
+    }
+
+    pub(super) async fn list(&self, parent: Option<Pid>) -> Result<Vec<ProcessInfo>, KernelError> {
         let (reply, listed) = oneshot::channel();
-        self.supervisor.cast(SupervisorMessage::List { reply }).map_err(|_| KernelError::Closed)?;
+        self.supervisor.cast(SupervisorMessage::List { parent, reply }).map_err(|_| KernelError::Closed)?;
         let listed = listed.await.map_err(|_| KernelError::Closed)?;
         Ok(listed.into_iter().map(ProcessInfo::from).collect())
     }

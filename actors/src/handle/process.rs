@@ -19,7 +19,7 @@ use futures_util::stream::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
 use super::events::Events;
-use super::kernel::{Kernel, alive};
+use super::kernel::{Kernel, ProcessInfo, alive};
 use super::tree::Tree;
 use crate::error::KernelError;
 use crate::event::{Event, View};
@@ -233,6 +233,14 @@ impl Process {
         let mut view = self.view.clone();
         let seen = view.wait_for(|view| view.as_ref().is_some_and(&stands)).await.map_err(|_| KernelError::Closed)?;
         seen.clone().ok_or(KernelError::Closed)
+    }
+
+    /// The processes that it forked and spawned, by rising pid: those that run and those that have ended.
+    ///
+    /// # Errors
+    /// [`KernelError::Closed`].
+    pub async fn children(&self) -> Result<Vec<ProcessInfo>, KernelError> {
+        self.kernel.list(Some(self.pid)).await
     }
 
     /// How it ended, if it has.

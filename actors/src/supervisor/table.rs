@@ -1,6 +1,6 @@
 //! The process table: who there is, who runs, who waits for whom.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -223,10 +223,15 @@ impl Table {
 
     /// The children that have not ended, and the calls that made them.
     pub(super) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
+        let lives = |pid: Pid| self.get(pid).is_some_and(|entry| !matches!(entry.run, Run::Ended));
+        self.children_of(parent).filter(|(child, _)| lives(*child)).collect()
+    }
+
+    /// The children, living or not, and the calls that made them.
+    fn children_of(&self, parent: Pid) -> impl Iterator<Item = (Pid, CallId)> {
         let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
-        let children = self.children.range(first..).take_while(|((of, ..), _)| *of == parent);
-        let lives = |pid: &Pid| self.get(*pid).is_some_and(|entry| !matches!(entry.run, Run::Ended));
-        children.filter(|(_, pid)| lives(pid)).map(|((_, call, _), pid)| (*pid, *call)).collect()
+        let children = self.children.range(first..).take_while(move |((of, ..), _)| *of == parent);
+        children.map(|((_, call, _), child)| (*child, *call))
     }
 
     /// A process and all below it that have not ended, parents first.
@@ -260,6 +265,7 @@ impl Table {
         let entry = self.entries.get_mut(&pid).filter(|entry| !matches!(entry.run, Run::Ended))?;
         entry.run = Run::Held;
         entry.waiting.clear();
+        entry.view.send_replace(None);
         entry.exit.send_replace(Some(exit.clone()));
         Some(entry.row.clone())
     }
@@ -330,14 +336,20 @@ impl Table {
         Ok(Seat { pid, exit: entry.exit.subscribe(), view: entry.view.subscribe(), inbox: entry.inbox.clone() })
     }
 
-    pub(super) fn list(&self) -> Vec<Listed> {
-        let entries = self.entries.values();
+    /// All, or the children of one; by rising pid.
+    pub(super) fn list(&self, parent: Option<Pid>) -> Vec<Listed> {
         let listed = |entry: &Entry| Listed {
             row: entry.row.clone(),
             held: matches!(entry.run, Run::Held),
             view: entry.view.borrow().clone(),
         };
-        entries.map(listed).collect()
+        match parent {
+            None => self.entries.values().map(listed).collect(),
+            Some(parent) => {
+                let children: BTreeSet<Pid> = self.children_of(parent).map(|(child, _)| child).collect();
+                children.into_iter().filter_map(|child| self.get(child)).map(listed).collect()
+            }
+        }
     }
 }
 
