@@ -1,11 +1,12 @@
 //! Running processes, and what becomes of one that faults: restarted from its journal with growing pauses, given up after
 //! a bounded number of faults within a window.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 use ractor::{Actor, ActorId};
+use tokio::time::Instant;
 
 use super::table::Run;
 use super::{Supervisor, SupervisorMessage};

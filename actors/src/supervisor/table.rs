@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use dormouse_kernel::process::Input;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 use crate::error::KernelError;
 use crate::event::View;

@@ -3,9 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use dormouse_actors::Event;
 use dormouse_actors::handle::{FnTool, Kernel, Process};
+use dormouse_actors::{Event, Fact};
 use dormouse_models::Anthropic;
+use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus};
 use futures_util::StreamExt;
 use schemars::JsonSchema;
@@ -102,4 +103,63 @@ async fn an_overloaded_server_is_asked_again_and_then_given_up_by_name() {
     let retried = events.take_while(|event| std::future::ready(!matches!(event, Event::Exited { .. })));
     let retried = retried.filter(|event| std::future::ready(matches!(event, Event::Retrying { .. }))).count().await;
     assert_eq!(retried, 1);
+}
+
+/// The usage of each process's first reply, by pid.
+fn first_usages(events: &[Event]) -> std::collections::BTreeMap<u64, Usage> {
+    let mut usages = std::collections::BTreeMap::new();
+    for event in events {
+        if let Event::Fact { pid, fact, .. } = event
+            && let Fact::ModelReplied { usage, .. } = &**fact
+        {
+            usages.entry(pid.0).or_insert(*usage);
+        }
+    }
+    usages
+}
+
+#[tokio::test]
+#[ignore = "needs a server: see .ci/peers"]
+#[expect(clippy::print_stderr, reason = "what the server had in its cache is the result")]
+async fn forked_children_find_their_parents_prefix_in_the_servers_cache() {
+    const CHILDREN: u64 = 3;
+    let url = std::env::var("DORMOUSE_LLAMA_URL").unwrap();
+    let toml = PROGRAM
+        .replace("\"ls\", \"read_fd\"", "\"read_fd\", \"fork\"")
+        .replace("max_iterations = 3", "max_iterations = 1");
+    for (at_once, release) in [(1, "first"), (4, "first"), (4, "all")] {
+        let model = Anthropic::builder().api_key("test").base_url(url.clone()).build().unwrap();
+        let kernel = Kernel::builder().model("tiny", model).model_calls(at_once).build().await.unwrap();
+        let toml = toml.replace("You look around.", &format!("You look around, {at_once} {release}."));
+        let program = kernel.parse(format!("{toml}[limits]\nfork_release = \"{release}\"\n")).unwrap().program;
+        let process = kernel.start(program).session().without_input().await.unwrap();
+        let events = kernel.events();
+        process.input("Where are the files, and what is in each of them?\n".repeat(400)).await.unwrap();
+        process.wait_for(|view| view.is_idle() && view.messages > 0).await.unwrap();
+        let answer =
+            process.call("fork", r#"{"prompts": ["Look for a.", "Look for b.", "Look for c."]}"#).await.unwrap();
+        assert!(answer.text.contains("children=\"3\""), "{answer:?}");
+        let is_over = |event: &Event| matches!(event, Event::Exited { .. });
+        let mut ended = 0;
+        let events: Vec<Event> = events
+            .take_while(|event| {
+                ended += u64::from(is_over(event));
+                std::future::ready(ended < CHILDREN)
+            })
+            .collect()
+            .await;
+        let usages = first_usages(&events);
+        let parent = usages[&process.pid().0];
+        let prefix = parent.input_tokens + parent.cache_read_tokens;
+        eprintln!("{at_once} at once, released {release}: the parent sent {prefix} tokens");
+        for pid in 2..=1 + CHILDREN {
+            let Usage { input_tokens, cache_read_tokens, .. } = usages[&pid];
+            eprintln!("  child {pid}: {cache_read_tokens} from the cache, {input_tokens} anew");
+            // One after the other each finds what the one before it left; at once the server has a slot for one of them.
+            assert!(
+                at_once > 1 || cache_read_tokens * 10 >= prefix * 9,
+                "child {pid}: {cache_read_tokens} of {prefix}"
+            );
+        }
+    }
 }
