@@ -125,6 +125,12 @@ impl Account {
         self.shares.iter().map(|(place, share)| (*place, *share))
     }
 
+    /// Whether something is reserved for a child of this call. O(log n).
+    #[must_use]
+    pub fn has_shares(&self, call: CallId) -> bool {
+        self.shares.range((call, 0)..=(call, u32::MAX)).next().is_some()
+    }
+
     /// What is reserved for one child.
     #[must_use]
     pub fn share(&self, call: CallId, index: u32) -> Option<&Budget> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::budget::Budget;
+use dormouse_proto::budget::{Budget, Ledger};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
@@ -42,15 +42,27 @@ impl Draft {
         if let Err(message) = self.reserve(call, &missing, (&program, Budget::default()), access) {
             return self.answer_whole(call, Answer::error(message));
         }
-        let asked = (0..).zip(&prompts).filter(|(index, _)| missing.contains(index));
-        let children = asked.map(|(index, prompt)| Child {
+        let shared = forked(&self.state);
+        let children = missing.into_iter().map(|index| Child {
             origin: Origin::Forked { call, index },
             program: self.state.program.clone(),
-            image: forked(&self.state, (call, index), prompts.len(), prompt, self.now_ms),
+            image: self.told(&shared, (call, index), &prompts),
         });
         let children = children.collect();
         self.intend(call);
         self.perform(Effect::StartChildren { children });
+    }
+
+    /// The image of the child that goes by this prompt.
+    fn told(&self, shared: &Image, (call, index): (CallId, u32), prompts: &[String]) -> Image {
+        let (number, count, pid) = (index + 1, prompts.len(), self.state.pid);
+        let told =
+            format!("You are child {number} of {count} of a fork of process {pid}.\n\n{}", prompts[index as usize]);
+        let message = Message { role: Role::User, blocks: answers(&self.state, call, told) };
+        let message = Arc::new(referable(&self.state.program, self.state.messages.len(), message));
+        let mut image = Image { budget: self.state.budget.ledger_of_child(call, index, self.now_ms), ..shared.clone() };
+        image.messages.push_back(message);
+        image
     }
 
     /// Whether a call may make `count` children: so deep below the root, and beside those that run.
@@ -106,7 +118,8 @@ impl Draft {
     /// answer goes on from here.
     pub(super) fn answer_if_all_ended(&mut self, call: CallId) -> bool {
         let slot = self.slot(call);
-        if slot.ended.len() < self.expected_children(slot) {
+        // The prompts are counted once, and not with each end.
+        if self.state.budget.has_shares(call) || slot.ended.len() < self.expected_children(slot) {
             return false;
         }
         let ended = slot.ended.clone();
@@ -190,14 +203,9 @@ fn child_element(number: u32, child: Pid, exit: &Exit, said: &Said) -> Element {
     said.shown_in(element)
 }
 
-/// The image of child `index` (from 0) of `count`: the parent's, with every tool use of the turn answered, so that the
-/// history is valid and begins with the parent's bytes (FORK-2).
-fn forked(state: &State, (call, index): (CallId, u32), count: usize, prompt: &str, now_ms: u64) -> Image {
-    let number = index + 1;
-    let told = format!("You are child {number} of {count} of a fork of process {}.\n\n{prompt}", state.pid);
-    let mut image = state.image();
-    let message = Message { role: Role::User, blocks: answers(state, call, told) };
-    image.messages.push_back(Arc::new(referable(&state.program, state.messages.len(), message)));
+/// What the images of all children of a fork have in common: the parent's, with a turn to go on with. Once every tool use of
+/// the turn is answered there, the history is valid, and begins with the parent's bytes (FORK-2).
+fn forked(state: &State) -> Image {
     Image {
         mailbox: Vec::new(),
         heard: Vec::new(),
@@ -210,9 +218,9 @@ fn forked(state: &State, (call, index): (CallId, u32), count: usize, prompt: &st
         phase: Phase::Ready { stopped: None },
         control: Control::Running,
         usage: Usage::default(),
-        budget: state.budget.ledger_of_child(call, index, now_ms),
+        budget: Ledger::default(),
         tally: Tally::default(),
-        ..image
+        ..state.image()
     }
 }
 
