@@ -330,3 +330,170 @@ async fn relatives_are_the_parent_the_children_and_the_siblings() {
     gate.open();
     within(root.wait()).await.unwrap();
 }
+
+/// A session, and two tasks that send three messages each to it.
+async fn two_senders(kernel: &Kernel) -> Result<(Process, [Process; 2]), KernelError> {
+    let inbox = kernel.start(program(kernel, TOOLS)).session().without_input().name("inbox").await?;
+    let start = |input: &str| kernel.start(program(kernel, TOOLS)).input(input);
+    Ok((inbox, [start("send a").await?, start("send b").await?]))
+}
+
+/// Whether they and the session got through before the kernel was cut off.
+async fn got_through(kernel: &Kernel) -> bool {
+    let (inbox, senders) = match two_senders(kernel).await {
+        Ok(all) => all,
+        Err(KernelError::NotDurable(_)) => return false,
+        Err(error) => panic!("{error}"),
+    };
+    for sender in &senders {
+        if within(sender.wait()).await.unwrap().status != ExitStatus::Done {
+            return false;
+        }
+    }
+    tokio::select! {
+        view = within(inbox.wait_for(View::is_idle)) => view.is_ok(),
+        _ = inbox.wait() => false,
+    }
+}
+
+/// A model that sends twice in one reply, then once more, and says how much of it was an error.
+async fn sends_three(request: Request) -> Result<Reply, ModelError> {
+    let task = request.messages[0].text();
+    let Some(letter) = task.strip_prefix("send ").and_then(|rest| rest.chars().next()) else { return Ok(says("heard")) };
+    let to = |n: u32| json!({ "to": "inbox", "text": format!("{letter}{n}") }).to_string();
+    Ok(match request.messages.len() {
+        1 => asks(&[("send_message", &to(1)), ("send_message", &to(2))]),
+        3 => asks(&[("send_message", &to(3))]),
+        _ => {
+            let answers = [results(&request, 0), results(&request, 2)].concat();
+            says(&answers.iter().filter(|(_, is_error)| *is_error).count().to_string())
+        }
+    })
+}
+
+#[tokio::test]
+async fn wherever_the_kernel_is_cut_off_each_senders_messages_are_heard_once_and_in_order() {
+    let mut cut_off = 0;
+    for commits in 0.. {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Crashing::after(commits, LogStore::open(folder.path()).unwrap());
+        let kernel = Kernel::open(store).model("m", FnModel(sends_three)).build().await.unwrap();
+        let is_whole = got_through(&kernel).await;
+        kernel.shutdown().await;
+        cut_off += usize::from(!is_whole);
+        let requests = Requests::default();
+        let builder = Kernel::open(LogStore::open(folder.path()).unwrap());
+        let kernel = builder.model("m", requests.record(FnModel(sends_three))).build().await.unwrap();
+        kernel.resume_all().await.unwrap();
+        let table = kernel.processes().await.unwrap();
+        for info in table.iter().skip(1) {
+            let end = within(kernel.process(info.row.pid).await.unwrap().wait()).await.unwrap();
+            assert_eq!((end.status, &*end.message), (ExitStatus::Done, "0"), "after {commits} commits");
+        }
+        if table.len() == 3 {
+            let inbox = kernel.named("inbox").await.unwrap();
+            let heard = heard_by(&inbox, &requests).await;
+            for letter in ["a", "b"] {
+                let of: Vec<_> = heard.iter().filter(|text| text.starts_with(letter)).collect();
+                let expected = [1, 2, 3].map(|n| format!("{letter}{n}"));
+                assert_eq!(of, expected.iter().collect::<Vec<_>>(), "after {commits} commits: {heard:?}");
+            }
+        }
+        check_histories(&requests);
+        kernel.shutdown().await;
+        if is_whole {
+            break;
+        }
+    }
+    assert!(cut_off > 5, "the kernel was cut off {cut_off} times");
+}
+
+/// The first of three siblings is in the middle of its first call, and the others wait for it. The clock stands, but where
+/// nothing else is left to do, so that the longest hold would be seen.
+#[tokio::test(start_paused = true)]
+async fn a_message_releases_one_that_is_held_back() {
+    let (gate, requests) = (Gate::default(), Requests::default());
+    let held = gate.clone();
+    let model = FnModel(move |request: Request| {
+        let held = held.clone();
+        async move {
+            match request.pid.0 {
+                2 if request.messages.len() == 1 => return Ok(asks(&[("fork", r#"{"prompts": ["a", "b", "c"]}"#)])),
+                3 => held.pass().await,
+                _ => {}
+            }
+            Ok(says("end"))
+        }
+    });
+    let builder = Kernel::builder().reach(Reach::Everyone).model("m", requests.record(model));
+    let kernel = builder.build().await.unwrap();
+    let sender = named(&kernel, "sender", TOOLS).await;
+    let root = kernel.start(program(&kernel, TOOLS)).input("go").await.unwrap();
+    gate.entered().await;
+    let began = tokio::time::Instant::now();
+    assert!(!send(&sender, "5", "hello").await.is_error);
+    let last = kernel.process(Pid(5)).await.unwrap();
+    within(last.wait()).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(requests.of(5).last().map(said).unwrap(), ["hello"]);
+    gate.open();
+    within(root.wait()).await.unwrap();
+    check_histories(&requests);
+}
+
+#[tokio::test]
+async fn a_parent_that_waits_for_a_child_which_waits_for_its_word_gets_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
+    let tools = "[tools]\nenabled = [\"send_message\", \"receive_messages\", \"wait\", \"spawn\"]\n";
+    let links = "[linked_programs]\nchild = \"child.toml\"\n";
+    std::fs::write(folder.path().join("main.toml"), format!("{model}{tools}{links}")).unwrap();
+    let child = "[tools]\nenabled = [\"send_message\", \"receive_messages\"]\n";
+    std::fs::write(folder.path().join("child.toml"), format!("{model}{child}")).unwrap();
+    let requests = Requests::default();
+    let model = FnModel(|request: Request| async move {
+        let last = results(&request, 0);
+        Ok(match (&*request.program, request.messages.len()) {
+            ("main", 1) => asks(&[("spawn", r#"{"program_name": "child", "query": "q", "wait": false}"#)]),
+            // Nobody has told the child anything: the parent does not wait for ever.
+            ("main", 3) => asks(&[("wait", r#"{"pids": [2], "timeout_ms": 1}"#)]),
+            ("main", 5) => {
+                assert!(last[0].0.contains("timed_out=\"true\"") && last[0].0.contains("running=\"2\""), "{last:?}");
+                asks(&[("wait", r#"{"pids": [2]}"#), ("send_message", r#"{"to": "2", "text": "your word"}"#)])
+            }
+            ("main", _) => says(&last[0].0),
+            (_, 1) => asks(&[("receive_messages", r#"{"timeout_ms": 3600000}"#)]),
+            (_, 3) => asks(&[("send_message", r#"{"to": "parent", "text": "thanks"}"#)]),
+            _ => says("the end"),
+        })
+    });
+    let host = LocalHost::new(Permissions::none(), folder.path()).unwrap();
+    let kernel = Kernel::builder().host(host).model("m", requests.record(model)).build().await.unwrap();
+    let main = kernel.load(folder.path().join("main.toml")).unwrap().program;
+    let root = kernel.start(main).input("go").await.unwrap();
+    let end = within(root.wait()).await.unwrap();
+    println!("{end:?}");
+    assert_eq!(end.status, ExitStatus::Done);
+    assert!(end.message.contains("the end"), "{end:?}");
+    check_histories(&requests);
+}
+
+/// What a copy makes of a message that its original has under way.
+#[tokio::test]
+async fn copies_of_sender_and_receiver() {
+    let (kernel, requests) = kernel().await;
+    let (inbox, sender) = (named(&kernel, "inbox", TOOLS).await, named(&kernel, "sender", TOOLS).await);
+    within(inbox.stop()).await.unwrap();
+    send(&sender, "inbox", "one").await;
+    let copy = within(inbox.fork()).await.unwrap();
+    within(inbox.cont()).await.unwrap();
+    println!("{:?}", copy.view());
+    within(copy.cont()).await.unwrap();
+    assert_eq!(heard_by(&inbox, &requests).await, ["one"]);
+    assert_eq!(heard_by(&copy, &requests).await, ["one"]);
+    assert_eq!(kernel.named("inbox").await.unwrap().pid(), inbox.pid(), "a copy has no name");
+    // The copy goes its own way.
+    send(&sender, &copy.pid().to_string(), "two").await;
+    send(&sender, "inbox", "three").await;
+    assert_eq!(heard_by(&inbox, &requests).await, ["one", "three"]);
+}
