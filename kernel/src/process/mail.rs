@@ -268,8 +268,3 @@ fn around(element: Element, said: &[Mail]) -> Element {
     let texts: Vec<_> = said.iter().map(|mail| mail.message.text()).collect();
     if texts.is_empty() { element } else { element.rendered(texts.join("\n  ")) }
 }
-
-/// The end of a child that its parent does not wait for, as the parent hears it.
-pub(super) fn child_ended(child: Pid, status: &str) -> Element {
-    Element::new("child_ended").attribute("pid", child).attribute("status", status)
-}
