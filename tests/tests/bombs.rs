@@ -38,7 +38,8 @@ async fn a_spawn_bomb_ends_at_the_limits_whether_somebody_waits_or_not() {
     }
 }
 
-/// The mailbox takes 256 of other processes, and the host's inbox 256 besides.
+/// The host's inbox takes 256. The mailbox takes messages of processes until 256 wait in it, those of the host counted: how
+/// many they are together depends on who is faster.
 #[tokio::test]
 async fn a_flood_from_both_sides_is_refused_beyond_what_may_wait() {
     let end = set_off(Bomb::Flood, SMALL).await;
