@@ -213,6 +213,7 @@ impl Running {
         let is_message = matches!(input, Input::Spoke { .. });
         let Decision { facts, effects } = decide(&self.state, input, now_ms());
         facts.iter().for_each(|fact| evolve(&mut self.state, fact));
+        self.forget_answered(&facts);
         self.trace_turn(&facts);
         let free = self.free_places(permit, is_message);
         self.persist(facts, effects, received, free);
@@ -242,6 +243,19 @@ impl Running {
         | Input::ChildEnded { call, .. } = input
         {
             self.in_flight.remove(call);
+        }
+    }
+
+    /// What was begun for a call that is answered by something else, such as the time that a call waits for mail, is given
+    /// up, and what was not yet begun for it is never begun.
+    fn forget_answered(&mut self, facts: &[Fact]) {
+        for fact in facts {
+            let Fact::ToolReturned { call, .. } = fact else { continue };
+            if let Some(task) = self.in_flight.remove(call) {
+                task.abort();
+            }
+            let calls = std::slice::from_ref(call);
+            self.undurable.iter_mut().for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
         }
     }
 

@@ -377,6 +377,20 @@ fn wait_is_answered_with_the_last_words_of_those_that_it_waits_for() {
     assert!(parent.heard().concat().contains("Process 9 is no child"), "{:?}", parent.heard());
 }
 
+/// What `receive_messages` showed of a child is no reason to give up the wait for the other.
+#[test]
+fn a_wait_that_comes_back_from_the_journal_still_waits_for_those_that_run() {
+    let (mut parent, calls) = parent(2);
+    parent.reply(&[("wait", r#"{"pids": [7, 8]}"#), ("receive_messages", r#"{"timeout_ms": 50}"#)]);
+    ends(&mut parent, calls[0], 7);
+    parent.restart();
+    assert!(matches!(parent.state.phase(), Phase::Acting { .. }), "it still waits: {:?}", parent.state.phase());
+    ends(&mut parent, calls[1], 8);
+    let heard = parent.heard();
+    assert!(heard[0].starts_with("<wait_result>") && heard[0].contains("said 8"), "{heard:?}");
+    assert!(heard[1].contains("said 7"), "{heard:?}");
+}
+
 #[test]
 fn wait_for_all_counts_those_that_are_on_their_way() {
     let mut parent = Run::new(1, MAIL, "");

@@ -1,6 +1,7 @@
 //! Shared pieces of the tests: models made of closures, a recorder of requests, a gate to hold a call open, and the
 //! conformance cases. Nothing here sleeps: what is awaited is an event, bounded by [`PATIENCE`].
 
+pub mod bombs;
 pub mod crashing;
 
 use std::panic::Location;

@@ -19,8 +19,12 @@ const ATTEMPTS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 impl Running {
+    /// Posted at once, so that what one reply says to a process arrives in its order; only the receipt is waited for beside
+    /// the actor.
     pub(super) fn send_message(&mut self, call: CallId, settled: u32, pending: PendingMessage) {
-        let work = send(self.supervisor.clone(), self.pid(), call, settled, pending).boxed();
+        let outgoing = Outgoing { supervisor: self.supervisor.clone(), from: self.pid(), call, settled, pending };
+        let first = outgoing.post();
+        let work = outgoing.until_received(first).boxed();
         self.start(work, call, move |receipt| Input::MessageSent { call, receipt }, unknown);
     }
 
@@ -38,25 +42,39 @@ impl Running {
     }
 }
 
-/// Sends until the receiver has said something: it knows a message that it has by the call.
-async fn send(
+/// A message that no receipt has come for.
+struct Outgoing {
     supervisor: ActorRef<SupervisorMessage>,
     from: Pid,
     call: CallId,
     settled: u32,
-    PendingMessage { to, letter }: PendingMessage,
-) -> Answer {
-    for attempt in 0..ATTEMPTS {
+    pending: PendingMessage,
+}
+
+impl Outgoing {
+    /// Takes it to the supervisor. What it yields ends without a receipt where the receiver, or the kernel, stops first.
+    fn post(&self) -> oneshot::Receiver<Answer> {
         let (receipt, received) = oneshot::channel();
-        let post = Post { from, call, settled, to: to.clone(), letter: letter.clone(), receipt };
+        let PendingMessage { to, letter } = self.pending.clone();
+        let post = Post { from: self.from, call: self.call, settled: self.settled, to, letter, receipt };
         // Where the supervisor is gone the receipt is dropped with the message.
-        let _ = supervisor.cast(SupervisorMessage::Post(Box::new(post)));
-        if let Ok(answer) = received.await {
-            return answer;
-        }
-        tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(attempt)).await;
+        let _ = self.supervisor.cast(SupervisorMessage::Post(Box::new(post)));
+        received
     }
-    unknown(format!("it stopped {ATTEMPTS} times before it could take the message"))
+
+    /// Posts it again until the receiver has said something: it knows a message that it has by the call. What is posted
+    /// again may arrive after what was posted later.
+    async fn until_received(self, mut received: oneshot::Receiver<Answer>) -> Answer {
+        for attempt in 1..ATTEMPTS {
+            if let Ok(answer) = received.await {
+                return answer;
+            }
+            tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(attempt - 1)).await;
+            received = self.post();
+        }
+        let why = || format!("it stopped {ATTEMPTS} times before it could take the message");
+        received.await.unwrap_or_else(|_| unknown(why()))
+    }
 }
 
 fn unknown(why: String) -> Answer {

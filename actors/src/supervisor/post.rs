@@ -3,6 +3,7 @@
 //! Whether a message was taken is the receiver's word, durable before it is given; where there is no receiver, the
 //! supervisor says why. A receiver that sleeps wakes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -96,19 +97,20 @@ impl Table {
     }
 
     /// The living processes that `of` may write to, itself among them: its relatives and those that have a name, then of the
-    /// others as many as are shown. Costs the tree, or all processes where the reach is everyone.
+    /// others as many as are shown, the newest first. Costs the tree, or all processes where the reach is everyone.
     fn neighbours(&self, of: Pid, reach: Reach) -> Neighbours {
         let parent = self.get(of).and_then(|entry| entry.row.parent);
         let children = |pid: Pid| self.living_children(pid).into_iter().map(|(child, _)| child);
         let siblings = parent.into_iter().flat_map(children);
         let mut near: BTreeSet<Pid> = siblings.chain(children(of)).chain(parent).chain([of]).collect();
-        near.extend(self.names().filter(|pid| self.is_living(*pid)));
+        near.extend(self.names());
         let far: Vec<Pid> = match reach {
             Reach::Relatives => Vec::new(),
             Reach::Tree => self.tree(self.root(of)),
             Reach::Everyone => self.living().collect(),
         };
-        let far: Vec<Pid> = far.into_iter().filter(|pid| !near.contains(pid)).collect();
+        let mut far: Vec<Pid> = far.into_iter().filter(|pid| !near.contains(pid)).collect();
+        far.sort_unstable_by_key(|pid| Reverse(*pid));
         let shown = far.len().min(MAX_SHOWN.saturating_sub(near.len()));
         let hidden = far.len() - shown;
         let known = near.into_iter().chain(far.into_iter().take(shown));
@@ -124,10 +126,6 @@ impl Table {
         };
         let row = &entry.row;
         Some(Neighbour { pid, parent: row.parent, program: row.program.clone(), name: row.name.clone(), status })
-    }
-
-    fn is_living(&self, pid: Pid) -> bool {
-        self.get(pid).is_some_and(|entry| entry.row.exit.is_none())
     }
 }
 

@@ -12,7 +12,6 @@ use dormouse_proto::xml::Element;
 
 use super::Fact;
 use super::decide::Draft;
-use super::mail::child_ended;
 
 impl Draft {
     /// A child ended: its parent hears it at the end of its turn, or begins one.
@@ -32,4 +31,9 @@ impl Draft {
         self.emit(Fact::ChildReported { call, message: Arc::new(Message::user(element.to_xml())) });
         self.notice();
     }
+}
+
+/// The end of a child that its parent does not wait for, as the parent hears it.
+fn child_ended(child: Pid, status: &str) -> Element {
+    Element::new("child_ended").attribute("pid", child).attribute("status", status)
 }

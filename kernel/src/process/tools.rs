@@ -233,7 +233,8 @@ impl Draft {
         }
     }
 
-    /// Answers the calls that waited for what has come, and goes on once all tool uses are answered: with the model, or with what the mailbox holds after a call of the host.
+    /// Answers the calls that waited for what has come, and goes on once all tool uses are answered: with the model, or with
+    /// what the mailbox holds after a call of the host.
     pub(super) fn settle(&mut self, caller: Caller) {
         self.answer_waiting();
         match (&self.state.phase, caller) {

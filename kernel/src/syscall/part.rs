@@ -1,7 +1,7 @@
 //! A descriptor and which part of it, as a few words name them: `fd:3`, or `fd:3 lines 10-40`.
 //!
-//! The one place that makes a content of such words: a handle in the arguments of a tool and what a spawn hands on agree by
-//! asking here.
+//! The one place that makes a content of such words: a handle in the arguments of a tool, and what a spawn or a message hands
+//! on, agree by asking here.
 
 use std::borrow::Cow;
 

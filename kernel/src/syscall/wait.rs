@@ -6,7 +6,7 @@ use dormouse_proto::tool::{Access, ToolSpec};
 use serde_json::{Value, json};
 
 use super::args::{Args, Key, Kind};
-use super::handed::bounded;
+use super::handed::{bounded, list_schema};
 use super::receive_messages::{MAX_TIMEOUT_MS, timeout};
 
 /// What a process needs to call it.
@@ -22,11 +22,10 @@ pub fn spec() -> ToolSpec {
     let schema = json!({
         "type": "object",
         "properties": {
-            "pids": {
-                "type": "array",
-                "items": { "type": "integer" },
-                "description": "The children to wait for, as spawn with wait=false named them; all, if left out."
-            },
+            "pids": list_schema(
+                json!({ "type": "integer" }),
+                "The children to wait for, as spawn with wait=false named them; all, if left out."
+            ),
             "timeout_ms": {
                 "type": "integer",
                 "minimum": 0,
