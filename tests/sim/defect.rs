@@ -37,6 +37,8 @@ pub(crate) enum Defect {
     UsesAFileNumberAgain,
     /// What came of a call never reaches the process.
     LosesACompletion,
+    /// A receiver does not remember which messages it has.
+    ForgetsWhatItHeard,
     /// A page is served without its last character.
     LosesTheEndOfAPage,
     /// An answer is written without escapes.
@@ -45,7 +47,7 @@ pub(crate) enum Defect {
 
 impl Defect {
     /// All, each with the invariant that must be reported.
-    pub(crate) const ALL: [(Self, &'static str); 19] = [
+    pub(crate) const ALL: [(Self, &'static str); 20] = [
         (Self::AppliesCompletionsTwice, "CALL-1"),
         (Self::StartsAToolAgain, "CALL-2"),
         (Self::ForgetsACommittedFact, "DUR-1"),
@@ -63,6 +65,7 @@ impl Defect {
         (Self::WritesFromAnOldVersion, "TEMP-2"),
         (Self::UsesAFileNumberAgain, "TEMP-3"),
         (Self::LosesACompletion, "PROGRESS"),
+        (Self::ForgetsWhatItHeard, "MAIL-1"),
         (Self::LosesTheEndOfAPage, "PAGE-1"),
         (Self::WritesAnswersUnescaped, "XML-1"),
     ];

@@ -15,6 +15,7 @@ mod invariants;
 mod model;
 mod outside;
 mod perform;
+mod post;
 mod process;
 mod programs;
 mod random;
@@ -61,7 +62,13 @@ const KINDS: &[&str] = &[
     "input stopped",
     "input continued",
     "input killed",
+    "input messaged",
+    "input message_sent",
+    "input listed",
+    "input timed_out",
     "fact message_queued",
+    "fact message_received",
+    "fact mail_taken",
     "fact turn_began",
     "fact descriptor_opened",
     "fact descriptor_noted",
@@ -114,6 +121,13 @@ const KINDS: &[&str] = &[
     "answers parsed",
     "texts given back",
     "pages read",
+    "messages kept",
+    "messages refused",
+    "messages refused by their receiver",
+    "messages sent again",
+    "messages that came twice",
+    "receipts lost",
+    "mail shown by a tool",
     "times at rest",
     "processes given up",
     "calls of goto",

@@ -96,14 +96,22 @@ impl World {
             Effect::KeepChildren { calls } => {
                 self.tell_supervisor(pid.0, SupervisorMessage::KeepChildren { parent: pid, calls });
             }
-            Effect::Send { .. } | Effect::ListProcesses { .. } | Effect::Await { .. } | Effect::WakeAt { .. } => {
-                unreachable!("no program of this world asks for it")
+            Effect::Send { call, settled, pending } => {
+                self.check_told(pid, &pending.letter.text, "a message to another")?;
+                self.send_message(running, call, settled, pending);
             }
+            Effect::ListProcesses { call } => {
+                let (life, task) = (running.life, self.new_task(running, call));
+                self.tell_supervisor(pid.0, SupervisorMessage::ListNeighbours { of: pid, life, call, task });
+            }
+            Effect::Await { call, timeout_ms } => self.start(running, call, timeout_ms, Input::TimedOut { call }),
+            Effect::WakeAt { .. } => unreachable!("no program of this world bounds its wall time"),
             Effect::AnswerHost { ticket, answer } => {
                 self.check_told(pid, &answer.text, "the answer to a host")?;
                 if running.tickets.remove(&ticket) {
                     self.tally.count("hosts answered");
                 }
+                self.receipt_given(&ticket, answer);
             }
             Effect::ReportTurn { .. } => self.tally.count("turns ended"),
             Effect::ReportExit { exit } => {
@@ -120,7 +128,7 @@ impl World {
         self.schedule.send(from, SUPERVISOR, delay, Event::Supervisor(message));
     }
 
-    fn new_task(&mut self, running: &mut Running, call: CallId) -> u64 {
+    pub(crate) fn new_task(&mut self, running: &mut Running, call: CallId) -> u64 {
         self.next_task += 1;
         let task = self.next_task;
         self.tasks.insert(task);
@@ -220,7 +228,7 @@ impl World {
         self.finish(pid, life, call, task, delay, Input::Fetched { call, pending, result });
     }
 
-    fn tamper_request(&self, messages: &mut Vec<std::sync::Arc<Message>>) {
+    fn tamper_request(&self, messages: &mut [std::sync::Arc<Message>]) {
         if self.defect == Some(Defect::RewritesHistory) && messages.len() > 4 {
             messages[0] = Message::user("It was never said like this.").into();
         }

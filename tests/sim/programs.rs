@@ -19,7 +19,7 @@ system = "You lead."
 [tools]
 enabled = ["read_fd", "search_fd", "fd_to_file", "summarize_fd", "list_fds", "rename_fd", "mark_fd_section",
     "get_fd_section", "list_fd_sections", "delete_fd_section", "goto", "grep", "look", "create_temp_file", "read_temp_file",
-    "write_temp_file", "append_temp_file", "delete_temp_file", { name = "fork", access = "write" }, "spawn"]
+    "write_temp_file", "append_temp_file", "delete_temp_file", "send_message", "receive_messages", "wait", "list_processes", { name = "fork", access = "write" }, "spawn"]
 [linked_programs]
 worker = "worker.toml"
 plain = "plain.toml"
@@ -34,6 +34,7 @@ expand_fds = true
 max_depth = 2
 max_children = 4
 max_fork_children = 3
+max_mailbox = 4
 "#;
 
 const WORKER: &str = r#"
@@ -45,7 +46,7 @@ max_iterations = 6
 system = "You work."
 [tools]
 enabled = ["read_fd", "search_fd", "rename_fd", "grep", "look", "read_temp_file", "append_temp_file", "create_temp_file",
-    "fork", "spawn"]
+    "fork", "spawn", "send_message", "receive_messages", "wait"]
 [linked_programs]
 plain = "plain.toml"
 [file_descriptor]
@@ -56,6 +57,7 @@ max_input_chars = 40
 max_depth = 2
 max_children = 3
 max_fork_children = 2
+max_mailbox = 2
 fork_release = "all"
 "#;
 
@@ -67,7 +69,7 @@ max_iterations = 3
 [prompt]
 system = "You are plain."
 [tools]
-enabled = ["grep"]
+enabled = ["grep", "send_message"]
 "#;
 
 /// The tools of the host: `grep` is done once, `look` may be done again.

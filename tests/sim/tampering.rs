@@ -1,7 +1,7 @@
 //! Where the world makes the mistakes of a [`Defect`] that concern the facts of a process.
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Fact, State, evolve};
+use dormouse_kernel::process::{Fact, Image, Input, State, evolve};
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
@@ -43,6 +43,15 @@ impl World {
             _ => {}
         }
         facts
+    }
+
+    /// The state that an input is decided on, where that is not the process's own.
+    pub(crate) fn tampered_state(&self, state: &State, input: &Input) -> Option<State> {
+        if self.defect != Some(Defect::ForgetsWhatItHeard) || !matches!(input, Input::Messaged { .. }) {
+            return None;
+        }
+        let image = Image { heard: Vec::new(), ..state.image() };
+        State::from_image(state.pid(), state.program().clone(), self.programs.around.clone(), image).ok()
     }
 
     fn foreign_descriptor(&self, state: &State) -> Option<Fact> {

@@ -10,6 +10,7 @@ use dormouse_proto::process::Origin;
 use dormouse_proto::tool::ToolSpec;
 
 use super::forks::Digest;
+use super::mail::Letters;
 use super::{Held, ensure, provenance};
 use crate::event::Newborn;
 use crate::tokens::Token;
@@ -25,6 +26,7 @@ pub(crate) struct Ledger {
     /// What it was told, made or inherited.
     pub(super) known: BTreeSet<Token>,
     pub(super) sent: Sent,
+    pub(super) letters: Letters,
     /// What was applied, and by which fact.
     pub(super) applied: BTreeMap<(Applied, CallId, u32), u64>,
     /// How it stood after what was last acknowledged.
@@ -84,6 +86,7 @@ impl World {
             contents: BTreeMap::new(),
             known,
             sent,
+            letters: Letters::default(),
             applied: BTreeMap::new(),
             witness: None,
             left: None,
@@ -97,6 +100,7 @@ impl World {
     pub(crate) fn begin_ledger(&mut self, state: &State, last: u64) {
         let Some(ledger) = self.ledgers.get_mut(&state.pid()) else { return };
         ledger.numbers.retain(|(_, at)| *at <= last);
+        ledger.letters.begin(state, last);
         ledger.applied.retain(|_, at| *at <= last);
         let entries = state.table().iter().filter(|(id, _)| !matches!(id, FdId::Message { .. }));
         ledger.contents = entries.map(|(id, entry)| (id.clone(), entry.content.hash())).collect();

@@ -4,7 +4,7 @@
 use dormouse_kernel::process::State;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::{Lifetime, Phase};
+use dormouse_proto::record::{Lifetime, Phase, Slot};
 
 use super::{Held, ensure};
 use crate::process::Running;
@@ -48,7 +48,11 @@ impl World {
                 if open.peek().is_none() {
                     return Some("acts, and all is answered".to_owned());
                 }
-                let lost = open.find(|slot| !slot.called || !self.has_living_child(pid, slot.call));
+                let waits = |slot: &Slot| match &*slot.tool {
+                    "wait" => !state.background().is_empty(),
+                    _ => self.has_living_child(pid, slot.call),
+                };
+                let lost = open.find(|slot| !slot.called || !waits(slot));
                 lost.map(|slot| format!("waits for {} ({}), and nothing is on its way", slot.call, slot.tool))
             }
             phase => Some(format!("stands at {phase:?}")),

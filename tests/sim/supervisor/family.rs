@@ -57,6 +57,7 @@ impl World {
     pub(super) fn ended(&mut self, pid: Pid, exit: &Exit) -> Held {
         let Some(row) = self.supervisor.table.end(pid, exit) else { return Ok(()) };
         self.tally.count(&format!("ended as {}", exit.status.word()));
+        self.return_posts(pid, None);
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
         if row.parent.is_none() {
