@@ -39,7 +39,7 @@ impl World {
                     }
                 }
             }
-            Some(Defect::MixesUpTables) => facts.extend(self.foreign_descriptor(before)),
+            Some(Defect::MixesUpTables) => facts.extend(self.foreign_descriptor(before, &facts)),
             _ => {}
         }
         facts
@@ -54,10 +54,12 @@ impl World {
         State::from_image(state.pid(), state.program().clone(), self.programs.around.clone(), image).ok()
     }
 
-    fn foreign_descriptor(&self, state: &State) -> Option<Fact> {
+    fn foreign_descriptor(&self, state: &State, facts: &[Fact]) -> Option<Fact> {
         let mut others = self.running.values().filter(|other| other.root != state.pid() && other.pid() != state.pid());
         let (_, entry) = others.find_map(|other| other.state.table().iter().next())?;
-        Some(Fact::DescriptorOpened { id: state.table().next_id(), entry: entry.clone() })
+        let opened = facts.iter().filter(|fact| matches!(fact, Fact::DescriptorOpened { id: FdId::Fd(_), .. }));
+        let id = FdId::Fd(state.table().next_fd() + opened.count() as u32);
+        Some(Fact::DescriptorOpened { id, entry: entry.clone() })
     }
 
     pub(crate) fn leak(&mut self, child: Pid, facts: &[Fact]) {
