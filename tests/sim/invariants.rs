@@ -5,6 +5,7 @@
 //! nothing is on its way for).
 
 mod answers;
+mod budget;
 mod calls;
 mod descriptors;
 mod durability;
@@ -63,6 +64,7 @@ impl World {
         self.mail_1(before, &running.state, running.last() + 1, facts)?;
         self.fd_2(running)?;
         calls::intents(&running.state, effects)?;
+        self.tree_1(running, before, facts)?;
         self.fork_1(running)?;
         if self.steps.is_multiple_of(256) {
             self.check_replay(pid)?;

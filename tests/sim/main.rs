@@ -66,6 +66,7 @@ const KINDS: &[&str] = &[
     "input message_sent",
     "input listed",
     "input timed_out",
+    "input time_up",
     "fact message_queued",
     "fact message_received",
     "fact mail_taken",
@@ -81,6 +82,8 @@ const KINDS: &[&str] = &[
     "fact child_reported",
     "fact budget_reserved",
     "fact budget_returned",
+    "fact budget_used",
+    "fact budget_warned",
     "fact tool_returned",
     "fact interrupted",
     "fact turn_ended",
@@ -128,6 +131,9 @@ const KINDS: &[&str] = &[
     "messages that came twice",
     "receipts lost",
     "mail shown by a tool",
+    "ends told again",
+    "limits overshot by a call",
+    "trees added up",
     "times at rest",
     "processes given up",
     "calls of goto",
@@ -142,6 +148,7 @@ const KINDS: &[&str] = &[
     "ended as interrupted",
     "ended as killed",
     "ended as faulted",
+    "ended as budget_exhausted",
 ];
 
 /// Runs one world after the other until `steps` are made. A failure names the seed and the steps that show it again.

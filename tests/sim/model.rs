@@ -43,7 +43,7 @@ impl World {
             return (delay, Err(ModelError::new(ModelErrorKind::Transport, "no")));
         }
         let text = format!("In short: {}", self.tokens.make(Some(pid)));
-        (delay, Ok(Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: Usage::default() }))
+        (delay, Ok(Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: self.usage() }))
     }
 
     fn reply(&mut self, state: &State) -> Reply {
@@ -71,8 +71,16 @@ impl World {
         if stop == StopReason::Pause {
             blocks.push(Block::text(PAUSED));
         }
-        let usage = Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() };
-        Reply { blocks, stop, usage }
+        Reply { blocks, stop, usage: self.usage() }
+    }
+
+    fn usage(&mut self) -> Usage {
+        Usage {
+            input_tokens: self.random.below(20),
+            output_tokens: self.random.below(12),
+            cache_read_tokens: self.random.below(12),
+            ..Usage::default()
+        }
     }
 
     fn uses(&mut self) -> u64 {

@@ -11,7 +11,7 @@ use dormouse_proto::process::Origin;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply};
 
 use crate::defect::Defect;
-use crate::event::{Asker, Event, FilesMessage, Reply, Request, SupervisorMessage};
+use crate::event::{Asker, Event, FilesMessage, ProcessMessage, Reply, Request, SupervisorMessage};
 use crate::invariants::Violation;
 use crate::process::{After, Running};
 use crate::programs::is_idempotent;
@@ -105,7 +105,7 @@ impl World {
                 self.tell_supervisor(pid.0, SupervisorMessage::ListNeighbours { of: pid, life, call, task });
             }
             Effect::Await { call, timeout_ms } => self.start(running, call, timeout_ms, Input::TimedOut { call }),
-            Effect::WakeAt { .. } => unreachable!("no program of this world bounds its wall time"),
+            Effect::WakeAt { at_ms } => self.wake_at(running, at_ms),
             Effect::AnswerHost { ticket, answer } => {
                 self.check_told(pid, &answer.text, "the answer to a host")?;
                 if running.tickets.remove(&ticket) {
@@ -121,6 +121,18 @@ impl World {
             }
         }
         Ok(After::GoesOn)
+    }
+
+    /// Clocks are set: a time comes early, or late.
+    fn wake_at(&mut self, running: &Running, at_ms: u64) {
+        let pause = at_ms.saturating_sub(self.time_ms());
+        let delay = match self.random.below(3) {
+            0 => pause.saturating_sub(self.random.below(300)),
+            1 => pause,
+            _ => pause + self.random.below(300),
+        };
+        let message = ProcessMessage::Input(Box::new(Input::TimeUp { at_ms }));
+        self.schedule.after(delay, Event::Process { pid: running.pid(), life: running.life, message });
     }
 
     fn tell_supervisor(&mut self, from: u64, message: SupervisorMessage) {
@@ -175,7 +187,7 @@ impl World {
             if !self.tasks.contains(&task) {
                 self.tally.count("completions of calls that were given up");
             }
-            let message = crate::event::ProcessMessage::Input(input);
+            let message = ProcessMessage::Input(input);
             let delay = self.delay();
             self.schedule.after(delay, Event::Process { pid, life, message });
         } else {

@@ -37,6 +37,28 @@ max_fork_children = 3
 max_mailbox = 4
 "#;
 
+/// Of everything little.
+const THRIFTY: &str = r#"
+[budget]
+input_tokens = 500
+output_tokens = 180
+cost = "0.0009"
+processes = 5
+depth = 2
+resident_bytes = 3000
+[prices.m]
+input = 1
+output = 2
+cache_read = 0.5
+"#;
+
+/// Little time.
+const HURRIED: &str = r#"
+[budget]
+wall_time = "4s"
+output_tokens = 400
+"#;
+
 const WORKER: &str = r#"
 [model]
 name = "m"
@@ -70,6 +92,8 @@ max_iterations = 3
 system = "You are plain."
 [tools]
 enabled = ["grep", "send_message"]
+[budget]
+output_tokens = 30
 "#;
 
 /// The tools of the host: `grep` is done once, `look` may be done again.
@@ -96,7 +120,7 @@ impl Programs {
         };
         let tools: BTreeMap<_, _> = HOST_TOOLS.into_iter().map(tool).collect();
         let around = Arc::new(Surroundings { tools, ..Surroundings::default() });
-        let roots = ["lead.toml", "worker.toml"].map(compiled).to_vec();
+        let roots = ["lead.toml", "worker.toml", "thrifty.toml", "hurried.toml"].map(compiled).to_vec();
         let bundles = roots.iter().map(|program| program.bundle().to_bytes()).collect();
         Self { around, roots, bundles }
     }
@@ -111,11 +135,13 @@ impl Programs {
 fn compiled(entry: &str) -> Program {
     let mut read = |path: &Path| {
         let text = match path.file_name().and_then(|name| name.to_str()) {
-            Some("lead.toml") => LEAD,
-            Some("worker.toml") => WORKER,
-            _ => PLAIN,
+            Some("lead.toml") => LEAD.to_owned(),
+            Some("thrifty.toml") => format!("{LEAD}{THRIFTY}"),
+            Some("hurried.toml") => format!("{LEAD}{HURRIED}"),
+            Some("worker.toml") => WORKER.to_owned(),
+            _ => PLAIN.to_owned(),
         };
-        Ok(Bytes::from_static(text.as_bytes()))
+        Ok(Bytes::from(text))
     };
     compile(Path::new(entry), &mut read, &HOST_TOOLS).unwrap_or_else(|errors| panic!("{errors:?}")).program
 }

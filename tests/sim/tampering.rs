@@ -2,6 +2,7 @@
 
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Fact, Image, Input, State, evolve};
+use dormouse_proto::budget::Change;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
@@ -38,6 +39,9 @@ impl World {
                         };
                     }
                 }
+            }
+            Some(Defect::ForgetsAReservation) => {
+                facts.retain(|fact| !matches!(fact, Fact::BudgetChanged { change: Change::Reserved { .. } }));
             }
             Some(Defect::MixesUpTables) => facts.extend(self.foreign_descriptor(before, &facts)),
             _ => {}

@@ -9,7 +9,7 @@ use super::{Held, Violation, ensure};
 use crate::world::World;
 
 /// How an answer begins that no tool gave: it was refused, or its call was given up.
-const PLAIN: [&str; 2] = ["Interrupted", "Access denied"];
+const PLAIN: [&str; 3] = ["Interrupted", "Access denied", "No model is asked"];
 
 /// How an answer begins that a tool of the kernel gives.
 const KERNELS: [&str; 9] = [

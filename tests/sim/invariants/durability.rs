@@ -33,8 +33,12 @@ impl World {
         let pid = state.pid();
         if let Some((at, witness)) = self.ledgers.get(&pid).and_then(|ledger| ledger.witness.as_ref()) {
             ensure(last >= *at, "DUR-1", || format!("fact {at} of {pid} was acknowledged, and the last is {last}"))?;
-            let is_same = last > *at || state == witness;
-            ensure(is_same, "DUR-2", || format!("{pid} after fact {at} is not as it was:\n{state:?}\n{witness:?}"))?;
+            if last > *at {
+                return self.check_replay(pid);
+            }
+            ensure(state == witness, "DUR-2", || {
+                format!("{pid} after fact {at} is not as it was:\n{state:?}\n{witness:?}")
+            })?;
         }
         self.check_replay_at_times(pid)
     }

@@ -55,6 +55,8 @@ impl World {
                 let lost = open.find(|slot| !slot.called || !waits(slot));
                 lost.map(|slot| format!("waits for {} ({}), and nothing is on its way", slot.call, slot.tool))
             }
+            // All that is left is reserved for children that live.
+            Phase::Ready { .. } if state.budget().waits_for_shares() && self.has_share_out(pid, state) => None,
             phase => Some(format!("stands at {phase:?}")),
         }
     }
@@ -68,6 +70,10 @@ impl World {
         let is_task = state.image().lifetime == Lifetime::Task;
         (is_task && !is_restored && state.background().is_empty())
             .then(|| "is a task that is over and lives on".to_owned())
+    }
+
+    fn has_share_out(&self, pid: Pid, state: &State) -> bool {
+        state.budget().shares().any(|((call, _), _)| self.has_living_child(pid, call))
     }
 
     fn has_living_child(&self, pid: Pid, call: CallId) -> bool {
