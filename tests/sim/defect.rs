@@ -11,7 +11,7 @@ pub(crate) enum Defect {
     ForgetsACommittedFact,
     /// The store lets go of a content that a journal refers to.
     ForgetsAContent,
-    /// A fact in the middle of a journal is passed over when it is read.
+    /// The first fact of a journal is passed over when it is read.
     SkipsAFactOnReplay,
     /// An effect is performed before its facts are durable.
     ActsBeforeItIsDurable,
@@ -37,6 +37,10 @@ pub(crate) enum Defect {
     UsesAFileNumberAgain,
     /// What came of a call never reaches the process.
     LosesACompletion,
+    /// A receiver does not remember which messages it has.
+    ForgetsWhatItHeard,
+    /// Children are made, and their shares are not reserved.
+    ForgetsAReservation,
     /// A page is served without its last character.
     LosesTheEndOfAPage,
     /// An answer is written without escapes.
@@ -45,7 +49,7 @@ pub(crate) enum Defect {
 
 impl Defect {
     /// All, each with the invariant that must be reported.
-    pub(crate) const ALL: [(Self, &'static str); 19] = [
+    pub(crate) const ALL: [(Self, &'static str); 21] = [
         (Self::AppliesCompletionsTwice, "CALL-1"),
         (Self::StartsAToolAgain, "CALL-2"),
         (Self::ForgetsACommittedFact, "DUR-1"),
@@ -63,6 +67,8 @@ impl Defect {
         (Self::WritesFromAnOldVersion, "TEMP-2"),
         (Self::UsesAFileNumberAgain, "TEMP-3"),
         (Self::LosesACompletion, "PROGRESS"),
+        (Self::ForgetsWhatItHeard, "MAIL-1"),
+        (Self::ForgetsAReservation, "TREE-1"),
         (Self::LosesTheEndOfAPage, "PAGE-1"),
         (Self::WritesAnswersUnescaped, "XML-1"),
     ];

@@ -10,6 +10,8 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use dormouse_proto::temp_file::TempFileOp;
 
+use crate::post::Post;
+
 /// Something that happens.
 pub(crate) enum Event {
     /// A message for one life of a process.
@@ -56,7 +58,7 @@ pub(crate) enum ProcessMessage {
 }
 
 pub(crate) enum SupervisorMessage {
-    Start { program: Program, image: Box<Image>, origin: Origin },
+    Start { program: Program, image: Box<Image>, origin: Origin, name: Option<Arc<str>> },
     StartChildren { parent: Pid, children: Vec<Child> },
     Born { newborns: Vec<Newborn> },
     Loaded { pid: Pid },
@@ -71,6 +73,8 @@ pub(crate) enum SupervisorMessage {
     Faulted { pid: Pid, life: u64 },
     Restart { pid: Pid },
     Resume { pid: Pid },
+    Post(Box<Post>),
+    ListNeighbours { of: Pid, life: u64, call: CallId, task: u64 },
 }
 
 pub(crate) struct Newborn {

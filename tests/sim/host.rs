@@ -41,7 +41,7 @@ impl World {
             920..923 => self.fault_again_and_again(pid),
             923..931 => self.schedule.after(0, Event::Crash),
             931..970 => self.speak(pid),
-            _ => self.to_supervisor(SupervisorMessage::Resume { pid }),
+            _ => self.ask_supervisor(SupervisorMessage::Resume { pid }),
         }
         Ok(())
     }
@@ -57,16 +57,17 @@ impl World {
         let (priority, preloads) = (Priority::Normal, &Preloads::default());
         let birth = Birth { access, depth: 0, lifetime, priority, preloads, input: Some(&said) };
         let image = Box::new(born(&program, &self.programs.around, birth, self.time_ms()));
-        self.to_supervisor(SupervisorMessage::Start { program, image, origin: Origin::Started });
+        let name = self.random.pick(&[None, None, Some("planner"), Some("archive")]).flatten().map(Into::into);
+        self.ask_supervisor(SupervisorMessage::Start { program, image, origin: Origin::Started, name });
     }
 
-    fn to_supervisor(&mut self, message: SupervisorMessage) {
+    fn ask_supervisor(&mut self, message: SupervisorMessage) {
         let delay = self.delay();
         self.schedule.send(HOST, SUPERVISOR, delay, Event::Supervisor(message));
     }
 
     fn tell(&mut self, pid: Pid, input: Input) {
-        self.to_supervisor(SupervisorMessage::Deliver { pid, input: Box::new(input) });
+        self.ask_supervisor(SupervisorMessage::Deliver { pid, input: Box::new(input) });
     }
 
     fn speak(&mut self, pid: Pid) {
@@ -111,7 +112,7 @@ impl World {
         let signals = [Signal::Stop, Signal::Stop, Signal::Continue, Signal::Continue, Signal::Interrupt, Signal::Kill];
         if let Some(signal) = self.random.pick(&signals) {
             let root = self.supervisor.table.root(pid);
-            self.to_supervisor(SupervisorMessage::SignalTree { root, signal });
+            self.ask_supervisor(SupervisorMessage::SignalTree { root, signal });
         }
     }
 
@@ -123,11 +124,11 @@ impl World {
     /// A stop of a whole tree that races with a birth in it.
     pub(crate) fn stop_tree_of(&mut self, pid: Pid) {
         let root = self.supervisor.table.root(pid);
-        self.to_supervisor(SupervisorMessage::SignalTree { root, signal: Signal::Stop });
+        self.ask_supervisor(SupervisorMessage::SignalTree { root, signal: Signal::Stop });
     }
 
     fn fork_any(&mut self, pid: Pid) {
-        self.to_supervisor(SupervisorMessage::Copy { pid });
+        self.ask_supervisor(SupervisorMessage::Copy { pid });
     }
 
     /// Time travel: a new process from any fact that is on the disk.
@@ -139,7 +140,7 @@ impl World {
     /// Lets everything go on that was stopped or sleeps, so that the world can come to rest.
     pub(crate) fn let_all_go_on(&mut self) {
         for pid in self.supervisor.table.living() {
-            self.to_supervisor(SupervisorMessage::Resume { pid });
+            self.ask_supervisor(SupervisorMessage::Resume { pid });
             self.signal(pid, Signal::Continue);
         }
     }

@@ -2,16 +2,17 @@
 //! what it checks; what does not hold is reported by the name in `ARCHITECTURE.md`.
 //!
 //! Two more names: HISTORY (every tool use is answered in the message that follows) and PROGRESS (nobody waits for what
-//! nothing is on its way for). A seam for what is still to come: a check of messages between processes goes beside
-//! `calls`, one of the budgets of a tree (TREE-1) beside `progress`.
+//! nothing is on its way for).
 
 mod answers;
+mod budget;
 mod calls;
 mod descriptors;
 mod durability;
 mod forks;
 mod history;
 pub(crate) mod ledger;
+mod mail;
 mod pages;
 pub(crate) mod plain_files;
 mod progress;
@@ -60,8 +61,10 @@ impl World {
             self.xml_1(before, &running.state, fact)?;
             self.note_return(pid, fact);
         }
+        self.mail_1(before, &running.state, running.last() + 1, facts)?;
         self.fd_2(running)?;
         calls::intents(&running.state, effects)?;
+        self.tree_1(running, before, facts)?;
         self.fork_1(running)?;
         if self.steps.is_multiple_of(256) {
             self.check_replay(pid)?;

@@ -15,6 +15,7 @@ mod invariants;
 mod model;
 mod outside;
 mod perform;
+mod post;
 mod process;
 mod programs;
 mod random;
@@ -61,7 +62,14 @@ const KINDS: &[&str] = &[
     "input stopped",
     "input continued",
     "input killed",
+    "input messaged",
+    "input message_sent",
+    "input listed",
+    "input timed_out",
+    "input time_up",
     "fact message_queued",
+    "fact message_received",
+    "fact mail_taken",
     "fact turn_began",
     "fact descriptor_opened",
     "fact descriptor_noted",
@@ -74,6 +82,8 @@ const KINDS: &[&str] = &[
     "fact child_reported",
     "fact budget_reserved",
     "fact budget_returned",
+    "fact budget_used",
+    "fact budget_warned",
     "fact tool_returned",
     "fact interrupted",
     "fact turn_ended",
@@ -114,6 +124,16 @@ const KINDS: &[&str] = &[
     "answers parsed",
     "texts given back",
     "pages read",
+    "messages kept",
+    "messages refused",
+    "messages refused by their receiver",
+    "messages sent again",
+    "messages that came twice",
+    "receipts lost",
+    "mail shown by a tool",
+    "ends told again",
+    "limits overshot by a call",
+    "trees added up",
     "times at rest",
     "processes given up",
     "calls of goto",
@@ -128,6 +148,7 @@ const KINDS: &[&str] = &[
     "ended as interrupted",
     "ended as killed",
     "ended as faulted",
+    "ended as budget_exhausted",
 ];
 
 /// Runs one world after the other until `steps` are made. A failure names the seed and the steps that show it again.

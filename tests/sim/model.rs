@@ -43,7 +43,7 @@ impl World {
             return (delay, Err(ModelError::new(ModelErrorKind::Transport, "no")));
         }
         let text = format!("In short: {}", self.tokens.make(Some(pid)));
-        (delay, Ok(Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: Usage::default() }))
+        (delay, Ok(Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: self.usage() }))
     }
 
     fn reply(&mut self, state: &State) -> Reply {
@@ -71,8 +71,16 @@ impl World {
         if stop == StopReason::Pause {
             blocks.push(Block::text(PAUSED));
         }
-        let usage = Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() };
-        Reply { blocks, stop, usage }
+        Reply { blocks, stop, usage: self.usage() }
+    }
+
+    fn usage(&mut self) -> Usage {
+        Usage {
+            input_tokens: self.random.below(20),
+            output_tokens: self.random.below(12),
+            cache_read_tokens: self.random.below(12),
+            ..Usage::default()
+        }
     }
 
     fn uses(&mut self) -> u64 {
@@ -118,7 +126,7 @@ impl World {
             all.extend(
                 tools
                     .iter()
-                    .filter(|tool| ["spawn", "grep"].contains(&&*tool.name))
+                    .filter(|tool| ["spawn", "grep", "send_message"].contains(&&*tool.name))
                     .filter_map(|tool| known(&tool.name)),
             );
         }
@@ -169,6 +177,11 @@ impl World {
                 format!("{{\"prompts\": [{}]}}", prompts.join(", "))
             }
             "spawn" => self.spawn(&fd, &token),
+            "send_message" => self.letter(state.pid(), &fd, &token),
+            "receive_messages" => format!("{{\"timeout_ms\": {}}}", self.random.below(4) * 150),
+            "wait" if small == 1 => "{}".to_owned(),
+            "wait" => format!("{{\"timeout_ms\": {}}}", self.random.below(4) * 300),
+            "list_processes" => "{}".to_owned(),
             "grep" if small == 1 => format!("{{\"pattern\": \"see <fd:{small} />\", \"fd\": {fd}}}"),
             _ => format!("{{\"pattern\": \"{token}\"}}"),
         }
@@ -177,6 +190,25 @@ impl World {
     fn file_number(&mut self) -> u64 {
         let most = if self.random.percent(60) { 2 } else { 5 };
         1 + self.random.below(most)
+    }
+
+    /// A message to a relative, to a name, or to whoever there is or was.
+    fn letter(&mut self, from: Pid, fd: &str, token: &str) -> String {
+        let table = &self.supervisor.table;
+        let (near, all) = (table.tree(table.root(from)), table.all());
+        let to = match self.random.below(12) {
+            0 | 1 => "parent".to_owned(),
+            2 | 3 => "planner".to_owned(),
+            4 | 5 => "archive".to_owned(),
+            6 => self.random.pick(&all).map_or("999".to_owned(), |pid| pid.to_string()),
+            _ => self.random.pick(&near).map_or("999".to_owned(), |pid| pid.to_string()),
+        };
+        let text = format!("hear {token} {}", "and more ".repeat(self.random.index(12)));
+        match self.random.below(4) {
+            0 => format!("{{\"to\": \"{to}\", \"text\": \"{text}\", \"fds\": [{fd}]}}"),
+            1 => format!("{{\"to\": \"{to}\", \"text\": \"\", \"fds\": [{{\"fd\": {fd}, \"lines\": \"1-2\"}}]}}"),
+            _ => format!("{{\"to\": \"{to}\", \"text\": \"{text}\"}}"),
+        }
     }
 
     fn spawn(&mut self, fd: &str, token: &str) -> String {

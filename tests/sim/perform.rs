@@ -11,7 +11,7 @@ use dormouse_proto::process::Origin;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply};
 
 use crate::defect::Defect;
-use crate::event::{Asker, Event, FilesMessage, Reply, Request, SupervisorMessage};
+use crate::event::{Asker, Event, FilesMessage, ProcessMessage, Reply, Request, SupervisorMessage};
 use crate::invariants::Violation;
 use crate::process::{After, Running};
 use crate::programs::is_idempotent;
@@ -96,14 +96,22 @@ impl World {
             Effect::KeepChildren { calls } => {
                 self.tell_supervisor(pid.0, SupervisorMessage::KeepChildren { parent: pid, calls });
             }
-            Effect::Send { .. } | Effect::ListProcesses { .. } | Effect::Await { .. } | Effect::WakeAt { .. } => {
-                unreachable!("no program of this world asks for it")
+            Effect::Send { call, settled, pending } => {
+                self.check_told(pid, &pending.letter.text, "a message to another")?;
+                self.send_message(running, call, settled, pending);
             }
+            Effect::ListProcesses { call } => {
+                let (life, task) = (running.life, self.new_task(running, call));
+                self.tell_supervisor(pid.0, SupervisorMessage::ListNeighbours { of: pid, life, call, task });
+            }
+            Effect::Await { call, timeout_ms } => self.start(running, call, timeout_ms, Input::TimedOut { call }),
+            Effect::WakeAt { at_ms } => self.wake_at(running, at_ms),
             Effect::AnswerHost { ticket, answer } => {
                 self.check_told(pid, &answer.text, "the answer to a host")?;
                 if running.tickets.remove(&ticket) {
                     self.tally.count("hosts answered");
                 }
+                self.receipt_given(&ticket, answer);
             }
             Effect::ReportTurn { .. } => self.tally.count("turns ended"),
             Effect::ReportExit { exit } => {
@@ -115,12 +123,24 @@ impl World {
         Ok(After::GoesOn)
     }
 
+    /// Clocks are set: a time comes early, or late.
+    fn wake_at(&mut self, running: &Running, at_ms: u64) {
+        let pause = at_ms.saturating_sub(self.time_ms());
+        let delay = match self.random.below(3) {
+            0 => pause.saturating_sub(self.random.below(300)),
+            1 => pause,
+            _ => pause + self.random.below(300),
+        };
+        let message = ProcessMessage::Input(Box::new(Input::TimeUp { at_ms }));
+        self.schedule.after(delay, Event::Process { pid: running.pid(), life: running.life, message });
+    }
+
     fn tell_supervisor(&mut self, from: u64, message: SupervisorMessage) {
         let delay = self.delay();
         self.schedule.send(from, SUPERVISOR, delay, Event::Supervisor(message));
     }
 
-    fn new_task(&mut self, running: &mut Running, call: CallId) -> u64 {
+    pub(crate) fn new_task(&mut self, running: &mut Running, call: CallId) -> u64 {
         self.next_task += 1;
         let task = self.next_task;
         self.tasks.insert(task);
@@ -167,7 +187,7 @@ impl World {
             if !self.tasks.contains(&task) {
                 self.tally.count("completions of calls that were given up");
             }
-            let message = crate::event::ProcessMessage::Input(input);
+            let message = ProcessMessage::Input(input);
             let delay = self.delay();
             self.schedule.after(delay, Event::Process { pid, life, message });
         } else {
@@ -220,7 +240,7 @@ impl World {
         self.finish(pid, life, call, task, delay, Input::Fetched { call, pending, result });
     }
 
-    fn tamper_request(&self, messages: &mut Vec<std::sync::Arc<Message>>) {
+    fn tamper_request(&self, messages: &mut [std::sync::Arc<Message>]) {
         if self.defect == Some(Defect::RewritesHistory) && messages.len() > 4 {
             messages[0] = Message::user("It was never said like this.").into();
         }

@@ -103,6 +103,7 @@ impl World {
 
     /// A life is over, by its end, a fault or a crash: nothing of it goes on.
     pub(crate) fn drop_life(&mut self, mut running: Running) {
+        self.return_posts(running.pid(), Some(running.life));
         self.say_first_word(&mut running);
         for task in running.in_flight.values() {
             self.tasks.remove(task);
@@ -137,7 +138,8 @@ impl World {
         let is_completion = completes(&input).is_some();
         let resumes = matches!(input, Input::Resumed);
         let now = self.time_ms();
-        let Decision { facts, mut effects } = decide(&running.state, input, now);
+        let known = self.tampered_state(&running.state, &input);
+        let Decision { facts, mut effects } = decide(known.as_ref().unwrap_or(&running.state), input, now);
         let facts = self.tampered(&before, facts);
         facts.iter().for_each(|fact| evolve(&mut running.state, fact));
         if is_completion && facts.is_empty() {
@@ -255,6 +257,7 @@ impl World {
             program: state.program().clone(),
             image: Box::new(alive(state.image(), self.time_ms())),
             origin,
+            name: None,
         };
         let delay = self.delay();
         self.schedule.send(HOST, SUPERVISOR, delay, Event::Supervisor(message));

@@ -19,7 +19,7 @@ system = "You lead."
 [tools]
 enabled = ["read_fd", "search_fd", "fd_to_file", "summarize_fd", "list_fds", "rename_fd", "mark_fd_section",
     "get_fd_section", "list_fd_sections", "delete_fd_section", "goto", "grep", "look", "create_temp_file", "read_temp_file",
-    "write_temp_file", "append_temp_file", "delete_temp_file", { name = "fork", access = "write" }, "spawn"]
+    "write_temp_file", "append_temp_file", "delete_temp_file", "send_message", "receive_messages", "wait", "list_processes", { name = "fork", access = "write" }, "spawn"]
 [linked_programs]
 worker = "worker.toml"
 plain = "plain.toml"
@@ -34,6 +34,29 @@ expand_fds = true
 max_depth = 2
 max_children = 4
 max_fork_children = 3
+max_mailbox = 4
+"#;
+
+/// Of everything little.
+const THRIFTY: &str = r#"
+[budget]
+input_tokens = 500
+output_tokens = 180
+cost = "0.0009"
+processes = 5
+depth = 2
+resident_bytes = 3000
+[prices.m]
+input = 1
+output = 2
+cache_read = 0.5
+"#;
+
+/// Little time.
+const HURRIED: &str = r#"
+[budget]
+wall_time = "4s"
+output_tokens = 400
 "#;
 
 const WORKER: &str = r#"
@@ -45,7 +68,7 @@ max_iterations = 6
 system = "You work."
 [tools]
 enabled = ["read_fd", "search_fd", "rename_fd", "grep", "look", "read_temp_file", "append_temp_file", "create_temp_file",
-    "fork", "spawn"]
+    "fork", "spawn", "send_message", "receive_messages", "wait"]
 [linked_programs]
 plain = "plain.toml"
 [file_descriptor]
@@ -56,6 +79,7 @@ max_input_chars = 40
 max_depth = 2
 max_children = 3
 max_fork_children = 2
+max_mailbox = 2
 fork_release = "all"
 "#;
 
@@ -67,7 +91,9 @@ max_iterations = 3
 [prompt]
 system = "You are plain."
 [tools]
-enabled = ["grep"]
+enabled = ["grep", "send_message"]
+[budget]
+output_tokens = 30
 "#;
 
 /// The tools of the host: `grep` is done once, `look` may be done again.
@@ -94,7 +120,7 @@ impl Programs {
         };
         let tools: BTreeMap<_, _> = HOST_TOOLS.into_iter().map(tool).collect();
         let around = Arc::new(Surroundings { tools, ..Surroundings::default() });
-        let roots = ["lead.toml", "worker.toml"].map(compiled).to_vec();
+        let roots = ["lead.toml", "worker.toml", "thrifty.toml", "hurried.toml"].map(compiled).to_vec();
         let bundles = roots.iter().map(|program| program.bundle().to_bytes()).collect();
         Self { around, roots, bundles }
     }
@@ -109,11 +135,13 @@ impl Programs {
 fn compiled(entry: &str) -> Program {
     let mut read = |path: &Path| {
         let text = match path.file_name().and_then(|name| name.to_str()) {
-            Some("lead.toml") => LEAD,
-            Some("worker.toml") => WORKER,
-            _ => PLAIN,
+            Some("lead.toml") => LEAD.to_owned(),
+            Some("thrifty.toml") => format!("{LEAD}{THRIFTY}"),
+            Some("hurried.toml") => format!("{LEAD}{HURRIED}"),
+            Some("worker.toml") => WORKER.to_owned(),
+            _ => PLAIN.to_owned(),
         };
-        Ok(Bytes::from_static(text.as_bytes()))
+        Ok(Bytes::from(text))
     };
     compile(Path::new(entry), &mut read, &HOST_TOOLS).unwrap_or_else(|errors| panic!("{errors:?}")).program
 }

@@ -30,8 +30,9 @@ pub(crate) struct Supervisor {
 impl World {
     pub(crate) fn supervise(&mut self, message: SupervisorMessage) -> Held {
         match message {
-            SupervisorMessage::Start { program, image, origin } => {
-                let newborn = self.newborn(None, program, image, origin);
+            SupervisorMessage::Start { program, image, origin, name } => {
+                let mut newborn = self.newborn(None, program, image, origin);
+                newborn.row.name = name.filter(|name| self.supervisor.table.named(name).is_none());
                 self.bear(vec![newborn])
             }
             SupervisorMessage::StartChildren { parent, children } => self.start_children(parent, children),
@@ -70,6 +71,15 @@ impl World {
             }
             SupervisorMessage::Resume { pid } => {
                 self.wake(pid);
+                Ok(())
+            }
+            SupervisorMessage::Post(post) => {
+                self.post(*post);
+                Ok(())
+            }
+            SupervisorMessage::ListNeighbours { of, life, call, task } => {
+                let known = self.neighbours(of);
+                self.finish(of, life, call, task, 0, Input::Listed { call, known, hidden: 0 });
                 Ok(())
             }
         }
@@ -188,8 +198,11 @@ impl World {
     /// Hands over an input: at once where the process runs, once it does where it is being read or sleeps.
     pub(crate) fn deliver(&mut self, pid: Pid, input: Input) {
         let is_alive = |life| self.running.get(&pid).is_some_and(|running| running.life == life);
-        let Some(taken) = self.supervisor.table.deliver(pid, input, is_alive) else { return };
+        let Some(taken) = self.supervisor.table.deliver(pid, input, is_alive) else {
+            return self.return_posts(pid, None);
+        };
         if let Some((life, input)) = taken {
+            self.note_post(pid, life, &input);
             let message = ProcessMessage::Input(Box::new(input));
             let delay = self.delay();
             self.schedule.send(SUPERVISOR, pid.0, delay, Event::Process { pid, life, message });

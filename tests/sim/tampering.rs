@@ -1,7 +1,8 @@
 //! Where the world makes the mistakes of a [`Defect`] that concern the facts of a process.
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Fact, State, evolve};
+use dormouse_kernel::process::{Fact, Image, Input, State, evolve};
+use dormouse_proto::budget::Change;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
@@ -39,16 +40,30 @@ impl World {
                     }
                 }
             }
-            Some(Defect::MixesUpTables) => facts.extend(self.foreign_descriptor(before)),
+            Some(Defect::ForgetsAReservation) => {
+                facts.retain(|fact| !matches!(fact, Fact::BudgetChanged { change: Change::Reserved { .. } }));
+            }
+            Some(Defect::MixesUpTables) => facts.extend(self.foreign_descriptor(before, &facts)),
             _ => {}
         }
         facts
     }
 
-    fn foreign_descriptor(&self, state: &State) -> Option<Fact> {
+    /// The state that an input is decided on, where that is not the process's own.
+    pub(crate) fn tampered_state(&self, state: &State, input: &Input) -> Option<State> {
+        if self.defect != Some(Defect::ForgetsWhatItHeard) || !matches!(input, Input::Messaged { .. }) {
+            return None;
+        }
+        let image = Image { heard: Vec::new(), ..state.image() };
+        State::from_image(state.pid(), state.program().clone(), self.programs.around.clone(), image).ok()
+    }
+
+    fn foreign_descriptor(&self, state: &State, facts: &[Fact]) -> Option<Fact> {
         let mut others = self.running.values().filter(|other| other.root != state.pid() && other.pid() != state.pid());
         let (_, entry) = others.find_map(|other| other.state.table().iter().next())?;
-        Some(Fact::DescriptorOpened { id: state.table().next_id(), entry: entry.clone() })
+        let opened = facts.iter().filter(|fact| matches!(fact, Fact::DescriptorOpened { id: FdId::Fd(_), .. }));
+        let id = FdId::Fd(state.table().next_fd() + opened.count() as u32);
+        Some(Fact::DescriptorOpened { id, entry: entry.clone() })
     }
 
     pub(crate) fn leak(&mut self, child: Pid, facts: &[Fact]) {

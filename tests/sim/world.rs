@@ -13,6 +13,7 @@ use crate::invariants::ledger::Ledger;
 use crate::invariants::plain_files::PlainFiles;
 use crate::invariants::{Held, Violation, ensure};
 use crate::perform::Gathering;
+use crate::post::Posts;
 use crate::process::Running;
 use crate::programs::{HOST_TOOLS, Programs};
 use crate::random::Random;
@@ -40,10 +41,13 @@ pub(crate) struct World {
     pub(crate) forest: Forest,
     /// What runs beside the processes and was not given up.
     pub(crate) tasks: BTreeSet<u64>,
+    pub(crate) posts: Posts,
     pub(crate) gatherings: BTreeMap<u64, Gathering>,
     /// What was started outside, whatever became of the kernel since.
     pub(crate) started: BTreeMap<(Pid, CallId), u32>,
     pub(crate) ledgers: BTreeMap<Pid, Ledger>,
+    /// Messages whose senders were told that nothing was kept.
+    pub(crate) refused: BTreeSet<(Pid, CallId)>,
     pub(crate) plain_files: BTreeMap<Pid, PlainFiles>,
     pub(crate) tokens: Tokens,
     pub(crate) tally: Tally,
@@ -77,9 +81,11 @@ impl World {
             running: BTreeMap::new(),
             forest: Forest::new(),
             tasks: BTreeSet::new(),
+            posts: Posts::new(),
             gatherings: BTreeMap::new(),
             started: BTreeMap::new(),
             ledgers: BTreeMap::new(),
+            refused: BTreeSet::new(),
             plain_files: BTreeMap::new(),
             tokens: Tokens::default(),
             tally: Tally::default(),
@@ -180,6 +186,7 @@ impl World {
         self.schedule.clear();
         self.running.clear();
         self.tasks.clear();
+        self.posts.clear();
         self.gatherings.clear();
         self.forest.clear();
         self.cut_store()?;

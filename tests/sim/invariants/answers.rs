@@ -9,7 +9,20 @@ use super::{Held, Violation, ensure};
 use crate::world::World;
 
 /// How an answer begins that no tool gave: it was refused, or its call was given up.
-const PLAIN: [&str; 2] = ["Interrupted", "Access denied"];
+const PLAIN: [&str; 3] = ["Interrupted", "Access denied", "No model is asked"];
+
+/// How an answer begins that a tool of the kernel gives.
+const KERNELS: [&str; 9] = [
+    "<fd_",
+    "<fork_result",
+    "<spawned",
+    "<goto",
+    "<temp_file",
+    "<message_sent",
+    "<process_messages",
+    "<wait_result",
+    "<process_list",
+];
 
 impl World {
     pub(super) fn xml_1(&mut self, before: &State, after: &State, fact: &Fact) -> Held {
@@ -28,8 +41,7 @@ impl World {
     }
 
     fn xml_of(&mut self, state: &State, text: &str, must: Must) -> Held {
-        let is_kernels =
-            ["<fd_", "<fork_result", "<spawned", "<goto", "<temp_file"].iter().any(|tag| text.starts_with(tag));
+        let is_kernels = KERNELS.iter().any(|tag| text.starts_with(tag));
         if must == Must::Nothing && (!is_kernels || text.starts_with("<fd_result a=")) {
             return Ok(());
         }

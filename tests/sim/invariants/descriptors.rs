@@ -33,7 +33,7 @@ impl World {
         let (table, Some(ledger)) = (running.state.table(), self.ledgers.get(&pid)) else { return Ok(()) };
         let every = 1 + ledger.contents.len() / 4;
         for (at, (id, hash)) in ledger.contents.iter().enumerate() {
-            if (at as u64 + self.steps) % every as u64 != 0 {
+            if !(at as u64 + self.steps).is_multiple_of(every as u64) {
                 continue;
             }
             let gone = || Violation::of(invariant, format!("{id} of {pid} is gone"));

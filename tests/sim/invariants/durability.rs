@@ -31,8 +31,15 @@ impl World {
     /// A process as it comes back: what was acknowledged is in it, as it was.
     pub(crate) fn check_recovered(&mut self, state: &State, last: u64) -> Held {
         let pid = state.pid();
-        let at = self.ledgers.get(&pid).and_then(|ledger| ledger.witness.as_ref()).map_or(0, |(at, _)| *at);
-        ensure(last >= at, "DUR-1", || format!("fact {at} of {pid} was acknowledged, and the last is {last}"))?;
+        if let Some((at, witness)) = self.ledgers.get(&pid).and_then(|ledger| ledger.witness.as_ref()) {
+            ensure(last >= *at, "DUR-1", || format!("fact {at} of {pid} was acknowledged, and the last is {last}"))?;
+            if last > *at {
+                return self.check_replay(pid);
+            }
+            ensure(state == witness, "DUR-2", || {
+                format!("{pid} after fact {at} is not as it was:\n{state:?}\n{witness:?}")
+            })?;
+        }
         self.check_replay_at_times(pid)
     }
 

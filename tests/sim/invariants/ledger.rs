@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use dormouse_kernel::process::State;
 use dormouse_proto::id::{CallId, ContentHash, FdId, Pid};
-use dormouse_proto::message::Message;
+use dormouse_proto::message::{Message, Role};
 use dormouse_proto::process::Origin;
+use dormouse_proto::record::Phase;
 use dormouse_proto::tool::ToolSpec;
 
+use super::budget::Spending;
 use super::forks::Digest;
+use super::mail::Letters;
 use super::{Held, ensure, provenance};
 use crate::event::Newborn;
 use crate::tokens::Token;
@@ -25,6 +28,8 @@ pub(crate) struct Ledger {
     /// What it was told, made or inherited.
     pub(super) known: BTreeSet<Token>,
     pub(super) sent: Sent,
+    pub(super) letters: Letters,
+    pub(super) spending: Spending,
     /// What was applied, and by which fact.
     pub(super) applied: BTreeMap<(Applied, CallId, u32), u64>,
     /// How it stood after what was last acknowledged.
@@ -71,12 +76,12 @@ impl World {
             ensure(stray.is_none(), "FD-3", || format!("{pid} starts with what {source} never had: {stray:?}"))?;
         }
         let by = if matches!(born.row.origin, Origin::Forked { .. }) { "FORK-2" } else { "HIST-1" };
-        let sent = Sent {
-            system: born.image.system.clone(),
-            tools: born.image.tools.clone(),
-            messages: born.image.messages.iter().cloned().collect(),
-            by,
-        };
+        let mut messages: Vec<_> = born.image.messages.iter().cloned().collect();
+        if let Phase::Ready { .. } = born.image.phase {
+            // What no model has seen yet may still be added to.
+            messages.pop_if(|last| last.role == Role::User);
+        }
+        let sent = Sent { system: born.image.system.clone(), tools: born.image.tools.clone(), messages, by };
         let root = born.row.parent.map_or(pid, |parent| self.ledgers[&parent].root);
         let ledger = Ledger {
             root,
@@ -84,6 +89,8 @@ impl World {
             contents: BTreeMap::new(),
             known,
             sent,
+            letters: Letters::default(),
+            spending: Spending::default(),
             applied: BTreeMap::new(),
             witness: None,
             left: None,
@@ -97,6 +104,8 @@ impl World {
     pub(crate) fn begin_ledger(&mut self, state: &State, last: u64) {
         let Some(ledger) = self.ledgers.get_mut(&state.pid()) else { return };
         ledger.numbers.retain(|(_, at)| *at <= last);
+        ledger.letters.begin(state, last);
+        ledger.spending.begin(state.budget(), last);
         ledger.applied.retain(|_, at| *at <= last);
         let entries = state.table().iter().filter(|(id, _)| !matches!(id, FdId::Message { .. }));
         ledger.contents = entries.map(|(id, entry)| (id.clone(), entry.content.hash())).collect();

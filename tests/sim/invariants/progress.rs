@@ -4,7 +4,7 @@
 use dormouse_kernel::process::State;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::{Lifetime, Phase};
+use dormouse_proto::record::{Lifetime, Phase, Slot};
 
 use super::{Held, ensure};
 use crate::process::Running;
@@ -48,9 +48,15 @@ impl World {
                 if open.peek().is_none() {
                     return Some("acts, and all is answered".to_owned());
                 }
-                let lost = open.find(|slot| !slot.called || !self.has_living_child(pid, slot.call));
+                let waits = |slot: &Slot| match &*slot.tool {
+                    "wait" => !state.background().is_empty(),
+                    _ => self.has_living_child(pid, slot.call),
+                };
+                let lost = open.find(|slot| !slot.called || !waits(slot));
                 lost.map(|slot| format!("waits for {} ({}), and nothing is on its way", slot.call, slot.tool))
             }
+            // All that is left is reserved for children that live.
+            Phase::Ready { .. } if state.budget().waits_for_shares() && self.has_share_out(pid, state) => None,
             phase => Some(format!("stands at {phase:?}")),
         }
     }
@@ -64,6 +70,10 @@ impl World {
         let is_task = state.image().lifetime == Lifetime::Task;
         (is_task && !is_restored && state.background().is_empty())
             .then(|| "is a task that is over and lives on".to_owned())
+    }
+
+    fn has_share_out(&self, pid: Pid, state: &State) -> bool {
+        state.budget().shares().any(|((call, _), _)| self.has_living_child(pid, call))
     }
 
     fn has_living_child(&self, pid: Pid, call: CallId) -> bool {

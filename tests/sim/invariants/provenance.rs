@@ -5,7 +5,7 @@ use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Fact, Image, Input};
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message};
-use dormouse_proto::record::Phase;
+use dormouse_proto::record::{Entry, Phase};
 use dormouse_proto::temp_file::TempFileReply;
 
 use super::{Held, ensure};
@@ -90,7 +90,7 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
         Input::MessageSent { receipt, .. } => tokens_in(&receipt.text, &mut found),
         Input::Messaged { from, letter, .. } => {
             tokens_in(&letter.text, &mut found);
-            letter.descriptors.iter().for_each(|handed| of_content(&handed.entry.content, found));
+            letter.descriptors.iter().for_each(|handed| of_entry(&handed.entry, found));
             return Giver::Process(*from);
         }
         Input::TempFileDone { result: Ok(TempFileReply::Contents { content, .. }), .. } => {
@@ -130,8 +130,7 @@ pub(super) fn of_image(image: &Image, mut found: Found<'_>) {
     let waiting = image.mailbox.iter().map(|mail| &mail.message);
     image.messages.iter().chain(waiting).for_each(|message| of_message(message, found));
     for (_, entry) in &image.table {
-        of_content(&entry.content, found);
-        entry.notes.summary.iter().for_each(|summary| tokens_in(summary, &mut found));
+        of_entry(entry, found);
     }
     if let Phase::Acting { slots, .. } = &image.phase {
         for slot in slots {
@@ -152,6 +151,12 @@ fn of_block(block: &Block, mut found: Found<'_>) {
         Block::ToolUse { args, .. } => tokens_in(args, &mut found),
         Block::Opaque(raw) => tokens_in(&raw.json, &mut found),
     }
+}
+
+/// What a descriptor holds, and what was noted of it, which goes where it goes.
+fn of_entry(entry: &Entry<Content>, mut found: Found<'_>) {
+    of_content(&entry.content, found);
+    entry.notes.summary.iter().for_each(|summary| tokens_in(summary, &mut found));
 }
 
 fn of_content(content: &Content, found: Found<'_>) {

@@ -5,7 +5,7 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
 
 use super::table::place;
-use crate::event::{Event, FilesMessage};
+use crate::event::{Event, FilesMessage, SupervisorMessage};
 use crate::invariants::Held;
 use crate::schedule::{FILES, SUPERVISOR};
 use crate::world::World;
@@ -57,6 +57,7 @@ impl World {
     pub(super) fn ended(&mut self, pid: Pid, exit: &Exit) -> Held {
         let Some(row) = self.supervisor.table.end(pid, exit) else { return Ok(()) };
         self.tally.count(&format!("ended as {}", exit.status.word()));
+        self.return_posts(pid, None);
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
         if row.parent.is_none() {
@@ -68,7 +69,13 @@ impl World {
 
     fn report_to_parent(&mut self, row: &ProcessRow) {
         if let (Some(parent), Some((call, index)), Some(exit)) = (row.parent, place(&row.origin), row.exit.clone()) {
-            self.tell_parent(parent, Input::ChildEnded { call, index, child: row.pid, exit });
+            let input = Input::ChildEnded { call, index, child: row.pid, exit };
+            if self.random.percent(8) {
+                self.tally.count("ends told again");
+                let (later, input) = (self.random.below(600), Box::new(input.clone()));
+                self.schedule.after(later, Event::Supervisor(SupervisorMessage::Deliver { pid: parent, input }));
+            }
+            self.tell_parent(parent, input);
         }
     }
 

@@ -94,6 +94,11 @@ impl Table {
         self.entries.get(&pid).map(|entry| &entry.row)
     }
 
+    /// The living process of a name.
+    pub(crate) fn named(&self, name: &str) -> Option<Pid> {
+        self.living().into_iter().find(|pid| self.row(*pid).is_some_and(|row| row.name.as_deref() == Some(name)))
+    }
+
     pub(crate) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
         let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
         let children = self.children.range(first..).take_while(|((of, ..), _)| *of == parent);
