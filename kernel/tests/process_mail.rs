@@ -416,3 +416,23 @@ fn wait_says_who_still_runs_when_its_time_is_over() {
     let heard = parent.heard().concat();
     assert!(heard.starts_with("<wait_result timed_out=\"true\" running=\"8\">") && heard.contains("said 7"), "{heard}");
 }
+
+#[test]
+fn an_answer_shows_as_many_messages_as_it_may_hold_and_the_rest_waits() {
+    let mut receiver = Run::new(2, &with_descriptors(), "[file_descriptor]\nmax_read_chars = 250\n");
+    receiver.feed(Input::Spoke { from: Speaker::Host, spoken: "work".into() });
+    for sender in 5..=9 {
+        let text = "x".repeat(40);
+        receiver.feed(Input::Spoke { from: Speaker::Process(Pid(sender)), spoken: text.into() });
+    }
+    let mut shown = Vec::new();
+    for expected in ["count=\"2\" waiting=\"3\"", "count=\"2\" waiting=\"1\"", "count=\"1\">"] {
+        receiver.reply(&[("receive_messages", "{}")]);
+        let heard = receiver.heard().concat();
+        assert!(heard.starts_with(&format!("<process_messages {expected}")), "{heard}");
+        let document = roxmltree::Document::parse(&heard).expect("XML-1");
+        let messages = document.descendants().filter(|node| node.has_tag_name("process_message"));
+        shown.extend(messages.map(|node| node.attribute("from").unwrap().to_owned()));
+    }
+    assert_eq!(shown, ["5", "6", "7", "8", "9"]);
+}

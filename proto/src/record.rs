@@ -51,10 +51,10 @@ pub enum Fact<C> {
         /// The message, large content already replaced by descriptors.
         message: Arc<Message>,
     },
-    /// What these said left the mailbox, since a tool shows it.
+    /// Messages left the mailbox, since a tool shows them.
     MailTaken {
-        /// The processes.
-        from: Vec<Pid>,
+        /// Where they stood in it, counted from 0, ascending.
+        at: Vec<u32>,
     },
     /// A turn began: the mailbox moved into the conversation.
     TurnBegan,
@@ -373,7 +373,7 @@ impl<C> Fact<C> {
             Self::MessageReceived { from, call, settled, message } => {
                 Fact::MessageReceived { from, call, settled, message }
             }
-            Self::MailTaken { from } => Fact::MailTaken { from },
+            Self::MailTaken { at } => Fact::MailTaken { at },
             Self::TurnBegan => Fact::TurnBegan,
             Self::DescriptorNoted { id, note } => Fact::DescriptorNoted { id, note },
             Self::ModelCalled { call } => Fact::ModelCalled { call },

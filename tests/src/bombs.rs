@@ -23,6 +23,8 @@ pub struct Size {
     pub width: u32,
     /// Levels of processes below the root.
     pub depth: u32,
+    /// How many processes may live at the same time (`[budget] processes`); none: `[limits]` alone bound them.
+    pub budget: Option<u64>,
     /// Messages that a process sends in one reply of its model, and inputs that the host sends for each.
     pub messages: usize,
     /// Model calls of a turn (`max_iterations`).
@@ -34,16 +36,16 @@ pub struct Size {
 }
 
 impl Size {
-    /// What ends a fork or spawn bomb: `[limits]`, since all else is bounded for one process and not for a tree. Where a tree
-    /// has a budget, this becomes `[budget] processes`, with `[limits]` as wide as they go.
+    /// What ends a fork or spawn bomb: the limits of each process, and the budget of the tree.
     fn bounds(self) -> String {
-        let Self { width, depth, .. } = self;
+        let Self { width, depth, budget, .. } = self;
+        let budget = budget.map(|processes| format!("[budget]\nprocesses = {processes}\n")).unwrap_or_default();
         format!(
-            "[limits]\nmax_depth = {depth}\nmax_children = {width}\nmax_fork_children = {width}\nfork_release = \"all\"\n"
+            "[limits]\nmax_depth = {depth}\nmax_children = {width}\nmax_fork_children = {width}\nfork_release = \"all\"\n{budget}"
         )
     }
 
-    /// How many processes a tree has that is as wide and deep as the bounds allow.
+    /// How many processes a tree has that is as wide and deep as the limits allow.
     #[must_use]
     pub fn processes(self) -> usize {
         (0..=self.depth).map(|level| (self.width as usize).pow(level)).sum()

@@ -8,8 +8,15 @@ use dormouse::process::ExitStatus;
 use dormouse_tests::bombs::{Bomb, End, Size};
 use dormouse_tests::within;
 
-const SMALL: Size =
-    Size { width: 3, depth: 2, messages: 40, model_calls: 10, output_cap: 20_000, deadline: Duration::from_secs(5) };
+const SMALL: Size = Size {
+    width: 3,
+    depth: 2,
+    budget: None,
+    messages: 40,
+    model_calls: 10,
+    output_cap: 20_000,
+    deadline: Duration::from_secs(5),
+};
 
 #[track_caller]
 fn set_off(bomb: Bomb, size: Size) -> impl Future<Output = End> {
@@ -35,6 +42,17 @@ async fn a_spawn_bomb_ends_at_the_limits_whether_somebody_waits_or_not() {
         let end = set_off(bomb, SMALL).await;
         assert_eq!((end.exit.status, end.processes), (ExitStatus::Done, SMALL.processes()), "{end:?}");
         assert_eq!((end.done, end.refused), (13 * 4, 4 + 9 * 4), "{end:?}");
+    }
+}
+
+/// Children of a process get even shares of what is left: the tree is as deep as the budget can be divided.
+#[tokio::test]
+async fn where_the_limits_are_wide_open_a_bomb_ends_at_the_budget_of_its_tree() {
+    const BOUNDED: Size = Size { depth: 64, budget: Some(40), ..SMALL };
+    for bomb in [Bomb::Fork, Bomb::SpawnAndWait, Bomb::SpawnAndGoOn] {
+        let end = set_off(bomb, BOUNDED).await;
+        assert_eq!(end.exit.status, ExitStatus::Done, "{bomb:?}: {end:?}");
+        assert!((10..=80).contains(&end.processes) && end.refused > 0, "{bomb:?}: {end:?}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use dormouse_kernel::content::Collected;
 use dormouse_proto::tool::ToolOutput;
 use tokio::task::{JoinError, JoinSet};
@@ -57,8 +58,11 @@ fn output(sink: &OutputSink, end: Result<(), String>) -> ToolOutput {
         Ok(()) => ToolOutput::ok(bytes),
         Err(reason) if bytes.is_empty() => ToolOutput::error(reason),
         Err(reason) => {
-            let bytes = [&bytes[..], b"\n\n", reason.as_bytes()].concat();
-            ToolOutput { is_error: true, ..ToolOutput::ok(bytes) }
+            // What was written is nobody else's, so that the reason is put behind it and no copy is made.
+            let mut bytes = bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+            bytes.extend_from_slice(b"\n\n");
+            bytes.extend_from_slice(reason.as_bytes());
+            ToolOutput { is_error: true, ..ToolOutput::ok(bytes.freeze()) }
         }
     };
     ToolOutput { cut_bytes, ..output }

@@ -14,7 +14,8 @@ use dormouse_tests::bombs::{Bomb, End, Size};
 /// 1 + 6 + 36 + 216 + 1296 processes; 20,000 messages from a process and as many from the host; 64 MB of output.
 const LARGE: Size = Size {
     width: 6,
-    depth: 4,
+    depth: 64,
+    budget: Some(1_000),
     messages: 100,
     model_calls: 200,
     output_cap: 64_000_000,

@@ -23,8 +23,9 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.heard.entry(*from).or_default().note(call.seq, *settled);
             queue(state, Speaker::Process(*from), message);
         }
-        Fact::MailTaken { from } => {
-            state.mailbox.retain(|mail| !from.iter().any(|pid| mail.from == Speaker::Process(*pid)));
+        Fact::MailTaken { at } => {
+            let mut places = 0..;
+            state.mailbox.retain(|_| places.next().is_none_or(|place| at.binary_search(&place).is_err()));
         }
         Fact::TurnBegan => begin_turn(state),
         Fact::DescriptorOpened { id, entry } => {

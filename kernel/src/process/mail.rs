@@ -5,7 +5,6 @@
 //! is sent again is acknowledged and not heard a second time. What waits in the mailbox is heard when the next turn begins,
 //! or earlier, where a tool shows it: then it leaves the mailbox by the same commit that answers the tool.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_proto::id::{CallId, Pid};
@@ -142,7 +141,7 @@ impl Draft {
         match receive_messages::timeout_ms(&self.slot(call).args) {
             Err(message) => self.answer_whole(call, Answer::error(message)),
             Ok(_) if self.answer_received(call) => {}
-            Ok(0) => self.answer_whole(call, messages(&[])),
+            Ok(0) => self.answer_whole(call, messages(&Said::default())),
             Ok(timeout_ms) => {
                 self.intend(call);
                 self.perform(Effect::Await { call, timeout_ms });
@@ -153,10 +152,11 @@ impl Draft {
     /// Answers with all that other processes said, if they said anything.
     fn answer_received(&mut self, call: CallId) -> bool {
         let said = self.take_mail(|_| true);
-        if !said.is_empty() {
+        let is_anything = !said.texts.is_empty();
+        if is_anything {
             self.answer_whole(call, messages(&said));
         }
-        !said.is_empty()
+        is_anything
     }
 
     pub(super) fn wait(&mut self, call: CallId) {
@@ -212,19 +212,26 @@ impl Draft {
 
     fn answer_wait(&mut self, call: CallId, Wait { pids, .. }: &Wait, element: Element) {
         let said = self.take_mail(|pid| pids.as_ref().is_none_or(|pids| pids.contains(&pid)));
-        self.answer_whole(call, Answer::ok(around(element, &said).to_xml()));
+        self.answer_whole(call, Answer::ok(said.shown_in(element).to_xml()));
     }
 
-    /// Takes the messages of these processes out of the mailbox.
-    fn take_mail(&mut self, is_meant: impl Fn(Pid) -> bool) -> Vec<Mail> {
-        let sender = |mail: &Mail| match mail.from {
-            Speaker::Process(pid) if is_meant(pid) => Some(pid),
-            Speaker::Process(_) | Speaker::Host => None,
-        };
-        let from: BTreeSet<Pid> = self.state.mailbox.iter().filter_map(sender).collect();
-        let said: Vec<_> = self.state.mailbox.iter().filter(|mail| sender(mail).is_some()).cloned().collect();
-        if !from.is_empty() {
-            self.emit(Fact::MailTaken { from: from.into_iter().collect() });
+    /// Takes the messages of these processes out of the mailbox: as many of them as one answer may hold, and at least one.
+    fn take_mail(&mut self, is_meant: impl Fn(Pid) -> bool) -> Said {
+        let is_meant = |mail: &Mail| matches!(mail.from, Speaker::Process(pid) if is_meant(pid));
+        let (room, mut chars) = (self.settings().max_read_chars, 0);
+        let (mut said, mut at) = (Said::default(), Vec::new());
+        for (place, mail) in (0..).zip(&self.state.mailbox).filter(|(_, mail)| is_meant(mail)) {
+            let text = mail.message.text();
+            chars += text.chars().count() as u64;
+            if said.more > 0 || (chars > room && !at.is_empty()) {
+                said.more += 1;
+            } else {
+                said.texts.push(text);
+                at.push(place);
+            }
+        }
+        if !at.is_empty() {
+            self.emit(Fact::MailTaken { at });
         }
         said
     }
@@ -238,7 +245,7 @@ impl Draft {
                 let element = Element::new("wait_result").attribute("timed_out", true);
                 draft.answer_wait(call, &asked, element.attribute("running", running.join(" ")));
             }
-            _ => draft.answer_whole(call, messages(&[])),
+            _ => draft.answer_whole(call, messages(&Said::default())),
         });
     }
 
@@ -258,13 +265,22 @@ impl Draft {
     }
 }
 
-/// What `receive_messages` shows.
-fn messages(said: &[Mail]) -> Answer {
-    Answer::ok(around(Element::new("process_messages").attribute("count", said.len()), said).to_xml())
+/// Messages that a tool shows: what each says is one element.
+#[derive(Default)]
+struct Said {
+    texts: Vec<String>,
+    /// How many there are beside them, for which there was no room.
+    more: usize,
 }
 
-/// Mail of processes is one element each.
-fn around(element: Element, said: &[Mail]) -> Element {
-    let texts: Vec<_> = said.iter().map(|mail| mail.message.text()).collect();
-    if texts.is_empty() { element } else { element.rendered(texts.join("\n  ")) }
+impl Said {
+    fn shown_in(&self, element: Element) -> Element {
+        let element = element.attribute_if("waiting", (self.more > 0).then_some(self.more));
+        if self.texts.is_empty() { element } else { element.rendered(self.texts.join("\n  ")) }
+    }
+}
+
+/// What `receive_messages` shows.
+fn messages(said: &Said) -> Answer {
+    Answer::ok(said.shown_in(Element::new("process_messages").attribute("count", said.texts.len())).to_xml())
 }

@@ -33,7 +33,7 @@ pub fn spec() -> ToolSpec {
         name: "receive_messages".into(),
         description:
             "Returns what other processes have said to you since. What you do not receive you hear when your turn \
-                      ends."
+                      ends. waiting=\"3\": so many more are there; call it again."
                 .into(),
         schema: schema.to_string().into(),
     }

@@ -44,7 +44,7 @@ impl World {
                     let child = before.background().get(call).copied().unwrap_or(Pid(0));
                     self.mail_queued(after.pid(), Speaker::Process(child), message);
                 }
-                Fact::MailTaken { from } => self.mail_shown(after.pid(), from, &facts[at..])?,
+                Fact::MailTaken { at: places } => self.mail_shown(after.pid(), places, &facts[at..])?,
                 Fact::TurnBegan => self.mail_said(after)?,
                 Fact::ToolReturned { call, answer, .. } if is_letter(before, *call) => {
                     self.mail_answered(after.pid(), *call, &answer.text)?;
@@ -71,10 +71,12 @@ impl World {
     }
 
     /// What leaves the mailbox for a tool stands in its answer.
-    fn mail_shown(&mut self, pid: Pid, from: &[Pid], rest: &[Fact]) -> Held {
+    fn mail_shown(&mut self, pid: Pid, places: &[u32], rest: &[Fact]) -> Held {
         let Some(ledger) = self.ledgers.get_mut(&pid) else { return Ok(()) };
-        let is_taken = |mail: &Mail| matches!(mail.from, Speaker::Process(pid) if from.contains(&pid));
-        let (taken, kept): (Vec<_>, _) = ledger.letters.waiting.drain(..).partition(is_taken);
+        let (mut taken, mut kept) = (Vec::new(), Vec::new());
+        for (place, mail) in (0..).zip(ledger.letters.waiting.drain(..)) {
+            if places.contains(&place) { taken.push(mail) } else { kept.push(mail) }
+        }
         ledger.letters.waiting = kept;
         let answer = rest.iter().find_map(|fact| match fact {
             Fact::ToolReturned { answer, .. } => Some(&*answer.text),
