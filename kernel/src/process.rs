@@ -8,8 +8,8 @@
 //!
 //! Invariants kept here: HIST-1 (what was sent to a model only grows, unless it went back), FORK-1 and FORK-2 (a child starts from a value, and
 //! with its parent's bytes), DUR-2 (replaying facts gives the state that wrote them), CALL-1 (a completion is applied at
-//! most once), CALL-2 (a tool that is not idempotent never runs twice for one call), TREE-1 (what a tree uses stays within its
-//! root's budget).
+//! most once), CALL-2 (a tool that is not idempotent never runs twice for one call), MAIL-1 (a message is heard once), TREE-1
+//! (what a tree uses stays within its root's budget).
 
 mod background;
 mod birth;

@@ -342,3 +342,19 @@ fn as_many_children_as_the_program_allows_may_run_in_the_background_and_each_may
         run.feed(Input::ChildStarted { call, child: Pid(2 + child) });
     }
 }
+
+#[test]
+fn one_restored_from_right_after_an_interrupt_of_a_paused_turn_is_not_warned_in_its_own_reply() {
+    let mut run = Run::new(Lifetime::Session, "[budget]\noutput_tokens = 100\n");
+    let Phase::Thinking { call } = *run.state.phase() else { panic!("it asks: {:?}", run.state.phase()) };
+    let reply = Reply { blocks: vec![Block::text("more to come")], stop: StopReason::Pause, usage: output(85) };
+    run.feed(Input::ModelReplied { call, result: Ok(reply.clone()) });
+    run.feed(Input::Interrupted);
+    let mut state = run.first.clone();
+    let upto = run.facts.iter().position(|fact| matches!(fact, Fact::Interrupted { .. })).expect("it is interrupted");
+    run.facts[..=upto].iter().for_each(|fact| evolve(&mut state, fact));
+    let restored = Run::of(state);
+    let request = restored.request().expect("it goes on");
+    let last = request.messages.last().expect("something was said");
+    assert_eq!((last.role, &last.blocks), (Role::Assistant, &reply.blocks), "a reply is sent as it came");
+}

@@ -29,6 +29,7 @@ mod world;
 
 use std::io::Write;
 use std::rc::Rc;
+use std::time::Instant;
 
 use crate::defect::Defect;
 use crate::programs::Programs;
@@ -184,9 +185,11 @@ fn check_shard(shard: u64) {
     }
     let seed = asked_seed.unwrap_or(0xD0_0000 + shard);
     let steps = asked_steps.unwrap_or(STEPS / SHARDS);
+    let began = Instant::now();
     match run(seed, steps, None) {
         Ok((tally, worlds)) => {
-            report(&format!("sim: seed {seed}, {steps} steps in {worlds} worlds: {tally}"));
+            let pace = steps as f64 / began.elapsed().as_secs_f64();
+            report(&format!("sim: seed {seed}, {steps} steps in {worlds} worlds, {pace:.0} a second: {tally}"));
             let missing: Vec<_> = KINDS.iter().filter(|kind| tally.of(kind) == 0).collect();
             assert!(asked_steps.is_some() || missing.is_empty(), "never happened: {missing:?}");
         }

@@ -76,7 +76,10 @@ impl Table {
             return Err(format!("There is no process {pid} {reach}. list_processes shows who there is."));
         };
         match &entry.row.exit {
-            Some(exit) => Err(format!("Process {pid} has ended as {}: nobody hears it.", exit.status.word())),
+            Some(exit) => Err(format!(
+                "Process {pid} has ended as {}: what it had not heard by then, nobody hears.",
+                exit.status.word()
+            )),
             None => Ok(pid),
         }
     }

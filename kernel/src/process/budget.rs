@@ -10,6 +10,7 @@
 
 use dormouse_proto::budget::{Amount, Budget, Change};
 use dormouse_proto::id::CallId;
+use dormouse_proto::message::Role;
 use dormouse_proto::model::{ModelError, Reply, Usage};
 use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::Phase;
@@ -52,8 +53,12 @@ impl Draft {
         })
     }
 
-    /// Warns the model of limits that are near, once of each, in the message that is about to be sent.
+    /// Warns the model of limits that are near, once of each, in the message that is about to be sent. Where that is the
+    /// model's own, of a turn that paused, the warning waits for the next.
     pub(super) fn warn_of_limits(&mut self) {
+        if self.state.messages.last().is_some_and(|last| last.role == Role::Assistant) {
+            return;
+        }
         for reached in self.state.budget.near(self.now_ms) {
             let Reached { amount, limit, .. } = reached;
             self.change(Change::Warned { amount, limit, text: warning(reached).into() });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{Fact, State, evolve};
-use dormouse_proto::budget::{Amount, Budget, Change};
+use dormouse_proto::budget::{Amount, Change};
 use dormouse_proto::id::Pid;
 use dormouse_proto::model::Usage;
 
@@ -82,7 +82,8 @@ impl World {
 
     /// A limit is exceeded by nothing but the overshoot of a single call, of this process or of a child that has ended.
     fn overdraws(&mut self, before: &State, facts: &[Fact]) -> Held {
-        if *before.budget().limits() == Budget::default() {
+        let is_limited = |amount: &Amount| before.budget().limits().limit(*amount).is_some();
+        if !Amount::SHARED.iter().filter(|amount| **amount != Amount::Processes).any(is_limited) {
             return Ok(());
         }
         let (pid, mut state) = (before.pid(), before.clone());
