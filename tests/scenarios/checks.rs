@@ -23,7 +23,10 @@ impl World {
         }
         for (root, living) in living {
             let limit = self.roots.get(&root).copied().flatten().and_then(|budget| budget.processes);
-            assert!(limit.is_none_or(|limit| living <= limit), "TREE-1: {living} of {limit:?} live below {root}: {rows:#?}");
+            assert!(
+                limit.is_none_or(|limit| living <= limit),
+                "TREE-1: {living} of {limit:?} live below {root}: {rows:#?}"
+            );
         }
     }
 
@@ -35,6 +38,11 @@ impl World {
             let (pid, exit) = (info.row.pid, info.row.exit.as_ref().unwrap());
             self.tally.count(format!("ended: {}", exit.status.word()));
             assert_ne!(exit.status, ExitStatus::Faulted, "{info:#?}");
+            for amount in [Amount::OutputTokens, Amount::WallTime] {
+                if exit.message.contains(&format!("budget of {} is used up", amount.word())) {
+                    self.tally.count(format!("used up: {}", amount.word()));
+                }
+            }
             let view = kernel.inspect(pid).await.unwrap();
             assert_eq!((view.status(), view.budget.shares().len()), (exit.status.word(), 0), "{pid}");
             let (processes, tokens) = used.entry(root(&parents, pid)).or_default();
@@ -84,13 +92,6 @@ impl World {
 
     /// DUR-1 and CALL-1: no fact is told twice, in any life, and what a call comes to is known once.
     fn check_facts(&self, lives: &[Life]) {
-        if std::env::var("SCENARIO_TRACE").is_ok() {
-            for (at, life) in lives.iter().enumerate() {
-                for event in &life.events {
-                    println!("LIFE {at} {event:?}");
-                }
-            }
-        }
         let mut last: BTreeMap<Pid, FactNumber> = BTreeMap::new();
         let mut once: BTreeSet<String> = BTreeSet::new();
         for event in lives.iter().flat_map(|life| &life.events) {
@@ -122,7 +123,15 @@ impl World {
     fn count_fact(&self, fact: &Fact) {
         self.tally.count(format!("fact: {}", fact.name()));
         let Fact::ToolReturned { answer, .. } = fact else { return };
-        let words = ["did not finish within", "it panicked", "output reached the limit", "Its effect is unknown"];
+        let words = [
+            "did not finish within",
+            "it panicked",
+            "output reached the limit",
+            "Its effect is unknown",
+            "<fd_result",
+            "No further children",
+            "There is no tool",
+        ];
         for word in words.into_iter().filter(|word| answer.text.contains(word)) {
             self.tally.count(format!("answer: {word}"));
         }
@@ -177,7 +186,9 @@ impl World {
     /// The process, the one that it was restored from, and so on: what it does may follow from what they were told.
     fn restored_from(&self, pid: Pid) -> Vec<Pid> {
         let mut line = vec![pid];
-        while let Some(Origin::Restored { from, .. }) = line.last().and_then(|pid| self.row(*pid)).map(|row| &row.origin) {
+        while let Some(Origin::Restored { from, .. }) =
+            line.last().and_then(|pid| self.row(*pid)).map(|row| &row.origin)
+        {
             line.push(*from);
         }
         line
@@ -204,7 +215,11 @@ impl World {
                     self.tally.count("a call is made again");
                 }
             } else {
-                assert_eq!((callers.len(), times), (different.len(), different.len() as u64), "CALL-2: {run}: {callers:?}");
+                assert_eq!(
+                    (callers.len(), times),
+                    (different.len(), different.len() as u64),
+                    "CALL-2: {run}: {callers:?}"
+                );
             }
         }
     }

@@ -74,7 +74,8 @@ impl World {
             ..Budget::default()
         };
         let priority = self.random.pick(&[Priority::Low, Priority::Normal, Priority::High]);
-        let start = kernel.start(self.program(kernel)).input(format!("task {number}")).budget(budget).priority(priority);
+        let start =
+            kernel.start(self.program(kernel)).input(format!("task {number}")).budget(budget).priority(priority);
         let is_session = self.random.percent(30);
         let started = if is_session { start.session() } else { start }.await;
         self.tally.count(format!("host: start: {}", outcome(started.as_ref().map(drop))));

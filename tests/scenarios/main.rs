@@ -22,7 +22,65 @@ use crate::world::World;
 const WORLDS: u64 = 30;
 
 /// What must have happened somewhere, so that the worlds show something.
-const HAPPENS: &[&str] = &[];
+const HAPPENS: &[&str] = &[
+    "a call is made again",
+    "a model fails: CutStream, no hint",
+    "a model fails: InvalidRequest, no hint",
+    "a model fails: Overloaded, hint",
+    "a model fails: Overloaded, no hint",
+    "a model hangs",
+    "a model is asked again",
+    "a request after somebody went back",
+    "a request with what another process said",
+    "answer: <fd_result",
+    "answer: Its effect is unknown",
+    "answer: No further children",
+    "answer: did not finish within",
+    "answer: it panicked",
+    "answer: output reached the limit",
+    "ended: budget_exhausted",
+    "ended: done",
+    "ended: interrupted",
+    "ended: iteration_limit",
+    "ended: killed",
+    "ended: model_failed",
+    "fact: budget_reserved",
+    "fact: budget_returned",
+    "fact: budget_warned",
+    "fact: child_ended",
+    "fact: child_reported",
+    "fact: child_started",
+    "fact: continued",
+    "fact: descriptor_noted",
+    "fact: descriptor_opened",
+    "fact: exited",
+    "fact: frozen",
+    "fact: host_called",
+    "fact: interrupted",
+    "fact: mail_taken",
+    "fact: message_queued",
+    "fact: message_received",
+    "fact: model_called",
+    "fact: model_replied",
+    "fact: stopped",
+    "fact: tool_called",
+    "fact: tool_returned",
+    "fact: turn_began",
+    "fact: turn_ended",
+    "fact: went_to",
+    "host: call: done",
+    "host: continue a tree: done",
+    "host: fork: done",
+    "host: goto: done",
+    "host: interrupt a tree: done",
+    "host: kill a tree: done",
+    "host: restore: done",
+    "host: start: not durable",
+    "host: stop a tree: done",
+    "the first request of a forked child",
+    "used up: output_tokens",
+    "used up: wall_time",
+];
 
 /// Says which world it was if that fails.
 struct Seed(u64);
@@ -46,14 +104,11 @@ async fn small_worlds_keep_their_promises_whatever_happens_in_them() {
     let tally = Tally::default();
     for seed in one.map_or(0..count, |seed| seed..seed + 1) {
         let named = Seed(seed);
-        let began = std::time::Instant::now();
         World::new(seed, tally.clone()).run().await;
-        println!("{seed} {:?}", began.elapsed());
         drop(named);
     }
     let all = tally.all();
-    println!("{all:#?}");
-    if one.is_none() {
+    if one.is_none() && count >= WORLDS {
         let missing: Vec<_> = HAPPENS.iter().filter(|what| !all.contains_key(**what)).collect();
         assert!(missing.is_empty(), "nothing of this happened: {missing:?}; what did: {all:#?}");
     }

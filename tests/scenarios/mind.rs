@@ -69,7 +69,8 @@ impl Mind {
 
     fn failure(&mut self) -> ModelError {
         let (kind, retry_after) = self.random.pick(&FAILURES);
-        self.tally.count(format!("a model fails: {kind:?}, {}", if retry_after.is_some() { "hint" } else { "no hint" }));
+        self.tally
+            .count(format!("a model fails: {kind:?}, {}", if retry_after.is_some() { "hint" } else { "no hint" }));
         ModelError { retry_after: retry_after.map(Duration::from_secs), ..ModelError::new(kind, "it fails") }
     }
 
@@ -103,8 +104,8 @@ impl Mind {
         let key = format!("{}.{index}", self.key);
         let ms = self.random.pick(&[0, 0, 20, 1_000, 15_000, 100_000]);
         match self.random.below(100) {
-            0..12 => ("repeatable", json!({ "key": key, "ms": ms })),
-            12..26 => ("once", json!({ "key": key, "ms": ms })),
+            0..14 => ("repeatable", json!({ "key": key, "ms": ms })),
+            14..26 => ("once", json!({ "key": key, "ms": ms })),
             26..30 => ("hangs", json!({ "key": key, "ms": ms })),
             30..33 => ("panics", json!({ "key": key, "ms": ms })),
             33..37 => ("large", json!({ "key": key, "ms": ms })),
@@ -123,7 +124,8 @@ impl Mind {
             },
             72..75 => ("list_processes", json!({})),
             75..84 => {
-                let prompts: Vec<_> = (0..=self.random.below(2)).map(|child| format!("part {child} of {key}")).collect();
+                let prompts: Vec<_> =
+                    (0..=self.random.below(2)).map(|child| format!("part {child} of {key}")).collect();
                 ("fork", json!({ "prompts": prompts }))
             }
             84..90 => ("spawn", json!({ "program_name": "main", "query": key })),

@@ -44,6 +44,6 @@ pub(crate) fn enter(builder: KernelBuilder, runs: &Tally) -> KernelBuilder {
         .tool(work("once", |key| key))
         .tool(work("panics", |key| panic!("no luck with {key}")))
         .tool(work("large", |_| (0..400).map(|line| format!("line {line} of many\n")).collect()))
-        .tool(work("floods", |_| "flood ".repeat(1_000)).output_cap(1_000))
+        .tool(work("floods", |_| "flood ".repeat(1_000)).output_cap(300))
         .tool(hangs.deadline(DEADLINE))
 }

@@ -25,7 +25,7 @@ use crate::{mind, tools};
 /// What the host does in a life.
 const ACTS: u64 = 14;
 /// The longest that a tree may take to come to rest, in the kernel's time.
-const LONGEST: Duration = Duration::from_secs(4 * 3_600);
+const LONGEST: Duration = Duration::from_secs(2 * 3_600);
 /// After a `cont` for each, children may still be born stopped that were on their way.
 const BIRTH: Duration = Duration::from_secs(5);
 
@@ -57,7 +57,7 @@ impl World {
     pub(crate) fn new(seed: u64, tally: Tally) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = format!(
-            "[model]\nname = \"m\"\nprovider = \"scripted\"\nmax_iterations = 9\n[tools]\n\
+            "[model]\nname = \"m\"\nprovider = \"scripted\"\nmax_iterations = 7\n[tools]\n\
              enabled = [{}, \"read_fd\", \"search_fd\", \"rename_fd\", \"goto\", \"send_message\", \"receive_messages\", \
              \"wait\", \"list_processes\", {{ name = \"fork\", access = \"write\" }}, \"spawn\"]\n\
              [file_descriptor]\nmax_direct_output_chars = 500\ndefault_page_size = 200\n\
@@ -153,9 +153,9 @@ impl World {
             assert!(began.elapsed() < LONGEST, "seed {}: it does not come to rest: {living:#?}", self.seed);
             sleep(if began.elapsed() < BIRTH { Duration::from_secs(1) } else { Duration::from_secs(20) }).await;
         };
-        self.tally.count(format!("at rest after {} h", began.elapsed().as_secs() / 3_600));
         for info in resting {
-            let (pid, is_restored) = (info.row.pid, matches!(info.row.origin, dormouse::process::Origin::Restored { .. }));
+            let (pid, is_restored) =
+                (info.row.pid, matches!(info.row.origin, dormouse::process::Origin::Restored { .. }));
             assert!(is_restored || self.sessions.contains(&pid), "a task waits for nothing: {info:#?}");
             kernel.process(pid).await.unwrap().kill().await.unwrap();
         }

@@ -101,7 +101,10 @@ async fn the_host_calls_in_the_name_of_a_process_and_can_do_no_more_than_that() 
                 enabled.check(has, (tool, needed), (&answer.text, answer.is_error), "host");
                 if !enabled.prefix.is_empty() {
                     let answer = within(process.call(tool, "{}")).await.unwrap();
-                    assert!(answer.is_error && answer.text.starts_with(&format!("There is no tool '{tool}'")), "{answer:?}");
+                    assert!(
+                        answer.is_error && answer.text.starts_with(&format!("There is no tool '{tool}'")),
+                        "{answer:?}"
+                    );
                 }
             }
         }
@@ -241,7 +244,8 @@ struct Text {
 
 /// A kernel with tools of the host that need each access.
 fn with_host_tools(requests: &Requests) -> KernelBuilder {
-    let tool = |name| FnTool::new(name, "Gives its text back.", |Text { text }: Text| async move { Ok::<_, String>(text) });
+    let tool =
+        |name| FnTool::new(name, "Gives its text back.", |Text { text }: Text| async move { Ok::<_, String>(text) });
     let model = requests.record(FnModel(|_| async { Ok(says("x")) }));
     let builder = Kernel::builder().model("m", model).tool(tool("echo").access(Access::Read));
     builder.tool(tool("lines")).tool(tool("rule").access(Access::Admin))

@@ -19,7 +19,6 @@ use dormouse_tests::{
 use futures_util::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
 use tokio::sync::Barrier;
 
 #[derive(Deserialize, JsonSchema)]
