@@ -16,6 +16,7 @@ use dormouse_proto::temp_file::TempFileRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
+use crate::lease::Lease;
 use crate::ports::{Entry, OwnerToken, Store, StoreError};
 use crate::temp_files::Held;
 
@@ -77,7 +78,7 @@ pub(crate) fn append(checkpoint: &ActorRef<CheckpointMessage>, entries: Vec<Dura
 pub(crate) struct CheckpointActor;
 
 pub(crate) struct Checkpoint {
-    store: Option<(Arc<dyn Store>, OwnerToken)>,
+    store: Option<(Lease, OwnerToken)>,
     queue: Vec<Append>,
     committing: bool,
     failed: Option<CommitError>,
@@ -87,7 +88,7 @@ pub(crate) struct Checkpoint {
 impl Actor for CheckpointActor {
     type Msg = CheckpointMessage;
     type State = Checkpoint;
-    type Arguments = Option<(Arc<dyn Store>, OwnerToken)>;
+    type Arguments = Option<(Lease, OwnerToken)>;
 
     async fn pre_start(
         &self,
@@ -148,7 +149,7 @@ impl Checkpoint {
         }
     }
 
-    fn commit(&mut self, store: Arc<dyn Store>, owner: OwnerToken, myself: ActorRef<CheckpointMessage>) {
+    fn commit(&mut self, store: Lease, owner: OwnerToken, myself: ActorRef<CheckpointMessage>) {
         let batch = std::mem::take(&mut self.queue);
         self.committing = true;
         tokio::task::spawn_blocking(move || {

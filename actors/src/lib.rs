@@ -13,6 +13,7 @@ mod environment;
 mod error;
 mod event;
 pub mod handle;
+mod lease;
 mod permits;
 pub mod ports;
 mod process;

@@ -11,7 +11,6 @@ mod held;
 mod tree;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use dormouse_kernel::content::Content;
 use dormouse_kernel::temp_files::{Pieces, TempFiles};
@@ -24,7 +23,7 @@ use tokio::task::JoinSet;
 pub(crate) use self::held::Held;
 use self::tree::{Answered, Tree};
 use crate::checkpoint::{self, CheckpointMessage, CommitError, Durable};
-use crate::ports::Store;
+use crate::lease::Lease;
 
 /// What a process asks of its tree's files.
 pub(crate) struct Request {
@@ -64,7 +63,7 @@ pub(crate) struct Forest {
     myself: ActorRef<TempFilesMessage>,
     checkpoint: ActorRef<CheckpointMessage>,
     /// None for a kernel without one, and after the end.
-    store: Option<Arc<dyn Store>>,
+    store: Option<Lease>,
     trees: BTreeMap<Pid, Tree>,
     /// What reads the store.
     reading: JoinSet<()>,
@@ -73,7 +72,7 @@ pub(crate) struct Forest {
 impl Actor for TempFilesActor {
     type Msg = TempFilesMessage;
     type State = Forest;
-    type Arguments = (ActorRef<CheckpointMessage>, Option<Arc<dyn Store>>);
+    type Arguments = (ActorRef<CheckpointMessage>, Option<Lease>);
 
     async fn pre_start(
         &self,

@@ -13,14 +13,15 @@ use tokio::sync::{broadcast, oneshot};
 
 use crate::checkpoint::{self, Acknowledge, CheckpointMessage, Durable};
 use crate::event::Event;
+use crate::lease::{Lease, Returns};
 use crate::permits::Providers;
-use crate::ports::{Host, Model, Provider, Store, Tool};
+use crate::ports::{Host, Model, Provider, Tool};
 use crate::temp_files::TempFilesMessage;
 
 /// Ports, permits and the event channel of a kernel. Shared by reference, changed by nobody.
 pub(crate) struct World {
     /// None for a kernel without one, and after the kernel was shut down.
-    pub(crate) store: Mutex<Option<Arc<dyn Store>>>,
+    pub(crate) store: Mutex<Option<(Lease, Returns)>>,
     /// Whether there is a store: without one no births are copied for it.
     pub(crate) is_kept: bool,
     /// Differs with each opening of a store.
@@ -56,8 +57,8 @@ impl World {
     }
 
     /// The store, while the kernel runs on one.
-    pub(crate) fn store(&self) -> Option<Arc<dyn Store>> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn store(&self) -> Option<Lease> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(lease, _)| lease.clone())
     }
 
     /// Commits what is on its way and lets go of the store.
@@ -69,7 +70,12 @@ impl World {
             let _ = closed.await;
         }
         self.checkpoint.stop(None);
-        drop(self.store.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((lease, returns)) = store {
+            drop(lease);
+            // A thread may be reading a journal for someone who is gone by now.
+            returns.all().await;
+        }
         drop(self.events.write().unwrap_or_else(PoisonError::into_inner).take());
     }
 

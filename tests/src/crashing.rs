@@ -5,23 +5,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dormouse::id::{ContentHash, FactNumber, Pid};
 use dormouse::ports::{Entry, Journal, OwnerToken, Store, StoreError};
 use dormouse::process::ProcessRow;
-use dormouse::store::LogStore;
 
 /// A store that is cut off from its disk after so many commits, as its kernel's death would.
-pub struct Crashing {
-    inner: LogStore,
+pub struct Crashing<S> {
+    inner: S,
     room: AtomicUsize,
 }
 
-impl Crashing {
+impl<S: Store> Crashing<S> {
     /// `inner`, for so many commits.
     #[must_use]
-    pub fn after(commits: usize, inner: LogStore) -> Self {
+    pub fn after(commits: usize, inner: S) -> Self {
         Self { inner, room: AtomicUsize::new(commits) }
     }
 }
 
-impl Store for Crashing {
+impl<S: Store> Store for Crashing<S> {
     fn claim(&self) -> Result<OwnerToken, StoreError> {
         self.inner.claim()
     }

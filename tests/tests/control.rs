@@ -243,7 +243,7 @@ async fn a_tree_is_stopped_continued_interrupted_and_killed_as_one() {
     }
 }
 
-/// A store whose commits stand still while it is held.
+/// A store whose commits and journals stand still while it is held.
 #[derive(Clone, Default)]
 struct Held {
     inner: Arc<MemoryStore>,
@@ -260,6 +260,16 @@ impl Held {
         *self.held.0.lock().unwrap() = is_held;
         self.held.1.notify_all();
     }
+
+    fn stand(&self) {
+        let mut held = self.held.0.lock().unwrap();
+        if *held {
+            self.entered().add_permits(1);
+        }
+        while *held {
+            held = self.held.1.wait(held).unwrap();
+        }
+    }
 }
 
 impl Store for Held {
@@ -268,13 +278,7 @@ impl Store for Held {
     }
 
     fn commit(&self, owner: OwnerToken, entries: &[Entry]) -> Result<(), StoreError> {
-        let mut held = self.held.0.lock().unwrap();
-        if *held {
-            self.entered().add_permits(1);
-        }
-        while *held {
-            held = self.held.1.wait(held).unwrap();
-        }
+        self.stand();
         self.inner.commit(owner, entries)
     }
 
@@ -283,6 +287,7 @@ impl Store for Held {
     }
 
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+        self.stand();
         self.inner.journal(pid, upto)
     }
 
@@ -333,6 +338,31 @@ async fn children_that_are_on_their_way_while_their_tree_is_stopped_are_born_sto
     assert_eq!(requests.all().len(), 1, "no child asked a model");
     within(parent.tree().cont()).await.unwrap();
     assert_eq!(within(parent.wait()).await.unwrap().status, ExitStatus::Done);
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_whoever_still_reads_the_store() {
+    let store = Held::default();
+    let kernel = Kernel::open(store.clone()).model("m", echo()).build().await.unwrap();
+    let pid = kernel.start(program(&kernel, "")).session().without_input().await.unwrap().pid();
+    within(kernel.shutdown()).await;
+    let kernel = Kernel::open(store.clone()).model("m", echo()).build().await.unwrap();
+    store.hold(true);
+    let resuming = tokio::spawn({
+        let kernel = kernel.clone();
+        async move { kernel.resume(pid).await.map(drop) }
+    });
+    within(store.entered().acquire_owned()).await.unwrap().forget();
+    let shutdown = tokio::spawn(kernel.shutdown());
+    assert!(within(resuming).await.unwrap().is_err(), "the supervisor is gone");
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    let is_early = shutdown.is_finished();
+    store.hold(false);
+    within(shutdown).await.unwrap();
+    assert!(!is_early, "a journal was being read: no other kernel could open the store");
+    assert_eq!(Arc::strong_count(&store.inner), 1, "nobody holds the store");
 }
 
 #[tokio::test]

@@ -19,7 +19,6 @@ use dormouse_tests::{
 use futures_util::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
 use tokio::sync::Barrier;
 
 #[derive(Deserialize, JsonSchema)]
@@ -316,59 +315,6 @@ async fn a_spawned_process_gets_descriptors_under_their_ids_and_in_its_system_pr
 }
 
 #[tokio::test]
-async fn access_decides_what_a_process_may_call() {
-    let kernel = scripted("[[turn]]\ntext = 'x'", &Requests::default()).build().await.unwrap();
-    let rest = "[tools]\nenabled = [\"read_fd\", \"echo\", \"lines\", \"fork\"]\n";
-    let cases =
-        [(Access::Read, [true, false, false]), (Access::Write, [true, true, false]), (Access::Admin, [true; 3])];
-    for (access, allowed) in cases {
-        let start = kernel.start(program(&kernel, rest)).without_input().session().access(access);
-        let process = start.await.unwrap();
-        let calls =
-            [("echo", json!({"text": "x"})), ("lines", json!({"lines": 1})), ("fork", json!({"prompts": ["x"]}))];
-        for ((tool, args), is_allowed) in calls.into_iter().zip(allowed) {
-            let answer = within(process.call(tool, args.to_string())).await.unwrap();
-            assert_eq!(!answer.is_error, is_allowed, "{tool} with {access:?}: {answer:?}");
-            assert_eq!(answer.text.contains("Access denied"), !is_allowed, "{tool} with {access:?}: {answer:?}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn an_alias_hides_the_name_of_the_tool_and_keeps_what_was_said_with_it() {
-    let requests = Requests::default();
-    let kernel = scripted("[[turn]]\ntext = 'x'", &requests).build().await.unwrap();
-    let rest = r#"
-        [tools]
-        enabled = [
-            { name = "echo", alias = "say", description = "Says it.", access = "admin" },
-            { name = "read_fd", alias = "look" },
-            { name = "where", alias = "place", description = "Tells the place.", access = "read" },
-        ]
-        [[tools.command]]
-        name = "where"
-        description = "Prints the folder."
-        argv = ["pwd"]
-    "#;
-    let process = kernel.start(program(&kernel, rest)).input("go").await.unwrap();
-    within(process.wait()).await.unwrap();
-    let tools = requests.all()[0].tools.clone();
-    let names: Vec<_> = tools.iter().map(|tool| &*tool.name).collect();
-    assert_eq!(names, ["say", "look", "place"]);
-    assert_eq!((&*tools[0].description, &*tools[2].description), ("Says it.", "Tells the place."));
-    let start = kernel.start(program(&kernel, rest)).without_input().session().access(Access::Write);
-    let process = start.await.unwrap();
-    for hidden in ["echo", "read_fd", "where"] {
-        let answer = within(process.call(hidden, "{}")).await.unwrap();
-        assert!(answer.text.contains(&format!("There is no tool '{hidden}'")), "{answer:?}");
-    }
-    let answer = within(process.call("say", r#"{"text": "x"}"#)).await.unwrap();
-    assert!(answer.text.contains("'say' needs admin access"), "{answer:?}");
-    let answer = within(process.call("place", "{}")).await.unwrap();
-    assert!(answer.text.contains("without a host"), "it is permitted, and there is no host: {answer:?}");
-}
-
-#[tokio::test]
 async fn a_turn_ends_at_its_iteration_limit_and_a_session_may_go_on() {
     let script = r#"
         [[turn]]
@@ -544,15 +490,6 @@ async fn the_process_table_shows_who_stands_where() {
     assert_eq!(listed[1].view.as_ref().unwrap().messages, 2);
     assert_eq!(listed[3].row.exit.as_ref().unwrap().status, ExitStatus::Done);
     assert!(listed.iter().all(|info| *info.row.program == *"program"), "{listed:?}");
-}
-
-#[tokio::test]
-async fn a_tool_of_the_host_cannot_take_the_name_of_one_of_the_kernel() {
-    for name in ["wait", "read_fd", "fork"] {
-        let tool = FnTool::new(name, "Another.", |()| async { Ok::<_, String>("x") });
-        let refused = Kernel::builder().tool(tool).build().await;
-        assert!(matches!(refused, Err(dormouse::KernelError::ReservedTool(taken)) if taken == name));
-    }
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use super::kernel::Kernel;
 use crate::checkpoint::CheckpointActor;
 use crate::environment;
 use crate::error::KernelError;
+use crate::lease::Lease;
 use crate::permits::{Bounds, Providers};
 use crate::ports::{Host, Model, NoHost, OwnerToken, Provider, Store, Tool};
 use crate::supervisor::SupervisorActor;
@@ -151,15 +152,22 @@ impl KernelBuilder {
             return Err(KernelError::ReservedTool(name.clone()));
         }
         let (claimed, rows) = self.claim().await?;
-        let store = claimed.as_ref().map(|(store, _)| store.clone());
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
+        let (claimed, held) = match claimed {
+            Some((store, owner)) => {
+                let (lease, returns) = Lease::of(store);
+                (Some((lease.clone(), owner)), Some((lease, returns)))
+            }
+            None => (None, None),
+        };
         let spawned = CheckpointActor::spawn(None, CheckpointActor, claimed).await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
-        let spawned = TempFilesActor::spawn(None, TempFilesActor, (checkpoint.clone(), store.clone())).await;
+        let lease = held.as_ref().map(|(lease, _)| lease.clone());
+        let spawned = TempFilesActor::spawn(None, TempFilesActor, (checkpoint.clone(), lease)).await;
         let (temp_files, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let world = Arc::new(World {
-            is_kept: store.is_some(),
-            store: Mutex::new(store),
+            is_kept: held.is_some(),
+            store: Mutex::new(held),
             opening,
             around: Arc::new(Surroundings {
                 tools: host_tools(&self.tools),

@@ -52,6 +52,8 @@ impl Draft {
     }
 
     pub(super) fn perform(&mut self, effect: Effect) {
+        // Mostly there is one, and an effect is large.
+        self.decision.effects.reserve_exact(usize::from(self.decision.effects.is_empty()));
         self.decision.effects.push(effect);
     }
 
