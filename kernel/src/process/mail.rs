@@ -13,7 +13,7 @@ use dormouse_proto::budget::Amount;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Mail, Neighbour, Speaker};
 use dormouse_proto::message::Message;
-use dormouse_proto::record::{Entry, Phase};
+use dormouse_proto::record::{Entry, Phase, Slot};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
@@ -145,12 +145,12 @@ impl Draft {
     /// Answers the calls that wait for mail, or for ends that come as mail, as far as it has come.
     pub(super) fn answer_waiting(&mut self) {
         let open = self.state.slots().iter().filter(|slot| slot.called && slot.answer.is_none());
-        let calls: Vec<_> = open.map(|slot| slot.call).collect();
+        let is_waiting = |slot: &&Slot| matches!(self.kind_of(slot), Some(Kind::ReceiveMessages | Kind::Wait));
+        let calls: Vec<_> = open.filter(is_waiting).map(|slot| slot.call).collect();
         for call in calls {
             match self.kind(call) {
-                Some(Kind::ReceiveMessages) => drop(self.answer_received(call)),
                 Some(Kind::Wait) => drop(self.answer_waited(call)),
-                _ => {}
+                _ => drop(self.answer_received(call)),
             }
         }
     }
@@ -225,7 +225,7 @@ impl Draft {
     /// Whether a child for the background is on its way.
     fn is_spawning(&self) -> bool {
         let mut open = self.state.slots().iter().filter(|slot| slot.answer.is_none());
-        open.any(|slot| self.kind(slot.call) == Some(Kind::Spawn) && !spawn::waits(&slot.args))
+        open.any(|slot| self.kind_of(slot) == Some(&Kind::Spawn) && !spawn::waits(&slot.args))
     }
 
     fn answer_wait(&mut self, call: CallId, Wait { pids, .. }: &Wait, element: Element) {
