@@ -6,7 +6,8 @@
 //!   turns of a tree have `gen_ai.conversation.id` in common, which is the pid at the top of the tree.
 //! * `chat {model}`, below the turn or the tool call: a call of a model, with all its attempts and with what it waits for.
 //! * `execute_tool {tool}`, below the turn: a tool that does something outside of the machine. Tools that only read or note
-//!   descriptors are answered at once and have none; nor have `fork`, `spawn` and `goto`, whose children and turns have.
+//!   descriptors are answered at once and have none; nor have `fork`, `spawn` and `goto`, whose children and turns have, and
+//!   the tools by which processes speak to each other.
 //!
 //! A span holds names, numbers and kinds of failure. What was said, asked for or answered never stands in one. A call that
 //! is given up ends its span without a usage or an error.
@@ -98,9 +99,9 @@ pub(crate) fn model_call(parent: &Span, provider: &str, root: Pid, request: &Req
 pub(crate) fn model_called(span: &Span, result: &Result<Reply, ModelError>) {
     match result {
         Ok(Reply { stop, usage, .. }) => {
-            let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_nanos: _ } = *usage;
+            let Usage { input_tokens: _, output_tokens, cache_read_tokens, cache_write_tokens, cost_nanos: _ } = *usage;
             // All that went in, as the conventions count it; ours leave out what the cache had to do with.
-            span.record(INPUT_TOKENS, input_tokens + cache_read_tokens + cache_write_tokens);
+            span.record(INPUT_TOKENS, usage.all_input_tokens());
             span.record(OUTPUT_TOKENS, output_tokens);
             span.record(CACHE_READ_TOKENS, cache_read_tokens);
             span.record(CACHE_WRITE_TOKENS, cache_write_tokens);

@@ -91,6 +91,8 @@ pub(crate) struct Supervisor {
     table: Table,
     /// Newborns that wait for the first of their siblings.
     held_back: BTreeMap<Pid, Newborn>,
+    /// Messages that were taken to a receiver so far.
+    posted: u64,
 }
 
 impl Actor for SupervisorActor {
@@ -104,7 +106,7 @@ impl Actor for SupervisorActor {
         (world, rows): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         let table = Table::new(rows, world.limits.inbox);
-        Ok(Supervisor { world, myself, table, held_back: BTreeMap::new() })
+        Ok(Supervisor { world, myself, table, held_back: BTreeMap::new(), posted: 0 })
     }
 
     async fn handle(

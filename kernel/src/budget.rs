@@ -166,8 +166,8 @@ impl Account {
     /// How much of an amount the process may still use or give away; none: it is not limited.
     #[must_use]
     pub fn left(&self, amount: Amount) -> Option<u64> {
-        let taken = self.used(amount).saturating_add(self.reserved(amount));
-        self.limits.limit(amount).map(|limit| limit.saturating_sub(taken))
+        let limit = self.limits.limit(amount)?;
+        Some(limit.saturating_sub(self.used(amount)).saturating_sub(self.reserved(amount)))
     }
 
     /// By how much the limit of an amount is exceeded: the overshoot of single calls, its children's included.
@@ -251,9 +251,10 @@ impl Account {
     }
 
     /// The account as the root of a tree of its own has it, from `now_ms` on: with the same limits and what it used so far,
-    /// with nothing reserved, and with all of its wall time.
+    /// with nothing reserved, and with all of its wall time, of which it is warned anew.
     #[must_use]
-    pub fn as_root(ledger: Ledger, now_ms: u64) -> Ledger {
+    pub fn as_root(mut ledger: Ledger, now_ms: u64) -> Ledger {
+        ledger.warned.retain(|(amount, _)| *amount != Amount::WallTime);
         Ledger { began_ms: now_ms, shares: Vec::new(), given_up: Vec::new(), ..ledger }
     }
 

@@ -317,6 +317,18 @@ fn a_restored_process_is_a_root_with_its_limits_what_it_used_and_all_of_its_time
 }
 
 #[test]
+fn a_restored_process_is_warned_of_its_new_time_and_not_again_of_what_it_used() {
+    let mut run = Run::new(Lifetime::Session, "[budget]\nwall_time = \"10s\"\noutput_tokens = 10\n");
+    run.now_ms = 8_000;
+    run.grep(output(8), "x");
+    assert_eq!(run.changes().len(), 2, "of both: {:?}", run.changes());
+    let account = Account::new(Account::as_root(run.state.budget().ledger(), 20_000), run.state.usage());
+    assert_eq!(account.near(20_000), []);
+    let near: Vec<_> = account.near(28_000).iter().map(|near| near.amount).collect();
+    assert_eq!(near, [Amount::WallTime]);
+}
+
+#[test]
 fn a_failure_of_the_model_costs_nothing_that_is_known() {
     let run = Run::new(Lifetime::Task, TOKENS);
     let Phase::Thinking { call } = *run.state.phase() else { panic!("it asks") };

@@ -268,6 +268,28 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
 }
 
 #[test]
+fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
+    let mut handing = Run::new(1, &with_descriptors(), "");
+    let collected = dormouse_kernel::content::Collected { bytes: "x".repeat(20).into(), cut_bytes: 0 };
+    handing.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: None });
+    let long = format!(r#"{{"to": "2", "text": "{}"}}"#, "y".repeat(40));
+    let one = r#"{"to": "2", "text": "see", "fds": ["fd:1"]}"#;
+    let twice = r#"{"to": "2", "text": "see", "fds": ["fd:1", "fd:1"]}"#;
+    let asked =
+        [("send_message", twice), ("send_message", one), ("send_message", long.as_str()), ("send_message", HELLO)];
+    handing.calls(&asked);
+    let rest = "[file_descriptor]\nmax_direct_output_chars = 30\n[budget]\nresident_bytes = 40\n";
+    let mut receiver = Run::new(2, &with_descriptors(), rest);
+    let answers: Vec<_> = handing.sent().iter().map(|message| receiver.takes(1, message)).collect();
+    let refused: Vec<_> = answers.iter().map(|answer| answer.is_error).collect();
+    assert_eq!(refused, [true, false, true, false], "{answers:?}");
+    assert!(answers[0].text.contains("cannot take 40 bytes: 40 are left"), "{}", answers[0].text);
+    assert!(answers[2].text.contains("cannot take 40 bytes: 20 are left"), "{}", answers[2].text);
+    assert_eq!(receiver.state.exit(), None);
+    assert_eq!(receiver.state.table().len(), 1);
+}
+
+#[test]
 fn an_ended_process_says_so() {
     let (_, message) = sending(HELLO);
     let mut receiver = Run::new(2, MAIL, "");

@@ -272,8 +272,8 @@ pub struct Slot {
 
 /// A process without its number: everything that a fork, a spawn or a restore starts from.
 ///
-/// Conversation, table and tools are held as a running process holds them, so that to take an image and to start from one
-/// costs O(1), whatever is in it.
+/// Conversation, table and tools are held as a running process holds them, so that to take an image or to start from one
+/// copies nothing of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(deserialize = "C: Clone + Deserialize<'de>"))]
 pub struct Image<C: Clone> {

@@ -38,8 +38,8 @@ pub struct Kernel {
 pub struct ProcessInfo {
     /// Who it is, where it comes from, how it ended.
     pub row: ProcessRow,
-    /// The word for how it stands: `held` (only its journal), `starting`, `idle`, `thinking`, `acting`, `stopped`, or how it
-    /// ended.
+    /// The word for how it stands: `held` (only its journal), `starting`, `idle`, `waiting` (for children in the background),
+    /// `thinking`, `acting`, `stopped`, or how it ended.
     pub status: &'static str,
     /// How it stands in detail, where it runs.
     pub view: Option<View>,

@@ -41,7 +41,9 @@ impl Supervisor {
         match self.table.receiver(post.from, &post.to, self.world.limits.reach) {
             Ok(to) => {
                 let Post { from, call, settled, letter, receipt, .. } = post;
-                let ticket: Arc<str> = format!("message:{from}:{call}").into();
+                // Of a message that is posted again each delivery has its own answer.
+                self.posted += 1;
+                let ticket: Arc<str> = format!("message:{from}:{call}:{}", self.posted).into();
                 let input = Input::Messaged { ticket: ticket.clone(), from, call, settled, letter };
                 self.deliver(to, Delivery { answer: Some((ticket, receipt)), ..Delivery::internal(input) });
             }

@@ -121,7 +121,7 @@ impl Draft {
     fn children_to_come(&self, call: CallId) -> u64 {
         let others =
             self.state.slots().iter().filter(|slot| slot.call != call && !slot.called && slot.answer.is_none());
-        let counts = others.map(|slot| match self.kind(slot.call) {
+        let counts = others.map(|slot| match self.kind_of(slot) {
             Some(Kind::Fork | Kind::Spawn) => self.expected_children(slot) as u64,
             _ => 0,
         });

@@ -89,7 +89,7 @@ impl Draft {
     /// The children that run for other calls than this, or for none.
     pub(super) fn children_beside(&self, call: CallId) -> usize {
         let others = self.state.slots().iter().filter(|slot| slot.call != call && slot.called && slot.answer.is_none());
-        let waited = others.map(|slot| match self.kind(slot.call) {
+        let waited = others.map(|slot| match self.kind_of(slot) {
             Some(Kind::Fork | Kind::Spawn) => self.expected_children(slot).saturating_sub(slot.ended.len()),
             _ => 0,
         });
@@ -132,7 +132,7 @@ impl Draft {
 
     /// How many children a call made. Its arguments were checked before it made any.
     pub(super) fn expected_children(&self, slot: &Slot) -> usize {
-        match self.kind(slot.call) {
+        match self.kind_of(slot) {
             Some(Kind::Fork) => fork::count(&slot.args),
             _ => 1,
         }

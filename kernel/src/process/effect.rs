@@ -155,7 +155,12 @@ impl Effect {
                 Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
                 Origin::Started | Origin::Restored { .. } => false,
             }),
-            _ => false,
+            Self::WakeAt { .. }
+            | Self::Abandon { .. }
+            | Self::KeepChildren { .. }
+            | Self::AnswerHost { .. }
+            | Self::ReportTurn { .. }
+            | Self::ReportExit { .. } => false,
         }
     }
 }

@@ -4,13 +4,16 @@
 //! it is made again. The receiver's receipt is a fact, [`Fact::MessageReceived`], which names the sender's call, so that what
 //! is sent again is acknowledged and not heard a second time. What waits in the mailbox is heard when the next turn begins,
 //! or earlier, where a tool shows it: then it leaves the mailbox by the same commit that answers the tool.
+//!
+//! Nobody is ended by what another says: a message that finds no room, in the mailbox or in the budget, is refused.
 
 use std::sync::Arc;
 
+use dormouse_proto::budget::Amount;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Mail, Neighbour, Speaker};
 use dormouse_proto::message::Message;
-use dormouse_proto::record::{Entry, Phase};
+use dormouse_proto::record::{Entry, Phase, Slot};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
@@ -65,13 +68,28 @@ impl Draft {
             ));
         }
         let is_readable = letter.descriptors.is_empty() || program.descriptors().is_some();
-        (!is_readable).then(|| {
-            format!(
+        if !is_readable {
+            return Some(format!(
                 "Process {pid} has no descriptors, since program '{}' switches them off. Nothing was kept: say in the text \
                  what it is to know.",
                 program.name()
-            )
-        })
+            ));
+        }
+        let bytes = self.opened_bytes(letter);
+        let left = self.state.budget.left(Amount::ResidentBytes).filter(|left| 0 < bytes && *left <= bytes)?;
+        Some(format!(
+            "Process {pid} cannot take {bytes} bytes: {left} are left of what it and all below it may hold \
+             (budget.resident_bytes), and it would end. Nothing was kept: hand over a smaller part, such as \"fd:1 lines \
+             10-40\", or say it in few words."
+        ))
+    }
+
+    /// How many bytes a message brings into the table: what is handed over counts for who holds it, as if it had opened it.
+    fn opened_bytes(&self, letter: &Letter) -> u64 {
+        let handed = letter.descriptors.iter().map(|handed| handed.entry.content.bytes().len() as u64);
+        let is_large = |chars| self.state.settings().is_some_and(|settings| chars > settings.max_direct_output_chars);
+        let text = if is_large(letter.text.chars().count() as u64) { letter.text.len() as u64 } else { 0 };
+        handed.fold(text, u64::saturating_add)
     }
 
     /// The message as it is heard; a large text and what is handed over become descriptors.
@@ -127,12 +145,12 @@ impl Draft {
     /// Answers the calls that wait for mail, or for ends that come as mail, as far as it has come.
     pub(super) fn answer_waiting(&mut self) {
         let open = self.state.slots().iter().filter(|slot| slot.called && slot.answer.is_none());
-        let calls: Vec<_> = open.map(|slot| slot.call).collect();
+        let is_waiting = |slot: &&Slot| matches!(self.kind_of(slot), Some(Kind::ReceiveMessages | Kind::Wait));
+        let calls: Vec<_> = open.filter(is_waiting).map(|slot| slot.call).collect();
         for call in calls {
             match self.kind(call) {
-                Some(Kind::ReceiveMessages) => drop(self.answer_received(call)),
                 Some(Kind::Wait) => drop(self.answer_waited(call)),
-                _ => {}
+                _ => drop(self.answer_received(call)),
             }
         }
     }
@@ -207,7 +225,7 @@ impl Draft {
     /// Whether a child for the background is on its way.
     fn is_spawning(&self) -> bool {
         let mut open = self.state.slots().iter().filter(|slot| slot.answer.is_none());
-        open.any(|slot| self.kind(slot.call) == Some(Kind::Spawn) && !spawn::waits(&slot.args))
+        open.any(|slot| self.kind_of(slot) == Some(&Kind::Spawn) && !spawn::waits(&slot.args))
     }
 
     fn answer_wait(&mut self, call: CallId, Wait { pids, .. }: &Wait, element: Element) {
@@ -221,9 +239,14 @@ impl Draft {
         let (room, mut chars) = (self.settings().max_read_chars, 0);
         let (mut said, mut at) = (Said::default(), Vec::new());
         for (place, mail) in (0..).zip(&self.state.mailbox).filter(|(_, mail)| is_meant(mail)) {
+            // What follows one that has no room is counted, and not read.
+            if said.more > 0 {
+                said.more += 1;
+                continue;
+            }
             let text = mail.message.text();
             chars += text.chars().count() as u64;
-            if said.more > 0 || (chars > room && !at.is_empty()) {
+            if chars > room && !at.is_empty() {
                 said.more += 1;
             } else {
                 said.texts.push(text);

@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// The process without its number. O(1), but for messages that wait and children in the background.
+    /// The process without its number. O(1), but for messages that wait, those who sent any, and living children.
     #[must_use]
     pub fn image(&self) -> Image {
         Image {

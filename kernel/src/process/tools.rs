@@ -245,7 +245,12 @@ impl Draft {
     }
 
     pub(super) fn kind(&self, call: CallId) -> Option<Kind> {
-        Some(self.state.toolbox.find(&self.slot(call).tool)?.kind.clone())
+        self.kind_of(self.slot(call)).cloned()
+    }
+
+    /// The same of a slot at hand: whoever looks at all of them does not look each up.
+    pub(super) fn kind_of(&self, slot: &Slot) -> Option<&Kind> {
+        Some(&self.state.toolbox.find(&slot.tool)?.kind)
     }
 
     pub(super) fn caller(&self) -> Caller {
