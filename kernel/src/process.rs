@@ -17,6 +17,7 @@ mod budget;
 mod children;
 mod common;
 mod control;
+mod copy;
 mod decide;
 mod effect;
 mod environment;
@@ -33,6 +34,7 @@ mod turn;
 
 pub use birth::{Birth, born};
 pub(crate) use common::Common;
+pub use copy::copied;
 pub use decide::{Decision, decide};
 pub use effect::{Child, Effect};
 pub use environment::{Gathered, tell_environment};

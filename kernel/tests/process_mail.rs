@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Decision, Effect, Fact, Input, Preloads, State, Surroundings, born, decide, evolve,
+    Birth, Decision, Effect, Fact, Input, Preloads, State, Surroundings, born, copied, decide, evolve,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::PendingMessage;
@@ -457,4 +457,35 @@ fn an_answer_shows_as_many_messages_as_it_may_hold_and_the_rest_waits() {
         shown.extend(messages.map(|node| node.attribute("from").unwrap().to_owned()));
     }
     assert_eq!(shown, ["5", "6", "7", "8", "9"]);
+}
+
+#[test]
+fn a_copy_of_a_process_does_not_send_again_what_the_other_sends() {
+    let (mut sender, message) = sending(HELLO);
+    let (program, around) = (sender.state.program().clone(), Arc::new(Surroundings::default()));
+    let image = copied(sender.state.image(), 9);
+    let mut copy = Run::new(7, MAIL, "");
+    copy.first = State::from_image(Pid(7), program, around, image).expect("a copy is valid");
+    copy.state = copy.first.clone();
+    copy.facts.clear();
+    copy.feed(Input::Resumed);
+    assert!(copy.sent().is_empty());
+    assert!(copy.heard()[0].contains("Its effect is unknown"), "{:?}", copy.heard());
+    sender.restart();
+    assert_eq!(sender.sent(), [message], "the process itself does");
+}
+
+#[test]
+fn who_has_written_can_be_answered_wherever_it_is() {
+    let (_, message) = sending(HELLO);
+    let mut receiver = Run::new(2, MAIL, "");
+    receiver.takes(1, &message);
+    let to = |receiver: &mut Run, pid: u64| {
+        receiver.reply(&[("send_message", &format!("{{\"to\": {pid}, \"text\": \"well\"}}"))]);
+        let (call, _, pending) = receiver.sent().pop().expect("it sends");
+        receiver.feed(Input::MessageSent { call, receipt: Answer::ok("kept") });
+        pending.to
+    };
+    assert_eq!(to(&mut receiver, 1), Address::Correspondent(Pid(1)));
+    assert_eq!(to(&mut receiver, 9), Address::Process(Pid(9)));
 }

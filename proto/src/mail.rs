@@ -46,6 +46,8 @@ pub enum Address {
     Parent,
     /// A process by its number.
     Process(Pid),
+    /// A process that has written to this one, and can be answered wherever it is.
+    Correspondent(Pid),
     /// A process by the name that the host gave it.
     Name(Arc<str>),
 }
@@ -68,7 +70,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Parent => f.write_str(PARENT),
-            Self::Process(pid) => pid.fmt(f),
+            Self::Process(pid) | Self::Correspondent(pid) => pid.fmt(f),
             Self::Name(name) => f.write_str(name),
         }
     }
@@ -126,7 +128,7 @@ pub struct Neighbour {
     pub status: &'static str,
 }
 
-/// How far a process can write. Processes that the host named can be written to from everywhere.
+/// How far a process can write. One that the host named can be written to from everywhere, and can answer whoever did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
     /// To its parent, its children and its siblings.

@@ -80,7 +80,7 @@ impl World {
         let table = &self.supervisor.table;
         let pid = match to {
             Address::Parent => table.row(from).and_then(|row| row.parent).ok_or("This process has no parent.")?,
-            Address::Process(pid) => *pid,
+            Address::Process(pid) | Address::Correspondent(pid) => *pid,
             Address::Name(name) => table.named(name).ok_or("There is no process of this name.")?,
         };
         if pid == from {

@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use dormouse_kernel::budget::Account;
-use dormouse_kernel::process::{Decision, Effect, Fact, Image, Input, State, decide, evolve};
+use dormouse_kernel::process::{Decision, Effect, Fact, Input, State, copied, decide, evolve};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::{Control, Phase};
+use dormouse_proto::record::Phase;
 
 use crate::defect::Defect;
 use crate::event::{Ack, Event, ProcessMessage, SupervisorMessage, completes, name, ticket};
@@ -255,7 +254,7 @@ impl World {
         let origin = Origin::Restored { from, at: dormouse_proto::id::FactNumber(at) };
         let message = SupervisorMessage::Start {
             program: state.program().clone(),
-            image: Box::new(alive(state.image(), self.time_ms())),
+            image: Box::new(copied(state.image(), self.time_ms())),
             origin,
             name: None,
         };
@@ -273,16 +272,6 @@ impl World {
             let delay = self.delay();
             self.schedule.send(pid.0, SUPERVISOR, delay, Event::Supervisor(SupervisorMessage::Faulted { pid, life }));
         }
-    }
-}
-
-/// An image of a process that had ended waits for input again; one that lives, or was stopped, goes on where it was.
-fn alive(image: Image, now_ms: u64) -> Image {
-    let budget = Account::as_root(image.budget, now_ms);
-    let image = Image { control: Control::Running, budget, ..image };
-    match image.phase {
-        Phase::Ended { .. } => Image { phase: Phase::Idle, ..image },
-        _ => image,
     }
 }
 

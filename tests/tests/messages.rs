@@ -102,6 +102,8 @@ async fn who_can_be_written_to_is_decided_by_the_tree_and_by_names() {
         assert!(stranger || said.contains("There is no process 2"), "{said}");
         assert_eq!(sends(&one, "planner").await, "<message_sent to=\"3\"/>");
         within(planner.wait_for(View::is_idle)).await.unwrap();
+        assert_eq!(sends(&planner, "1").await, "<message_sent to=\"1\"/>", "who has written can be answered");
+        within(one.wait_for(|view| view.is_idle())).await.unwrap();
         assert!(sends(&one, "parent").await.contains("has no parent"));
         assert!(sends(&one, "nobody").await.contains("no living process of the name 'nobody'"));
         assert!(sends(&one, "1").await.contains("is this process itself"));

@@ -4,12 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::budget::Account;
-use dormouse_kernel::process::Image;
+use dormouse_kernel::process::{Image, copied};
 use dormouse_kernel::program::{Compiled, Program, ProgramErrors, compile};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
-use dormouse_proto::record::{Control, Phase};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
@@ -144,7 +142,7 @@ impl Kernel {
     pub async fn restore(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
         let Loaded { state, last: at, .. } = self.read(from, at, Purpose::Run).await?;
         let program = state.program().clone();
-        self.seat(program, Box::new(alive(state.image())), Origin::Restored { from, at }, None).await
+        self.seat(program, Box::new(copied(state.image(), now_ms())), Origin::Restored { from, at }, None).await
     }
 
     /// How a process stood after its last durable fact, read from its journal: for one that does not run.
@@ -205,17 +203,6 @@ impl Kernel {
         self.supervisor.cast(message(reply)).map_err(|_| KernelError::Closed)?;
         let seat = seat.await.map_err(|_| KernelError::Closed)??;
         Ok(Process::new(self.clone(), seat, events))
-    }
-}
-
-/// An image of a process that had ended waits for input again; one that lives, or was stopped, goes on where it was. It is
-/// the root of a tree of its own: it has its limits and what it used, and no children.
-pub(super) fn alive(image: Image) -> Image {
-    let budget = Account::as_root(image.budget, now_ms());
-    let image = Image { control: Control::Running, budget, ..image };
-    match image.phase {
-        Phase::Ended { .. } => Image { phase: Phase::Idle, ..image },
-        _ => image,
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use dormouse_kernel::content::{Builder, Collected};
-use dormouse_kernel::process::Input;
+use dormouse_kernel::process::{Input, copied};
 use dormouse_proto::descriptor::MAX_CONTENT_BYTES;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Speaker;
@@ -19,8 +19,9 @@ use futures_util::stream::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
 use super::events::Events;
-use super::kernel::{Kernel, ProcessInfo, alive};
+use super::kernel::{Kernel, ProcessInfo};
 use super::tree::Tree;
+use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::event::{Event, View};
 use crate::process::{Copied, Delivery};
@@ -201,13 +202,13 @@ impl Process {
     /// # Errors
     /// [`KernelError::NotDurable`]; [`KernelError::NoStore`] and [`KernelError::Load`] for one that does not run.
     pub async fn fork(&self) -> Result<Self, KernelError> {
-        let (reply, copied) = oneshot::channel();
+        let (reply, copy) = oneshot::channel();
         let message = SupervisorMessage::Copy { pid: self.pid, reply };
         self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
-        match copied.await {
+        match copy.await {
             Ok(Copied { program, image, at }) => {
                 let origin = Origin::Restored { from: self.pid, at };
-                self.kernel.seat(program, Box::new(alive(*image)), origin, None).await
+                self.kernel.seat(program, Box::new(copied(*image, now_ms())), origin, None).await
             }
             Err(_) => self.kernel.restore(self.pid, None).await,
         }

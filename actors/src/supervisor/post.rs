@@ -65,7 +65,7 @@ impl Table {
             Address::Parent => self.get(from).and_then(|entry| entry.row.parent).ok_or_else(|| {
                 "This process has no parent: the host started it. list_processes shows who there is.".to_owned()
             })?,
-            Address::Process(pid) => *pid,
+            Address::Process(pid) | Address::Correspondent(pid) => *pid,
             Address::Name(name) => self.named(name).ok_or_else(|| {
                 format!("There is no living process of the name '{name}'. list_processes shows who there is.")
             })?,
@@ -73,7 +73,8 @@ impl Table {
         if pid == from {
             return Err(format!("Process {pid} is this process itself."));
         }
-        let Some(entry) = self.get(pid).filter(|entry| self.reaches(from, entry.row.pid, reach)) else {
+        let reaches = |pid| matches!(to, Address::Correspondent(_)) || self.reaches(from, pid, reach);
+        let Some(entry) = self.get(pid).filter(|entry| reaches(entry.row.pid)) else {
             let reach = word(reach);
             return Err(format!("There is no process {pid} {reach}. list_processes shows who there is."));
         };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use dormouse_proto::budget::Amount;
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::mail::{Mail, Neighbour, Speaker};
+use dormouse_proto::mail::{Address, Mail, Neighbour, Speaker};
 use dormouse_proto::message::Message;
 use dormouse_proto::record::{Entry, Phase, Slot};
 use dormouse_proto::spoken::Spoken;
@@ -29,7 +29,12 @@ impl Draft {
     pub(super) fn send_message(&mut self, call: CallId) {
         match send_message::pending(&self.slot(call).args, &self.state.program, &self.state.table) {
             Err(message) => self.answer_whole(call, Answer::error(message)),
-            Ok(pending) => {
+            Ok(mut pending) => {
+                if let Address::Process(pid) = pending.to
+                    && self.state.heard.contains_key(&pid)
+                {
+                    pending.to = Address::Correspondent(pid);
+                }
                 let settled = self.state.slots().first().map_or(call.seq, |slot| slot.call.seq);
                 self.intend(call);
                 self.perform(Effect::Send { call, settled, pending });

@@ -146,6 +146,10 @@ impl Draft {
     /// Whether a call that may have been made can be made again: a model is only asked once more, some writes are the same
     /// however often they are done, and the tree's files know a call that they have seen (TEMP-1).
     pub(super) fn is_repeatable(&self, call: CallId, kind: &Kind) -> bool {
+        // A message of another epoch is that of the process that this one is a copy of.
+        if *kind == Kind::SendMessage && call.epoch != self.state.epoch {
+            return false;
+        }
         let Kind::Descriptor(tool) = kind else { return kind.may_repeat() };
         match self.outcome(call, tool) {
             Outcome::Write(pending) => pending.write.is_repeatable(),
