@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dormouse::message::Block;
-use dormouse::model::{Delta, ModelError, Reply, Request, StopReason, Usage};
+use dormouse::model::{Delta, ModelError, Reply, Request};
 use dormouse::ports::Model;
 use dormouse::program::Program;
 use dormouse::{Kernel, KernelError};
+pub use dormouse_tests::says;
 use futures_util::future::{BoxFuture, FutureExt};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::Notify;
@@ -36,17 +36,10 @@ where
     }
 }
 
-/// A reply that ends a turn.
-#[must_use]
-pub fn says(text: &str) -> Reply {
-    Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: Usage::default() }
-}
-
 /// A reply that calls one tool.
 #[must_use]
 pub fn asks(tool: &str, args: &str) -> Reply {
-    let block = Block::ToolUse { id: "use".into(), name: tool.into(), args: args.into(), raw: None };
-    Reply { blocks: vec![block], stop: StopReason::ToolUse, usage: Usage::default() }
+    dormouse_tests::asks(&[(tool, args)])
 }
 
 /// A kernel without a store whose model `m` is `model` and answers so many calls at once.

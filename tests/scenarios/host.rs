@@ -15,14 +15,14 @@ const PATIENCE: Duration = Duration::from_secs(400);
 impl World {
     /// Lets some time pass, then does something to somebody.
     pub(crate) async fn act(&mut self, kernel: &Kernel) {
-        sleep(Duration::from_millis(self.random.pick(&[0, 1, 40, 2_000, 20_000, 70_000]))).await;
+        sleep(Duration::from_millis(self.random.one_of(&[0, 1, 40, 2_000, 20_000, 70_000]))).await;
         let rows = kernel.processes().await.unwrap();
         self.check_processes(&rows);
         let living: Vec<_> = rows.iter().filter(|info| info.row.exit.is_none()).map(|info| info.row.pid).collect();
         if living.is_empty() {
             return self.start(kernel).await;
         }
-        let pid = self.random.pick(&living);
+        let pid = self.random.one_of(&living);
         let process = kernel.process(pid).await.unwrap();
         timeout(PATIENCE, self.act_on(kernel, &process)).await.unwrap_or_else(|_| panic!("the host waits for {pid}"));
     }
@@ -56,7 +56,7 @@ impl World {
             }
             86..90 => ("open", process.open("notes", "line 1 of notes\n".repeat(40), None).await.map(drop)),
             _ => {
-                let tool = self.random.pick(&["once", "repeatable", "hangs", "large"]);
+                let tool = self.random.one_of(&["once", "repeatable", "hangs", "large"]);
                 let args = format!("{{\"key\": \"host {number}\", \"ms\": {}}}", self.random.below(9_000));
                 ("call", process.call(tool, args).await.map(drop))
             }
@@ -68,12 +68,12 @@ impl World {
     pub(crate) async fn start(&mut self, kernel: &Kernel) {
         let number = self.next_number();
         let budget = Budget {
-            output_tokens: self.random.pick(&[None, None, Some(150), Some(400), Some(1_000)]),
-            wall_time_ms: self.random.pick(&[None, None, None, Some(90_000), Some(400_000)]),
-            processes: self.random.pick(&[None, Some(2), Some(4), Some(6)]),
+            output_tokens: self.random.one_of(&[None, None, Some(150), Some(400), Some(1_000)]),
+            wall_time_ms: self.random.one_of(&[None, None, None, Some(90_000), Some(400_000)]),
+            processes: self.random.one_of(&[None, Some(2), Some(4), Some(6)]),
             ..Budget::default()
         };
-        let priority = self.random.pick(&[Priority::Low, Priority::Normal, Priority::High]);
+        let priority = self.random.one_of(&[Priority::Low, Priority::Normal, Priority::High]);
         let start =
             kernel.start(self.program(kernel)).input(format!("task {number}")).budget(budget).priority(priority);
         let is_session = self.random.percent(30);

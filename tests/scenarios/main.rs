@@ -11,7 +11,6 @@ mod checks;
 mod host;
 mod mind;
 mod place;
-mod random;
 mod tally;
 mod tools;
 mod world;

@@ -10,8 +10,8 @@ use dormouse::ports::Model;
 use dormouse_tests::{FnModel, asks, says};
 use serde_json::{Value, json};
 
-use crate::random::Random;
 use crate::tally::Tally;
+use dormouse_tests::random::Random;
 
 /// The most output tokens of one call.
 pub(crate) const MOST_TOKENS: u64 = 40;
@@ -55,7 +55,7 @@ struct Mind {
 
 impl Mind {
     async fn answer(mut self) -> Result<Reply, ModelError> {
-        let delay = self.random.pick(&[0, 0, 0, 3, 700, 5_000, 30_000, 120_000]);
+        let delay = self.random.one_of(&[0, 0, 0, 3, 700, 5_000, 30_000, 120_000]);
         tokio::time::sleep(Duration::from_millis(delay)).await;
         match self.random.below(100) {
             0..2 => {
@@ -68,7 +68,7 @@ impl Mind {
     }
 
     fn failure(&mut self) -> ModelError {
-        let (kind, retry_after) = self.random.pick(&FAILURES);
+        let (kind, retry_after) = self.random.one_of(&FAILURES);
         self.tally
             .count(format!("a model fails: {kind:?}, {}", if retry_after.is_some() { "hint" } else { "no hint" }));
         ModelError { retry_after: retry_after.map(Duration::from_secs), ..ModelError::new(kind, "it fails") }
@@ -88,7 +88,7 @@ impl Mind {
                 self.calls(vec![("goto", json!({ "position": to, "message": format!("back {}", self.key) }))])
             }
             _ => {
-                let calls = (0..self.random.pick(&[1, 1, 2, 3])).map(|index| self.call(index)).collect();
+                let calls = (0..self.random.one_of(&[1, 1, 2, 3])).map(|index| self.call(index)).collect();
                 self.calls(calls)
             }
         };
@@ -102,7 +102,7 @@ impl Mind {
 
     fn call(&mut self, index: u32) -> (&'static str, Value) {
         let key = format!("{}.{index}", self.key);
-        let ms = self.random.pick(&[0, 0, 20, 1_000, 15_000, 100_000]);
+        let ms = self.random.one_of(&[0, 0, 20, 1_000, 15_000, 100_000]);
         match self.random.below(100) {
             0..14 => ("repeatable", json!({ "key": key, "ms": ms })),
             14..26 => ("once", json!({ "key": key, "ms": ms })),
@@ -114,13 +114,13 @@ impl Mind {
             43..45 => ("search_fd", json!({ "fd": "*", "query": "line 1" })),
             45..47 => ("rename_fd", json!({ "fd": "fd:1", "name": format!("n{}", self.random.below(9)) })),
             47..62 => {
-                let to = self.random.pick(&["parent", "parent", "inbox", "inbox", "1", "2", "3", "5", "7"]);
+                let to = self.random.one_of(&["parent", "parent", "inbox", "inbox", "1", "2", "3", "5", "7"]);
                 ("send_message", json!({ "to": to, "text": format!("{NOTE}{key};") }))
             }
-            62..67 => ("receive_messages", json!({ "timeout_ms": self.random.pick(&[0, 0, 2_000, 60_000]) })),
+            62..67 => ("receive_messages", json!({ "timeout_ms": self.random.one_of(&[0, 0, 2_000, 60_000]) })),
             67..72 => match self.random.percent(50) {
                 true => ("wait", json!({})),
-                false => ("wait", json!({ "timeout_ms": self.random.pick(&[0, 1_000, 90_000]) })),
+                false => ("wait", json!({ "timeout_ms": self.random.one_of(&[0, 1_000, 90_000]) })),
             },
             72..75 => ("list_processes", json!({})),
             75..84 => {

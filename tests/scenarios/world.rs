@@ -18,9 +18,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::place::Place;
-use crate::random::Random;
 use crate::tally::Tally;
 use crate::{mind, tools};
+use dormouse_tests::random::Random;
 
 /// What the host does in a life.
 const ACTS: u64 = 14;

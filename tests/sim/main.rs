@@ -18,7 +18,6 @@ mod perform;
 mod post;
 mod process;
 mod programs;
-mod random;
 mod schedule;
 mod store;
 mod supervisor;
@@ -33,9 +32,9 @@ use std::time::Instant;
 
 use crate::defect::Defect;
 use crate::programs::Programs;
-use crate::random::Random;
 use crate::tally::Tally;
 use crate::world::{Failure, World};
+use dormouse_tests::random::Random;
 
 /// Steps of all shards together.
 const STEPS: u64 = 1_000_000;
@@ -164,7 +163,7 @@ fn run(first_seed: u64, steps: u64, defect: Option<Defect>) -> Result<(Tally, u6
         tally.add(&world.tally);
         // What failed may follow the last step: to stop with the step after it shows the same.
         end.map_err(|failure| (seed, world.steps + 1, failure))?;
-        seed = Random::new(seed).next();
+        seed = Random::new(seed).number();
     }
     Ok((tally, worlds))
 }

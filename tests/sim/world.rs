@@ -16,12 +16,12 @@ use crate::perform::Gathering;
 use crate::post::Posts;
 use crate::process::Running;
 use crate::programs::{HOST_TOOLS, Programs};
-use crate::random::Random;
 use crate::schedule::Schedule;
 use crate::store::Store;
 use crate::supervisor::Supervisor;
 use crate::tally::Tally;
 use crate::tokens::Tokens;
+use dormouse_tests::random::Random;
 
 /// Time begins here: milliseconds since the epoch.
 const EPOCH_MS: u64 = 1_700_000_000_000;

@@ -3,6 +3,7 @@
 
 pub mod bombs;
 pub mod crashing;
+pub mod random;
 
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
