@@ -31,6 +31,7 @@ mod state;
 mod toolbox;
 mod tools;
 mod turn;
+mod waiting;
 
 pub use birth::{Birth, born};
 pub(crate) use common::Common;
