@@ -169,8 +169,20 @@ pub fn line(text: impl std::fmt::Display) -> io::Result<()> {
 /// # Errors
 /// On a system without `/proc`.
 pub fn resident_bytes() -> io::Result<u64> {
+    status_bytes("VmRSS:")
+}
+
+/// The most memory that this program held at once, in bytes.
+///
+/// # Errors
+/// Where the system does not say.
+pub fn peak_bytes() -> io::Result<u64> {
+    status_bytes("VmHWM:")
+}
+
+fn status_bytes(field: &str) -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = field.and_then(|field| field.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kilobytes.map(|kilobytes| kilobytes * 1024).ok_or_else(|| io::Error::other("no VmRSS in /proc/self/status"))
+    let found = status.lines().find_map(|line| line.strip_prefix(field));
+    let kilobytes = found.and_then(|found| found.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kilobytes.map(|kilobytes| kilobytes * 1024).ok_or_else(|| io::Error::other(format!("no {field} of this program")))
 }

@@ -207,13 +207,7 @@ impl Kernel {
 }
 
 impl From<Listed> for ProcessInfo {
-    fn from(Listed { row, held, view }: Listed) -> Self {
-        let status = match (&row.exit, &view) {
-            (Some(exit), _) => exit.status.word(),
-            (None, Some(view)) => view.status(),
-            (None, None) if held => "held",
-            (None, None) => "starting",
-        };
+    fn from(Listed { row, status, view }: Listed) -> Self {
         Self { row, status, view }
     }
 }

@@ -31,9 +31,9 @@ impl Running {
     pub(super) fn list_processes(&mut self, call: CallId) {
         let (reply, listed) = oneshot::channel();
         self.tell_supervisor(SupervisorMessage::ListNeighbours { of: self.pid(), reply });
-        let work = async { listed.await.unwrap_or(Neighbours { known: Vec::new(), hidden: 0 }) }.boxed();
+        let work = async { listed.await.unwrap_or_default() }.boxed();
         let input = move |Neighbours { known, hidden }| Input::Listed { call, known, hidden };
-        self.start(work, call, input, |_| Neighbours { known: Vec::new(), hidden: 0 });
+        self.start(work, call, input, |_| Neighbours::default());
     }
 
     pub(super) fn await_timeout(&mut self, call: CallId, timeout_ms: u64) {

@@ -16,7 +16,7 @@ use dormouse_proto::tool::Answer;
 use tokio::sync::oneshot;
 
 use super::Supervisor;
-use super::table::{Run, Table};
+use super::table::Table;
 use crate::process::Delivery;
 
 /// A message on its way.
@@ -31,6 +31,7 @@ pub(crate) struct Post {
 }
 
 /// The processes that one can write to, and how many there are beside them.
+#[derive(Default)]
 pub(crate) struct Neighbours {
     pub(crate) known: Vec<Neighbour>,
     pub(crate) hidden: usize,
@@ -125,12 +126,7 @@ impl Table {
 
     fn neighbour(&self, pid: Pid) -> Option<Neighbour> {
         let entry = self.get(pid)?;
-        let status = match (&entry.run, &*entry.view.borrow()) {
-            (Run::Held, _) => "held",
-            (_, Some(view)) => view.status(),
-            (_, None) => "starting",
-        };
-        let row = &entry.row;
+        let (row, status) = (&entry.row, entry.status());
         Some(Neighbour { pid, parent: row.parent, program: row.program.clone(), name: row.name.clone(), status })
     }
 }

@@ -63,11 +63,21 @@ pub(crate) struct Seat {
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     pub(crate) row: ProcessRow,
-    pub(crate) held: bool,
+    pub(crate) status: &'static str,
     pub(crate) view: Option<View>,
 }
 
 impl Entry {
+    /// The word for how it stands.
+    pub(super) fn status(&self) -> &'static str {
+        match (&self.row.exit, &*self.view.borrow()) {
+            (Some(exit), _) => exit.status.word(),
+            (None, Some(view)) => view.status(),
+            (None, None) if matches!(self.run, Run::Held) => "held",
+            (None, None) => "starting",
+        }
+    }
+
     /// What a process gets when it begins to run: signals that waited, then its start, then all else that waited. Where it
     /// is to be continued, what comes after that keeps its place.
     pub(super) fn begin(&mut self) -> Vec<Delivery> {
@@ -340,7 +350,7 @@ impl Table {
     pub(super) fn list(&self, parent: Option<Pid>) -> Vec<Listed> {
         let listed = |entry: &Entry| Listed {
             row: entry.row.clone(),
-            held: matches!(entry.run, Run::Held),
+            status: entry.status(),
             view: entry.view.borrow().clone(),
         };
         match parent {

@@ -54,18 +54,10 @@ fn set_off(bomb: Bomb) -> Result<String, Box<dyn Error>> {
     Ok(format!(
         "{:<12} {processes:>9} {done:>8} {refused:>8} {chars:>10} {seconds:>8.2} {:>8.1}   {}, then {}: {message}",
         bomb.name(),
-        peak_mib()?,
+        dormouse_bench::peak_bytes()? as f64 / 1024.0 / 1024.0,
         exit.status.word(),
         bystander.word(),
     ))
-}
-
-/// The most memory that this process held at once.
-fn peak_mib() -> Result<f64, Box<dyn Error>> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib: f64 = line.and_then(|line| line.split_whitespace().next()).ok_or("no VmHWM")?.parse()?;
-    Ok(kib / 1024.0)
 }
 
 fn all() -> Result<ExitCode, Box<dyn Error>> {
