@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Fact, Image};
 use dormouse_proto::id::{FactNumber, Pid};
@@ -16,8 +17,9 @@ use dormouse_proto::temp_file::TempFileRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
+use crate::clock::now_ms;
 use crate::lease::Lease;
-use crate::ports::{Entry, OwnerToken, Store, StoreError};
+use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError};
 use crate::temp_files::Held;
 
 /// Something to be made durable.
@@ -181,7 +183,7 @@ fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>) -> Vec<(Ackn
         }
         waiting.push((acknowledge, encoded.map_err(|error| CommitError::Codec(Arc::new(error)))));
     }
-    let committed = if entries.is_empty() { Ok(()) } else { store.commit(owner, &entries) };
+    let committed = if entries.is_empty() { Ok(()) } else { store.commit(owner, Batch::durable(&entries, now_ms())) };
     let committed = committed.map_err(|error| CommitError::Store(Arc::new(error)));
     waiting.into_iter().map(|(acknowledge, encoded)| (acknowledge, encoded.and(committed.clone()))).collect()
 }
@@ -189,7 +191,7 @@ fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>) -> Vec<(Ackn
 /// Encodes one thing; the contents that it refers to stand before it (DUR-3).
 fn encode(durable: Durable, entries: &mut Vec<Entry>) -> Result<(), CodecError> {
     let mut refer = |content: Content| {
-        entries.push(Entry::Content { hash: content.hash(), bytes: content.bytes().clone() });
+        entries.push(Entry::Content { hash: content.hash(), bytes: content.bytes().clone(), index: Bytes::new() });
         Ok::<ContentRef, CodecError>(content.reference())
     };
     let entry = match durable {

@@ -9,7 +9,7 @@ use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
 
-use crate::ports::{Journal, Store, StoreError};
+use crate::ports::{Journal, Store, StoreError, Unreadable};
 use crate::world::World;
 
 /// Why a journal does not give a process.
@@ -21,6 +21,9 @@ pub enum LoadError {
     /// The store cannot give it.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A content that is needed to run it cannot be read.
+    #[error("{0}")]
+    Content(#[from] Unreadable),
     /// A record is not what it should be.
     #[error("the journal of process {pid} cannot be read: {source}")]
     Record {
@@ -107,7 +110,7 @@ fn fetch(
     if let Some(content) = contents.get(&reference.hash) {
         return Ok(content.clone());
     }
-    let content = Content::new(store.content(reference.hash)?);
+    let content = Content::new(store.content(reference.hash)?.slice(0..reference.len)?);
     contents.insert(reference.hash, content.clone());
     Ok(content)
 }

@@ -33,8 +33,8 @@ impl Piece for Held {
 /// Why the store cannot give them.
 pub(super) fn load(store: &dyn Store, root: Pid) -> Result<TempFiles<Held>, String> {
     let mut files = TempFiles::default();
-    for record in store.temp_files(root).map_err(|error| error.to_string())? {
-        let record: TempFileRecord<ContentRef> = codec::decode(&record).map_err(|error| error.to_string())?;
+    for change in store.temp_files(root).map_err(|error| error.to_string())? {
+        let record: TempFileRecord<ContentRef> = codec::decode(&change.record).map_err(|error| error.to_string())?;
         evolve(&mut files, &record.try_map(&mut |reference| Ok::<_, String>(Held::Stored(reference)))?);
     }
     Ok(files)
@@ -65,7 +65,10 @@ pub(super) fn join(store: Option<&dyn Store>, pieces: &Pieces<Held>) -> Result<C
 fn bytes_of(store: Option<&dyn Store>, held: &Held) -> Result<Bytes, String> {
     match (held, store) {
         (Held::Here(content), _) => Ok(content.bytes().clone()),
-        (Held::Stored(reference), Some(store)) => store.content(reference.hash).map_err(|error| error.to_string()),
+        (Held::Stored(reference), Some(store)) => {
+            let stored = store.content(reference.hash).map_err(|error| error.to_string())?;
+            stored.slice(0..reference.len).map_err(|error| error.to_string())
+        }
         (Held::Stored(_), None) => Err("the kernel is shutting down".to_owned()),
     }
 }
