@@ -2,9 +2,11 @@
 //!
 //! While one commit is on its way to the disk, appends collect; the next commit takes them all (group commit). The store
 //! is called from a thread where blocking is allowed, never from a handler. What cannot be made durable is refused, and
-//! nothing is acknowledged that is not durable (DUR-1). An append that cannot be encoded fails alone.
+//! nothing is acknowledged that is not as durable as the kernel was told to make it (DUR-1, [`Durability`]). An append that
+//! cannot be encoded fails alone. What was only written is synced a second later.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use dormouse_kernel::content::Content;
@@ -18,9 +20,13 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
 use crate::clock::now_ms;
+use crate::durability::Durability;
 use crate::lease::Lease;
-use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError};
+use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
 use crate::temp_files::Held;
+
+/// After so long what was only written is synced.
+const SYNC_AFTER: Duration = Duration::from_secs(1);
 
 /// Something to be made durable.
 pub(crate) enum Durable {
@@ -62,7 +68,10 @@ pub(crate) enum CheckpointMessage {
     Append(Append),
     Committed {
         waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
+        until: Option<Until>,
     },
+    /// A second has passed since something was only written.
+    Sync,
     /// Commit what is queued, let go of the store, then reply.
     Close {
         reply: oneshot::Sender<()>,
@@ -81,8 +90,13 @@ pub(crate) struct CheckpointActor;
 
 pub(crate) struct Checkpoint {
     store: Option<(Lease, OwnerToken)>,
+    durability: Durability,
     queue: Vec<Append>,
     committing: bool,
+    /// Whether something was written that is to be synced.
+    unsynced: bool,
+    /// Whether that is to be done now.
+    syncing: bool,
     failed: Option<CommitError>,
     closing: Option<oneshot::Sender<()>>,
 }
@@ -90,14 +104,23 @@ pub(crate) struct Checkpoint {
 impl Actor for CheckpointActor {
     type Msg = CheckpointMessage;
     type State = Checkpoint;
-    type Arguments = Option<(Lease, OwnerToken)>;
+    type Arguments = (Option<(Lease, OwnerToken)>, Durability);
 
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        store: Self::Arguments,
+        (store, durability): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(Checkpoint { store, queue: Vec::new(), committing: false, failed: None, closing: None })
+        Ok(Checkpoint {
+            store,
+            durability,
+            queue: Vec::new(),
+            committing: false,
+            unsynced: false,
+            syncing: false,
+            failed: None,
+            closing: None,
+        })
     }
 
     async fn handle(
@@ -108,7 +131,8 @@ impl Actor for CheckpointActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             CheckpointMessage::Append(append) => checkpoint.append(append),
-            CheckpointMessage::Committed { waiting } => checkpoint.committed(waiting),
+            CheckpointMessage::Committed { waiting, until } => checkpoint.committed(waiting, until, &myself),
+            CheckpointMessage::Sync => checkpoint.syncing = checkpoint.unsynced,
             CheckpointMessage::Close { reply } => checkpoint.closing = Some(reply),
         }
         checkpoint.go_on(&myself);
@@ -125,8 +149,22 @@ impl Checkpoint {
         }
     }
 
-    fn committed(&mut self, waiting: Vec<(Acknowledge, Result<(), CommitError>)>) {
+    fn committed(
+        &mut self,
+        waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
+        until: Option<Until>,
+        myself: &ActorRef<CheckpointMessage>,
+    ) {
         self.committing = false;
+        match until {
+            Some(Until::Synced) => self.unsynced = false,
+            Some(Until::Written) if !self.unsynced => {
+                self.unsynced = true;
+                // Where the actor is gone by then, the store was synced when it was closed.
+                myself.send_after(SYNC_AFTER, || CheckpointMessage::Sync);
+            }
+            Some(Until::Written) | None => {}
+        }
         for (acknowledge, result) in waiting {
             if let Err(error) = &result {
                 tracing::error!(%error, "not made durable");
@@ -144,7 +182,8 @@ impl Checkpoint {
         if self.committing {
             return;
         }
-        if self.queue.is_empty() {
+        self.syncing |= self.closing.is_some() && self.unsynced;
+        if self.queue.is_empty() && !self.syncing {
             self.close();
         } else if let Some((store, owner)) = self.store.clone() {
             self.commit(store, owner, myself.clone());
@@ -153,12 +192,14 @@ impl Checkpoint {
 
     fn commit(&mut self, store: Lease, owner: OwnerToken, myself: ActorRef<CheckpointMessage>) {
         let batch = std::mem::take(&mut self.queue);
-        self.committing = true;
+        let entries = batch.iter().flat_map(|append| &append.entries);
+        let until = if self.syncing { Some(Until::Synced) } else { self.durability.until(entries) };
+        (self.committing, self.syncing) = (true, false);
         tokio::task::spawn_blocking(move || {
-            let waiting = commit(&*store, owner, batch);
+            let waiting = commit(&*store, owner, batch, until);
             // The store is let go of before anyone hears that this is done.
             drop(store);
-            let _ = myself.cast(CheckpointMessage::Committed { waiting });
+            let _ = myself.cast(CheckpointMessage::Committed { waiting, until });
         });
     }
 
@@ -172,7 +213,12 @@ impl Checkpoint {
     }
 }
 
-fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>) -> Vec<(Acknowledge, Result<(), CommitError>)> {
+fn commit(
+    store: &dyn Store,
+    owner: OwnerToken,
+    batch: Vec<Append>,
+    until: Option<Until>,
+) -> Vec<(Acknowledge, Result<(), CommitError>)> {
     let mut entries = Vec::new();
     let mut waiting = Vec::with_capacity(batch.len());
     for Append { entries: durable, acknowledge } in batch {
@@ -183,7 +229,14 @@ fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>) -> Vec<(Ackn
         }
         waiting.push((acknowledge, encoded.map_err(|error| CommitError::Codec(Arc::new(error)))));
     }
-    let committed = if entries.is_empty() { Ok(()) } else { store.commit(owner, Batch::durable(&entries, now_ms())) };
+    let committed = match until {
+        Some(until) => store.commit(owner, Batch { entries: &entries, at_ms: now_ms(), until }),
+        None => Ok(()),
+    };
+    if let (Err(error), []) = (&committed, &waiting[..]) {
+        // The next commit tells whoever waits for it.
+        tracing::error!(%error, "what was written could not be synced");
+    }
     let committed = committed.map_err(|error| CommitError::Store(Arc::new(error)));
     waiting.into_iter().map(|(acknowledge, encoded)| (acknowledge, encoded.and(committed.clone()))).collect()
 }

@@ -9,6 +9,7 @@
 
 mod checkpoint;
 mod clock;
+mod durability;
 mod environment;
 mod error;
 mod event;
@@ -23,6 +24,7 @@ mod supervisor;
 mod temp_files;
 mod world;
 
+pub use durability::Durability;
 pub use error::KernelError;
 pub use event::{DescriptorView, Event, Fact, View};
 pub use recovery::LoadError;

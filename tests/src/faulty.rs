@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::checkpoint::Checkpoint;
 use dormouse::id::{ContentHash, FactNumber, Pid};
-use dormouse::ports::{Backing, Batch, Journal, OwnerToken, Store, StoreError, TempFileChange, Written};
+use dormouse::ports::{Backing, Batch, Journal, OwnerToken, Store, StoreError, TempFileChange, Until, Written};
 use dormouse::process::ProcessRow;
 
 /// What is asked of a store.
@@ -13,8 +13,13 @@ use dormouse::process::ProcessRow;
 pub enum Operation {
     /// [`Store::claim`].
     Claim,
-    /// [`Store::commit`], of so many entries.
-    Commit(usize),
+    /// [`Store::commit`].
+    Commit {
+        /// Of so many entries.
+        entries: usize,
+        /// Which are to survive this.
+        until: Until,
+    },
     /// [`Store::processes`].
     Processes,
     /// [`Store::journal`].
@@ -61,7 +66,9 @@ impl<S: Store> Faulty<S> {
     pub fn crashing_after(commits: usize, inner: S) -> Self {
         let room = AtomicUsize::new(commits);
         Self::new(inner, move |_, operation| match operation {
-            Operation::Commit(_) if !take_one(&room) => Fate::Fail(StoreError::Failed("the power is gone".to_owned())),
+            Operation::Commit { .. } if !take_one(&room) => {
+                Fate::Fail(StoreError::Failed("the power is gone".to_owned()))
+            }
             _ => Fate::Pass,
         })
     }
@@ -69,7 +76,7 @@ impl<S: Store> Faulty<S> {
     /// A store whose disk is full when `room` commits were made, until there is room again.
     pub fn full_after(room: Arc<AtomicUsize>, inner: S) -> Self {
         Self::new(inner, move |_, operation| match operation {
-            Operation::Commit(_) if !take_one(&room) => Fate::Fail(disk_full()),
+            Operation::Commit { .. } if !take_one(&room) => Fate::Fail(disk_full()),
             _ => Fate::Pass,
         })
     }
@@ -107,7 +114,9 @@ impl<S: Store> Store for Faulty<S> {
     }
 
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
-        self.ask(Operation::Commit(batch.entries.len()), |store| store.commit(owner, batch))
+        self.ask(Operation::Commit { entries: batch.entries.len(), until: batch.until }, |store| {
+            store.commit(owner, batch)
+        })
     }
 
     fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {

@@ -261,7 +261,7 @@ impl Held {
     fn store(&self) -> Faulty<Arc<MemoryStore>> {
         let door = self.door.clone();
         Faulty::new(self.inner.clone(), move |_, operation| {
-            if matches!(operation, Operation::Commit(_) | Operation::Journal) {
+            if matches!(operation, Operation::Commit { .. } | Operation::Journal) {
                 door.stand();
             }
             Fate::Pass

@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, broadcast};
 
 use super::kernel::Kernel;
 use crate::checkpoint::CheckpointActor;
+use crate::durability::Durability;
 use crate::environment;
 use crate::error::KernelError;
 use crate::lease::Lease;
@@ -36,6 +37,7 @@ pub struct KernelBuilder {
     host: Arc<dyn Host>,
     prices: BTreeMap<String, Price>,
     model_calls: Bounds,
+    durability: Durability,
     limits: Limits,
 }
 
@@ -57,6 +59,7 @@ impl Default for KernelBuilder {
             host: Arc::new(NoHost),
             prices: BTreeMap::new(),
             model_calls: Bounds { each: 16, named: BTreeMap::new() },
+            durability: Durability::default(),
             limits,
         }
     }
@@ -143,6 +146,12 @@ impl KernelBuilder {
         self
     }
 
+    /// When facts have to be on the disk; before anything is done because of them, until said otherwise.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
     /// Starts the kernel. Processes of the store are listed, none is run. Needs a tokio runtime.
     ///
     /// # Errors
@@ -160,7 +169,7 @@ impl KernelBuilder {
             }
             None => (None, None),
         };
-        let spawned = CheckpointActor::spawn(None, CheckpointActor, claimed).await;
+        let spawned = CheckpointActor::spawn(None, CheckpointActor, (claimed, self.durability)).await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let lease = held.as_ref().map(|(lease, _)| lease.clone());
         let spawned = TempFilesActor::spawn(None, TempFilesActor, (checkpoint.clone(), lease)).await;
