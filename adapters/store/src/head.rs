@@ -6,13 +6,12 @@
 //! The file holds the same block of 144 bytes twice; one good block is enough. A block is `DMHEAD` and two zeros (8),
 //! version (4), key (32), epoch (8), mark (60), and the BLAKE3 hash of all that (32).
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::Path;
 
 use dormouse_actors::ports::StoreError;
 
+use crate::disk::{Disk, read_whole, replace};
 use crate::envelope::StoreKey;
 use crate::error::{damaged, io as io_error};
 use crate::mark::{Hash, Mark};
@@ -48,13 +47,10 @@ impl Head {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] where neither block is whole, [`StoreError::Io`].
-    pub(crate) fn read(dir: &Path) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, StoreError> {
         let path = dir.join("HEAD");
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io_error(format!("read {}", path.display()))(error)),
-        };
+        let bytes = read_whole(disk, &path).map_err(io_error(format!("read {}", path.display())))?;
+        let Some(bytes) = bytes else { return Ok(None) };
         let blocks = bytes.chunks(BLOCK_BYTES).take(2);
         match blocks.filter_map(Self::from_block).next() {
             Some(head) => Ok(Some(head)),
@@ -70,15 +66,9 @@ impl Head {
     ///
     /// # Errors
     /// As the operating system's; the HEAD before stays whole.
-    pub(crate) fn write(&self, dir: &Path) -> io::Result<()> {
-        let (temporary, path) = (dir.join("HEAD.new"), dir.join("HEAD"));
+    pub(crate) fn write(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let block = self.to_block();
-        let mut options = File::options();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(&[block, block].concat())?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        sync_folder(dir)
+        replace(disk, &dir.join("HEAD"), [block, block].concat().into())
     }
 
     fn to_block(self) -> [u8; BLOCK_BYTES] {
@@ -107,36 +97,34 @@ impl Head {
     }
 }
 
-/// Makes the names in a folder durable.
-pub(crate) fn sync_folder(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::disk::System;
 
     #[test]
     fn any_one_damaged_byte_is_healed_by_the_other_block() {
         let dir = tempfile::tempdir().unwrap();
         let head = Head { epoch: 4, ..Head::fresh().unwrap() };
-        head.write(dir.path()).unwrap();
+        head.write(&System, dir.path()).unwrap();
         let good = fs::read(dir.path().join("HEAD")).unwrap();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
             fs::write(dir.path().join("HEAD"), bad).unwrap();
-            assert_eq!(Head::read(dir.path()).unwrap(), Some(head), "byte {at}");
+            assert_eq!(Head::read(&System, dir.path()).unwrap(), Some(head), "byte {at}");
         }
     }
 
     #[test]
     fn damage_to_both_blocks_is_refused_and_absence_is_not_damage() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Head::read(dir.path()).unwrap(), None);
+        assert_eq!(Head::read(&System, dir.path()).unwrap(), None);
         for bad in [&b""[..], b"DMHEAD", &[0; 2 * BLOCK_BYTES]] {
             fs::write(dir.path().join("HEAD"), bad).unwrap();
-            assert!(matches!(Head::read(dir.path()), Err(StoreError::Damaged { .. })), "{} bytes", bad.len());
+            assert!(matches!(Head::read(&System, dir.path()), Err(StoreError::Damaged { .. })), "{} bytes", bad.len());
         }
     }
 }

@@ -33,6 +33,7 @@
 
 mod catalog;
 mod chunks;
+mod disk;
 mod draft;
 mod envelope;
 mod error;
@@ -54,6 +55,9 @@ mod stored;
 mod table;
 mod tail;
 mod writer;
+
+#[cfg(test)]
+mod power_tests;
 
 pub use log_store::{LogStore, Options};
 pub use memory::MemoryStore;

@@ -3,16 +3,15 @@
 //! It says what stands at a place, checked. It never writes into a segment and knows nothing of what records mean.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use dormouse_actors::ports::StoreError;
 
+use crate::disk::Disk;
 use crate::envelope::{HEADER_BYTES, Header, Kind, Sealed, StoreKey};
 use crate::error::{damaged, io as io_error};
-use crate::head::sync_folder;
 use crate::mark::{Location, Mark};
 use crate::segment::Segment;
 use crate::stored::Stored;
@@ -20,6 +19,7 @@ use crate::stored::Stored;
 /// All segments, open.
 #[derive(Debug)]
 pub(crate) struct Log {
+    disk: Arc<dyn Disk>,
     folder: PathBuf,
     key: StoreKey,
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
@@ -30,13 +30,13 @@ impl Log {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub(crate) fn open(folder: &Path, key: StoreKey) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: Arc<dyn Disk>, folder: &Path, key: StoreKey) -> Result<Self, StoreError> {
         let open = || -> io::Result<_> {
-            let numbers = segment_numbers(folder)?;
-            numbers.into_iter().map(|number| Ok((number, Arc::new(Segment::open(folder, number)?)))).collect()
+            let numbers = segment_numbers(&*disk, folder)?;
+            numbers.into_iter().map(|number| Ok((number, Arc::new(Segment::open(&*disk, folder, number)?)))).collect()
         };
         let segments = open().map_err(io_error(format!("open the log in {}", folder.display())))?;
-        Ok(Self { folder: folder.to_owned(), key, segments: RwLock::new(segments) })
+        Ok(Self { disk, folder: folder.to_owned(), key, segments: RwLock::new(segments) })
     }
 
     /// The key that its records are sealed with.
@@ -67,16 +67,16 @@ impl Log {
     /// # Errors
     /// As the operating system's.
     pub(crate) fn add(&self, number: u32) -> io::Result<Arc<Segment>> {
-        let segment = match Segment::create(&self.folder, number) {
+        let segment = match Segment::create(&*self.disk, &self.folder, number) {
             // An earlier try got this far and no further.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let left_over = Segment::open(&self.folder, number)?;
+                let left_over = Segment::open(&*self.disk, &self.folder, number)?;
                 left_over.cut_tail(0)?;
                 left_over
             }
             other => other?,
         };
-        sync_folder(&self.folder)?;
+        self.disk.sync_folder(&self.folder)?;
         let segment = Arc::new(segment);
         self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&segment));
         Ok(segment)
@@ -163,15 +163,8 @@ pub(crate) fn unlike_its_hash(at: Location) -> StoreError {
 }
 
 /// The numbers of the segments in a folder, rising; none where there is no folder.
-pub(crate) fn segment_numbers(folder: &Path) -> io::Result<Vec<u32>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other?,
-    };
-    let mut numbers = Vec::new();
-    for entry in entries {
-        numbers.extend(entry?.file_name().to_str().and_then(Segment::number_in));
-    }
+pub(crate) fn segment_numbers(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<u32>> {
+    let mut numbers: Vec<_> = disk.names(folder)?.iter().filter_map(|name| Segment::number_in(name)).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }

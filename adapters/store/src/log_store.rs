@@ -17,6 +17,7 @@ use dormouse_proto::process::ProcessRow;
 
 use crate::catalog::{Catalog, CatalogError};
 use crate::chunks::Chunks;
+use crate::disk::{Disk, System};
 use crate::draft::Draft;
 use crate::error::{damaged, io};
 use crate::index::Fault;
@@ -88,7 +89,12 @@ impl LogStore {
     }
 
     fn open_with(dir: &Path, options: Options) -> Result<Self, StoreError> {
-        let opened = recover::open(dir, options.segment_bytes)?;
+        Self::open_on(Arc::new(System), dir, options)
+    }
+
+    /// The same on files that are not the operating system's.
+    pub(crate) fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Self, StoreError> {
+        let opened = recover::open(disk, dir, options.segment_bytes)?;
         Ok(Self {
             dir: dir.to_owned(),
             log: opened.log,
@@ -418,7 +424,7 @@ mod tests {
         for kind in *b"fsctpm" {
             let folder = tempfile::tempdir().unwrap();
             fill(&LogStore::open(folder.path()).unwrap());
-            let key = Head::read(folder.path()).unwrap().unwrap().key;
+            let key = Head::read(&System, folder.path()).unwrap().unwrap().key;
             Index::open(&folder.path().join("index"), key).unwrap().lose_last(kind);
             let case = format!("a key of kind {} was lost", char::from(kind));
             check_filled(&LogStore::open(folder.path()).unwrap(), &case);

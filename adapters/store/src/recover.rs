@@ -3,17 +3,16 @@
 //! The order matters. The lock first; then HEAD, which says what the log must be; then the log against HEAD; then the
 //! index against the log. Only then is a torn tail cut, what was read synced, and HEAD moved up to it.
 
-use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use dormouse_actors::ports::StoreError;
 
 use crate::catalog::Catalog;
+use crate::disk::{Disk, System};
 use crate::error::{damaged, io as io_error};
-use crate::head::{Head, sync_folder};
+use crate::head::Head;
 use crate::lock::StoreLock;
 use crate::log::{Log, segment_numbers};
 use crate::mark::Mark;
@@ -35,31 +34,33 @@ pub(crate) struct Recovered {
 ///
 /// # Errors
 /// [`StoreError::InUse`], [`StoreError::Damaged`] where HEAD and log do not belong together, [`StoreError::Io`].
-pub(crate) fn open(dir: &Path, segment_bytes: u64) -> Result<Recovered, StoreError> {
-    make_folder(dir)?;
+pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, segment_bytes: u64) -> Result<Recovered, StoreError> {
+    // Lock and index are real, whatever the disk is.
+    make_folder(&System, dir)?;
+    make_folder(&*disk, dir)?;
     let lock = StoreLock::take(dir)?;
-    let mut head = match Head::read(dir)? {
+    let mut head = match Head::read(&*disk, dir)? {
         Some(head) => head,
-        None => begin(dir)?,
+        None => begin(&*disk, dir)?,
     };
     let log_folder = dir.join("log");
-    make_folder(&log_folder)?;
-    let log = Arc::new(Log::open(&log_folder, head.key)?);
+    make_folder(&*disk, &log_folder)?;
+    let log = Arc::new(Log::open(disk.clone(), &log_folder, head.key)?);
     check_log(&log, head.mark)?;
     let (catalog, mark) = Catalog::open(&dir.join("index"), &log, head.mark)?;
     check_tail(&log, mark)?;
     let segment = settle_tail(&log, mark).map_err(io_error("settle the end of the log"))?;
     if head.mark != mark {
         head.mark = mark;
-        head.write(dir).map_err(io_error("write HEAD"))?;
+        head.write(&*disk, dir).map_err(io_error("write HEAD"))?;
     }
-    let writer = Writer::new(dir.to_owned(), Arc::clone(&log), segment, head, segment_bytes);
+    let writer = Writer::new(disk, dir.to_owned(), Arc::clone(&log), segment, head, segment_bytes);
     Ok(Recovered { lock, log, catalog, writer })
 }
 
 /// A store that begins: nothing but its lock may be there yet.
-fn begin(dir: &Path) -> Result<Head, StoreError> {
-    let segments = segment_numbers(&dir.join("log")).map_err(io_error("look for a log"))?;
+fn begin(disk: &dyn Disk, dir: &Path) -> Result<Head, StoreError> {
+    let segments = segment_numbers(disk, &dir.join("log")).map_err(io_error("look for a log"))?;
     if !segments.is_empty() || dir.join("index").exists() {
         return Err(damaged(format!(
             "{} has no HEAD beside its log: it cannot be told whether the log is whole. Put back a copy of HEAD and log \
@@ -68,7 +69,7 @@ fn begin(dir: &Path) -> Result<Head, StoreError> {
         )));
     }
     let head = Head::fresh()?;
-    head.write(dir).map_err(io_error("write HEAD"))?;
+    head.write(disk, dir).map_err(io_error("write HEAD"))?;
     Ok(head)
 }
 
@@ -120,21 +121,6 @@ fn settle_tail(log: &Log, mark: Mark) -> io::Result<Arc<Segment>> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-fn make_folder(dir: &Path) -> Result<(), StoreError> {
-    let make = || -> io::Result<()> {
-        match DirBuilder::new().mode(0o700).create(dir) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let parent = dir.parent().unwrap_or(dir);
-                fs::create_dir_all(parent)?;
-                DirBuilder::new().mode(0o700).create(dir)?;
-            }
-            other => other?,
-        }
-        match dir.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => sync_folder(parent),
-            _ => sync_folder(Path::new(".")),
-        }
-    };
-    make().map_err(io_error(format!("make the folder {}", dir.display())))
+fn make_folder(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
+    disk.make_folder(dir).map_err(io_error(format!("make the folder {}", dir.display())))
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_actors::ports::{OwnerToken, StoreError, Until};
 
+use crate::disk::Disk;
 use crate::draft::{Draft, Stamp};
 use crate::envelope::{Header, Turn};
 use crate::error::io as io_error;
@@ -35,6 +36,7 @@ pub(crate) struct Placed {
 /// The end of the log.
 #[derive(Debug)]
 pub(crate) struct Writer {
+    disk: Arc<dyn Disk>,
     dir: PathBuf,
     log: Arc<Log>,
     segment: Arc<Segment>,
@@ -50,8 +52,15 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Goes on behind `mark`, in `segment`.
-    pub(crate) fn new(dir: PathBuf, log: Arc<Log>, segment: Arc<Segment>, head: Head, segment_bytes: u64) -> Self {
-        Self { dir, log, segment, segment_bytes, head, mark: head.mark, synced: head.mark.commit, failed: None }
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        dir: PathBuf,
+        log: Arc<Log>,
+        segment: Arc<Segment>,
+        head: Head,
+        segment_bytes: u64,
+    ) -> Self {
+        Self { disk, dir, log, segment, segment_bytes, head, mark: head.mark, synced: head.mark.commit, failed: None }
     }
 
     /// The newest owner.
@@ -198,7 +207,7 @@ impl Writer {
     }
 
     fn write_head(&mut self, head: Head) -> io::Result<()> {
-        head.write(&self.dir)?;
+        head.write(&*self.disk, &self.dir)?;
         self.head = head;
         Ok(())
     }
