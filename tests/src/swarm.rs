@@ -28,12 +28,12 @@ use crate::FnModel;
 pub use acknowledged::{Held, Line};
 pub use tools::Ledger;
 
-/// How a life is lived: what may differ from one to the next.
+/// How often the journals of a swarm are written anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Snapshots {
-    /// A journal is written anew now and then, as in any kernel.
+    /// So often that kills fall before, into and after it.
     Often,
-    /// Every fact stays to be read.
+    /// Never, so that every fact can be read.
     Never,
 }
 
