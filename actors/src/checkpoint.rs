@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::now_ms;
 use crate::lease::Lease;
-use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError};
+use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
 use crate::temp_files::Held;
 
 /// Something to be made durable.
@@ -183,9 +183,20 @@ fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>) -> Vec<(Ackn
         }
         waiting.push((acknowledge, encoded.map_err(|error| CommitError::Codec(Arc::new(error)))));
     }
-    let committed = if entries.is_empty() { Ok(()) } else { store.commit(owner, Batch::durable(&entries, now_ms())) };
+    let committed = if entries.is_empty() {
+        Ok(())
+    } else {
+        store.commit(owner, Batch { entries: &entries, at_ms: now_ms(), until: until(&entries) })
+    };
     let committed = committed.map_err(|error| CommitError::Store(Arc::new(error)));
     waiting.into_iter().map(|(acknowledge, encoded)| (acknowledge, encoded.and(committed.clone()))).collect()
+}
+
+/// An image only saves the reading of facts, which are durable without it: where nothing else is written, nobody waits for
+/// the disk.
+fn until(entries: &[Entry]) -> Until {
+    let is_image = |entry: &Entry| matches!(entry, Entry::Snapshot { .. } | Entry::Content { .. });
+    if entries.iter().all(is_image) { Until::Written } else { Until::Synced }
 }
 
 /// Encodes one thing; the contents that it refers to stand before it (DUR-3).
