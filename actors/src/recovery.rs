@@ -1,6 +1,7 @@
 //! From a journal back to a process: image, then facts, each content read and checked once.
 
 use std::collections::HashMap;
+use std::sync::PoisonError;
 
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{State, StateError, evolve};
@@ -81,8 +82,12 @@ pub(crate) fn load(
     let mut contents = HashMap::new();
     let mut content = |reference: ContentRef| fetch(store, &mut contents, reference);
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
-    let image = image.try_map(&mut content)?;
-    let program = program(world, pid, image.bundle.bytes(), &image.program, purpose)?;
+    let program = compiled(world, pid, &image, purpose, &mut content)?;
+    let image = image.try_map(&mut |reference| match reference == program.reference {
+        true => Ok(program.bundle.clone()),
+        false => content(reference),
+    })?;
+    let program = program.program;
     let mut state = State::from_image(pid, program, world.around.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
@@ -115,7 +120,65 @@ fn fetch(
     Ok(content)
 }
 
-fn program(world: &World, pid: Pid, bundle: &[u8], key: &str, purpose: Purpose) -> Result<Program, LoadError> {
+/// Programs that journals name, compiled: processes of one program are read as often as they wake, and share what they have in
+/// common. Bounded: the one that was asked for longest ago goes.
+#[derive(Default)]
+pub(crate) struct Compiled {
+    known: Vec<Known>,
+}
+
+/// So many compilations are kept.
+const KEPT: usize = 64;
+
+/// A program of a bundle.
+#[derive(Clone)]
+struct Known {
+    reference: ContentRef,
+    bundle: Content,
+    program: Program,
+}
+
+impl Compiled {
+    /// The one that an image names, if it was compiled before.
+    fn find(&mut self, image: &Image<ContentRef>) -> Option<Known> {
+        let is_meant = |known: &Known| known.reference == image.bundle && *known.program.key() == *image.program;
+        let at = self.known.iter().rposition(is_meant)?;
+        let known = self.known.remove(at);
+        self.known.push(known.clone());
+        Some(known)
+    }
+
+    fn keep(&mut self, known: Known) {
+        if self.known.len() == KEPT {
+            self.known.remove(0);
+        }
+        self.known.push(known);
+    }
+}
+
+/// The program of an image, which is compiled where no other process has brought it.
+fn compiled(
+    world: &World,
+    pid: Pid,
+    image: &Image<ContentRef>,
+    purpose: Purpose,
+    content: &mut impl FnMut(ContentRef) -> Result<Content, LoadError>,
+) -> Result<Known, LoadError> {
+    let cache = || world.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = cache().find(image) {
+        return Ok(known);
+    }
+    let bundle = content(image.bundle)?;
+    let program = compile(world, pid, bundle.bytes(), &image.program, purpose)?;
+    let known = Known { reference: image.bundle, bundle, program };
+    // To be looked at, a program may be compiled with tools that this kernel lacks.
+    if purpose == Purpose::Run {
+        cache().keep(known.clone());
+    }
+    Ok(known)
+}
+
+fn compile(world: &World, pid: Pid, bundle: &[u8], key: &str, purpose: Purpose) -> Result<Program, LoadError> {
     let failed = |reason: String| LoadError::Program { pid, reason };
     let bundle = Bundle::from_bytes(bundle).map_err(|error| failed(error.to_string()))?;
     let foreign = if purpose == Purpose::Look { bundle.host_tools() } else { Vec::new() };

@@ -16,6 +16,7 @@ use crate::event::Event;
 use crate::lease::{Lease, Returns};
 use crate::permits::Providers;
 use crate::ports::{Host, Model, Provider, Tool};
+use crate::recovery::Compiled;
 use crate::temp_files::TempFilesMessage;
 
 /// Ports, permits and the event channel of a kernel. Shared by reference, changed by nobody.
@@ -37,6 +38,8 @@ pub(crate) struct World {
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
     pub(crate) model_permits: Providers,
     pub(crate) limits: Limits,
+    /// The programs that journals name, compiled.
+    pub(crate) compiled: Mutex<Compiled>,
 }
 
 /// Bounds of a kernel that are not a program's business.
@@ -48,6 +51,8 @@ pub(crate) struct Limits {
     pub(crate) model_attempts: u32,
     pub(crate) snapshot_after_facts: usize,
     pub(crate) restarts: u32,
+    pub(crate) hibernate_after: Option<Duration>,
+    pub(crate) max_awake: Option<usize>,
 }
 
 impl World {
@@ -90,6 +95,11 @@ impl World {
     pub(crate) fn watch(&self) -> broadcast::Receiver<Event> {
         let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
         events.as_ref().map_or_else(|| broadcast::Sender::new(1).subscribe(), broadcast::Sender::subscribe)
+    }
+
+    /// Whether processes are to say when they are at rest.
+    pub(crate) fn hibernates(&self) -> bool {
+        self.is_kept && (self.limits.hibernate_after.is_some() || self.limits.max_awake.is_some())
     }
 
     /// Whether somebody watches.

@@ -178,6 +178,7 @@ impl World {
             Ack::Facts { pid, life, upto } => {
                 (pid.0, Event::Process { pid, life, message: ProcessMessage::Committed { upto } })
             }
+            Ack::Imaged { pid, life } => (pid.0, Event::Process { pid, life, message: ProcessMessage::Imaged }),
             Ack::Born { newborns } => (SUPERVISOR, Event::Supervisor(SupervisorMessage::Born { newborns })),
             Ack::GivenUp { pid, exit } => (SUPERVISOR, Event::Supervisor(SupervisorMessage::Ended { pid, exit })),
             Ack::Load { pid } => (SUPERVISOR, Event::Supervisor(SupervisorMessage::Loaded { pid })),

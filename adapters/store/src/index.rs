@@ -22,7 +22,8 @@ use crate::mark::{Hash, Location, Mark};
 use crate::scan::Lost;
 use crate::table::{Digest, Table};
 
-const CACHE_BYTES: u64 = 64 << 20;
+/// sled counts pages as they lie on the disk, and holds them in some four times that.
+const CACHE_BYTES: u64 = 16 << 20;
 const APPLIED: &[u8] = b"m";
 
 /// The index cannot answer, or its answer cannot be right. The cure is to build it again.
@@ -162,17 +163,17 @@ impl Index {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn table(&self, applied: &Applied) -> Result<Table, Fault> {
-        let mut lines = Vec::new();
+        let mut table = Table::load(self.key, applied);
         guard(|| {
             for kind in [b"p", b"k"] {
                 for entry in self.db.scan_prefix(kind) {
-                    lines.push(entry?);
+                    let (name, line) = entry?;
+                    table.take(&name, &line);
                 }
             }
             Ok(())
         })?;
-        let lines = lines.iter().map(|(key, line)| (&key[..], &line[..]));
-        Table::load(self.key, lines, applied).ok_or_else(|| Fault("has a process table that is not whole".to_owned()))
+        table.finish().ok_or_else(|| Fault("has a process table that is not whole".to_owned()))
     }
 
     /// Applies `changes` with the mark that they lead to, all or nothing. Not durable, and need not be.
