@@ -16,6 +16,7 @@ mod index;
 mod pages;
 mod pretty;
 mod slice;
+mod stored;
 pub mod units;
 
 use std::fmt;
@@ -34,6 +35,7 @@ use index::Index;
 use pages::PageTables;
 pub use pretty::PrettyError;
 pub use slice::Slice;
+pub use stored::{Backing, Source, Unreadable};
 use units::Outlines;
 
 /// Immutable bytes with an index. Cloning costs a pointer; equal if the bytes are.
