@@ -32,7 +32,7 @@ pub trait Piece: Clone {
 
 impl Piece for Content {
     fn len_bytes(&self) -> u64 {
-        self.bytes().len() as u64
+        Self::len_bytes(self)
     }
 }
 
