@@ -60,5 +60,7 @@ pub use dormouse_kernel::budget::{Account, Reached};
 pub use dormouse_kernel::{content, program};
 pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
-pub use dormouse_proto::{command, descriptor, file, id, mail, message, model, process, record, spoken, tool};
+pub use dormouse_proto::{
+    checkpoint, command, descriptor, file, id, mail, message, model, process, record, spoken, tool,
+};
 pub use dormouse_store as store;

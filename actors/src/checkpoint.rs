@@ -16,9 +16,10 @@ use dormouse_proto::temp_file::TempFileRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
+use crate::clock::now_ms;
 use crate::lease::Lease;
-use crate::ports::{Entry, OwnerToken, Store, StoreError};
-use crate::temp_files::Held;
+use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError};
+use crate::residents::Residents;
 
 /// Something to be made durable.
 pub(crate) enum Durable {
@@ -26,7 +27,7 @@ pub(crate) enum Durable {
     Facts { pid: Pid, first: FactNumber, facts: Arc<[Fact]> },
     Snapshot { pid: Pid, at: FactNumber, image: Box<Image> },
     Ended { pid: Pid, exit: Exit },
-    TempFile { root: Pid, record: TempFileRecord<Held> },
+    TempFile { root: Pid, record: TempFileRecord<Content> },
 }
 
 /// Why something was not made durable.
@@ -79,6 +80,7 @@ pub(crate) struct CheckpointActor;
 
 pub(crate) struct Checkpoint {
     store: Option<(Lease, OwnerToken)>,
+    residents: Arc<Residents>,
     queue: Vec<Append>,
     committing: bool,
     failed: Option<CommitError>,
@@ -88,14 +90,14 @@ pub(crate) struct Checkpoint {
 impl Actor for CheckpointActor {
     type Msg = CheckpointMessage;
     type State = Checkpoint;
-    type Arguments = Option<(Lease, OwnerToken)>;
+    type Arguments = (Option<(Lease, OwnerToken)>, Arc<Residents>);
 
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        store: Self::Arguments,
+        (store, residents): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(Checkpoint { store, queue: Vec::new(), committing: false, failed: None, closing: None })
+        Ok(Checkpoint { store, residents, queue: Vec::new(), committing: false, failed: None, closing: None })
     }
 
     async fn handle(
@@ -152,11 +154,13 @@ impl Checkpoint {
     fn commit(&mut self, store: Lease, owner: OwnerToken, myself: ActorRef<CheckpointMessage>) {
         let batch = std::mem::take(&mut self.queue);
         self.committing = true;
+        let residents = self.residents.clone();
         tokio::task::spawn_blocking(move || {
-            let waiting = commit(&*store, owner, batch);
+            let Committed { waiting, contents } = commit(&*store, owner, batch);
             // The store is let go of before anyone hears that this is done.
             drop(store);
             let _ = myself.cast(CheckpointMessage::Committed { waiting });
+            residents.keep(contents);
         });
     }
 
@@ -170,27 +174,52 @@ impl Checkpoint {
     }
 }
 
-fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>) -> Vec<(Acknowledge, Result<(), CommitError>)> {
-    let mut entries = Vec::new();
+/// What came of a commit.
+struct Committed {
+    waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
+    /// Contents that are durable now.
+    contents: Vec<Content>,
+}
+
+fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>) -> Committed {
+    let mut written = Written::default();
     let mut waiting = Vec::with_capacity(batch.len());
     for Append { entries: durable, acknowledge } in batch {
-        let whole = entries.len();
-        let encoded = durable.into_iter().try_for_each(|durable| encode(durable, &mut entries));
+        let whole = (written.entries.len(), written.contents.len());
+        let encoded = durable.into_iter().try_for_each(|durable| encode(durable, &mut written));
         if encoded.is_err() {
-            entries.truncate(whole);
+            written.entries.truncate(whole.0);
+            written.contents.truncate(whole.1);
         }
         waiting.push((acknowledge, encoded.map_err(|error| CommitError::Codec(Arc::new(error)))));
     }
-    let committed = if entries.is_empty() { Ok(()) } else { store.commit(owner, &entries) };
+    let Written { entries, mut contents } = written;
+    let committed = if entries.is_empty() { Ok(()) } else { store.commit(owner, Batch::durable(&entries, now_ms())) };
     let committed = committed.map_err(|error| CommitError::Store(Arc::new(error)));
-    waiting.into_iter().map(|(acknowledge, encoded)| (acknowledge, encoded.and(committed.clone()))).collect()
+    if committed.is_err() {
+        contents.clear();
+    }
+    let heard = |(acknowledge, encoded): (_, Result<(), _>)| (acknowledge, encoded.and(committed.clone()));
+    Committed { waiting: waiting.into_iter().map(heard).collect(), contents }
+}
+
+/// What is to be written, and the contents among it that are in memory.
+#[derive(Default)]
+struct Written {
+    entries: Vec<Entry>,
+    contents: Vec<Content>,
 }
 
 /// Encodes one thing; the contents that it refers to stand before it (DUR-3).
-fn encode(durable: Durable, entries: &mut Vec<Entry>) -> Result<(), CodecError> {
+fn encode(durable: Durable, Written { entries, contents }: &mut Written) -> Result<(), CodecError> {
     let mut refer = |content: Content| {
-        entries.push(Entry::Content { hash: content.hash(), bytes: content.bytes().clone() });
-        Ok::<ContentRef, CodecError>(content.reference())
+        let reference = content.reference();
+        // What is not in memory came from the store, or was written to it before it left.
+        if let Some(bytes) = content.resident() {
+            entries.push(Entry::Content { hash: reference.hash, bytes, index: content.sealed_index() });
+            contents.push(content);
+        }
+        Ok::<ContentRef, CodecError>(reference)
     };
     let entry = match durable {
         Durable::Born { row, image } => Entry::Born { row, image: codec::encode(&image.try_map(&mut refer)?)? },
@@ -204,11 +233,7 @@ fn encode(durable: Durable, entries: &mut Vec<Entry>) -> Result<(), CodecError> 
         Durable::Ended { pid, exit } => Entry::Ended { pid, exit },
         Durable::TempFile { root, record } => {
             let number = record.number;
-            let record = record.try_map(&mut |held| match held {
-                Held::Here(content) => refer(content),
-                Held::Stored(reference) => Ok(reference),
-            })?;
-            Entry::TempFile { root, number, record: codec::encode(&record)? }
+            Entry::TempFile { root, number, record: codec::encode(&record.try_map(&mut refer)?)? }
         }
     };
     entries.push(entry);

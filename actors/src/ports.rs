@@ -8,5 +8,7 @@ pub mod tool;
 pub use dormouse_kernel::content::Collected;
 pub use host::{Host, NoHost};
 pub use model::{Model, Provider};
-pub use store::{Entry, Journal, OwnerToken, Store, StoreError};
+pub use store::{
+    Backing, Batch, Entry, Journal, OwnerToken, Store, StoreError, TempFileChange, Unreadable, Until, Written,
+};
 pub use tool::{OutputFull, OutputSink, Tool};

@@ -1,15 +1,13 @@
-//! From a journal back to a process: image, then facts, each content read and checked once.
+//! From a journal back to a process: image, then facts. Contents are not read before somebody asks for something of them,
+//! but for the program that the process runs.
 
-use std::collections::HashMap;
-
-use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{State, StateError, evolve};
 use dormouse_kernel::program::{Bundle, Program};
-use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
 
-use crate::ports::{Journal, Store, StoreError};
+use crate::ports::{Journal, Store, StoreError, Unreadable};
 use crate::world::World;
 
 /// Why a journal does not give a process.
@@ -21,6 +19,9 @@ pub enum LoadError {
     /// The store cannot give it.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A content that is needed to run it cannot be read.
+    #[error("{0}")]
+    Content(#[from] Unreadable),
     /// A record is not what it should be.
     #[error("the journal of process {pid} cannot be read: {source}")]
     Record {
@@ -75,11 +76,10 @@ pub(crate) fn load(
 ) -> Result<Loaded, LoadError> {
     let Journal { base, image, facts, .. } = store.journal(pid, upto)?;
     let record = |source| LoadError::Record { pid, source };
-    let mut contents = HashMap::new();
-    let mut content = |reference: ContentRef| fetch(store, &mut contents, reference);
+    let mut content = |reference: ContentRef| Ok::<_, LoadError>(world.residents.content(reference));
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
     let image = image.try_map(&mut content)?;
-    let program = program(world, pid, image.bundle.bytes(), &image.program, purpose)?;
+    let program = program(world, pid, &image.bundle.bytes()?, &image.program, purpose)?;
     let mut state = State::from_image(pid, program, world.around.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
@@ -97,19 +97,6 @@ fn check_prices(world: &World, state: &State, purpose: Purpose) -> Result<(), St
         (Purpose::Run, true) => state.program().check_prices(&world.around.prices).map_err(|error| error.to_string()),
         _ => Ok(()),
     }
-}
-
-fn fetch(
-    store: &dyn Store,
-    contents: &mut HashMap<ContentHash, Content>,
-    reference: ContentRef,
-) -> Result<Content, LoadError> {
-    if let Some(content) = contents.get(&reference.hash) {
-        return Ok(content.clone());
-    }
-    let content = Content::new(store.content(reference.hash)?);
-    contents.insert(reference.hash, content.clone());
-    Ok(content)
 }
 
 fn program(world: &World, pid: Pid, bundle: &[u8], key: &str, purpose: Purpose) -> Result<Program, LoadError> {

@@ -33,6 +33,42 @@ impl fmt::Display for FactNumber {
     }
 }
 
+/// The number of a commit in one store, from 1. What a commit refers to was committed before it: a cut between two commits
+/// is a state that the store once was in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CommitNumber(pub u64);
+
+impl fmt::Display for CommitNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number of a checkpoint in one store, from 1, never reused. Written `cp:N`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CheckpointId(pub u64);
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cp:{}", self.0)
+    }
+}
+
+impl FromStr for CheckpointId {
+    type Err = ParseCheckpointError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.strip_prefix("cp:").unwrap_or(text);
+        let number = if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None };
+        number.filter(|number| *number > 0).map(Self).ok_or_else(|| ParseCheckpointError(text.to_owned()))
+    }
+}
+
+/// A text that names no checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' names no checkpoint: valid are cp:1, cp:2 and so on")]
+pub struct ParseCheckpointError(pub String);
+
 /// Names one model or tool call of a process. The epoch rises whenever calls in flight are abandoned (interrupt, fork,
 /// restore), so that a completion that comes late is recognised as stale (CALL-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -14,6 +14,7 @@
 //! ```
 
 pub mod budget;
+pub mod checkpoint;
 pub mod command;
 pub mod descriptor;
 pub mod file;

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse::id::{ContentHash, FactNumber, Pid};
-use dormouse::ports::{Entry, Journal, OwnerToken, Store, StoreError};
-use dormouse::process::ProcessRow;
+use dormouse::ports::Store;
 use dormouse::store::{LogStore, MemoryStore};
 
 /// What outlives a kernel.
@@ -14,39 +12,10 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    pub(crate) fn open(&self) -> Opened {
+    pub(crate) fn open(&self) -> Arc<dyn Store> {
         match self {
-            Self::Memory(store) => Opened(store.clone()),
-            Self::Folder(folder) => Opened(Arc::new(LogStore::open(folder.path()).unwrap())),
+            Self::Memory(store) => store.clone(),
+            Self::Folder(folder) => Arc::new(LogStore::open(folder.path()).unwrap()),
         }
-    }
-}
-
-/// A store of either kind.
-pub(crate) struct Opened(Arc<dyn Store>);
-
-impl Store for Opened {
-    fn claim(&self) -> Result<OwnerToken, StoreError> {
-        self.0.claim()
-    }
-
-    fn commit(&self, owner: OwnerToken, entries: &[Entry]) -> Result<(), StoreError> {
-        self.0.commit(owner, entries)
-    }
-
-    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
-        self.0.processes()
-    }
-
-    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        self.0.journal(pid, upto)
-    }
-
-    fn content(&self, hash: ContentHash) -> Result<bytes::Bytes, StoreError> {
-        self.0.content(hash)
-    }
-
-    fn temp_files(&self, root: Pid) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.0.temp_files(root)
     }
 }

@@ -11,7 +11,7 @@ use dormouse::program::Program;
 use dormouse::store::MemoryStore;
 use dormouse::{Budget, Event, Kernel, KernelBuilder, ProcessInfo};
 use dormouse_tests::Requests;
-use dormouse_tests::crashing::Crashing;
+use dormouse_tests::faulty::Faulty;
 use futures_util::StreamExt;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -91,7 +91,7 @@ impl World {
             let commits = self.random.below(120) as usize;
             let store = self.place.open();
             let builder = match self.random.percent(60) {
-                true => Kernel::open(Crashing::after(20 + commits, store)),
+                true => Kernel::open(Faulty::crashing_after(20 + commits, store)),
                 false => Kernel::open(store),
             };
             lives.push(self.live(builder, false).await);

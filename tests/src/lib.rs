@@ -2,7 +2,7 @@
 //! conformance cases. Nothing here sleeps: what is awaited is an event, bounded by [`PATIENCE`].
 
 pub mod bombs;
-pub mod crashing;
+pub mod faulty;
 pub mod random;
 
 use std::panic::Location;

@@ -11,7 +11,7 @@ use dormouse::model::{Reply, Request, Usage};
 use dormouse::process::{Exit, ExitStatus};
 use dormouse::store::LogStore;
 use dormouse::{Amount, Budget, Event, Kernel, KernelError, Price, Process};
-use dormouse_tests::crashing::Crashing;
+use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, events_until, fault_of, program, results, says, within,
 };
@@ -155,7 +155,7 @@ async fn whatever_commit_was_the_last_the_tree_knows_what_it_used() {
     let mut crashes = 0;
     for commits in 1.. {
         let store = tempfile::tempdir().unwrap();
-        let crashing = Crashing::after(commits, LogStore::open(store.path()).unwrap());
+        let crashing = Faulty::crashing_after(commits, LogStore::open(store.path()).unwrap());
         let kernel = Kernel::open(crashing).model("m", model()).host(host(folder.path())).build().await.unwrap();
         let main = kernel.load(folder.path().join("main.toml")).unwrap().program;
         let process = kernel.start(main).input("go").await.unwrap();

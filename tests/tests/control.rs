@@ -9,12 +9,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use dormouse::host::{LocalHost, Permissions};
-use dormouse::id::{ContentHash, FactNumber, Pid};
+use dormouse::id::{FactNumber, Pid};
 use dormouse::model::{Delta, ModelError, Reply, Request};
-use dormouse::ports::{Entry, Journal, Model, OwnerToken, Store, StoreError};
-use dormouse::process::{ExitStatus, Origin, ProcessRow};
+use dormouse::ports::Model;
+use dormouse::process::{ExitStatus, Origin};
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{FnTool, Kernel, KernelBuilder, KernelError, Process, View};
+use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::Semaphore;
@@ -247,11 +248,28 @@ async fn a_tree_is_stopped_continued_interrupted_and_killed_as_one() {
 #[derive(Clone, Default)]
 struct Held {
     inner: Arc<MemoryStore>,
+    door: Door,
+}
+
+#[derive(Clone, Default)]
+struct Door {
     held: Arc<(Mutex<bool>, Condvar)>,
     entered: Arc<std::sync::OnceLock<Arc<Semaphore>>>,
 }
 
 impl Held {
+    fn store(&self) -> Faulty<Arc<MemoryStore>> {
+        let door = self.door.clone();
+        Faulty::new(self.inner.clone(), move |_, operation| {
+            if matches!(operation, Operation::Commit(_) | Operation::Journal) {
+                door.stand();
+            }
+            Fate::Pass
+        })
+    }
+}
+
+impl Door {
     fn entered(&self) -> Arc<Semaphore> {
         self.entered.get_or_init(|| Arc::new(Semaphore::new(0))).clone()
     }
@@ -272,34 +290,6 @@ impl Held {
     }
 }
 
-impl Store for Held {
-    fn claim(&self) -> Result<OwnerToken, StoreError> {
-        self.inner.claim()
-    }
-
-    fn commit(&self, owner: OwnerToken, entries: &[Entry]) -> Result<(), StoreError> {
-        self.stand();
-        self.inner.commit(owner, entries)
-    }
-
-    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
-        self.inner.processes()
-    }
-
-    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        self.stand();
-        self.inner.journal(pid, upto)
-    }
-
-    fn content(&self, hash: ContentHash) -> Result<bytes::Bytes, StoreError> {
-        self.inner.content(hash)
-    }
-
-    fn temp_files(&self, root: Pid) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.inner.temp_files(root)
-    }
-}
-
 #[tokio::test]
 async fn children_that_are_on_their_way_while_their_tree_is_stopped_are_born_stopped() {
     let (gate, first, requests) = (Gate::default(), Gate::default(), Requests::default());
@@ -313,18 +303,18 @@ async fn children_that_are_on_their_way_while_their_tree_is_stopped_are_born_sto
         }
     });
     let store = Held::default();
-    let kernel = Kernel::open(store.clone()).model("m", requests.record(model)).build().await.unwrap();
+    let kernel = Kernel::open(store.store()).model("m", requests.record(model)).build().await.unwrap();
     let parent = kernel.start(program(&kernel, FORK)).input("go").await.unwrap();
     within(first.entered()).await;
-    store.hold(true);
+    store.door.hold(true);
     first.open();
-    within(store.entered().acquire_owned()).await.unwrap().forget();
+    within(store.door.entered().acquire_owned()).await.unwrap().forget();
     let tree = parent.tree();
     let mut stop = std::pin::pin!(tree.stop());
     // The facts of the fork are not durable: no child is in the table yet.
     assert!(stop.as_mut().now_or_never().is_none());
     assert_eq!(kernel.processes().await.unwrap().len(), 1);
-    store.hold(false);
+    store.door.hold(false);
     within(stop).await.unwrap();
     within(async {
         while kernel.processes().await.unwrap().len() < 4 {
@@ -343,23 +333,23 @@ async fn children_that_are_on_their_way_while_their_tree_is_stopped_are_born_sto
 #[tokio::test]
 async fn a_shutdown_waits_for_whoever_still_reads_the_store() {
     let store = Held::default();
-    let kernel = Kernel::open(store.clone()).model("m", echo()).build().await.unwrap();
+    let kernel = Kernel::open(store.store()).model("m", echo()).build().await.unwrap();
     let pid = kernel.start(program(&kernel, "")).session().without_input().await.unwrap().pid();
     within(kernel.shutdown()).await;
-    let kernel = Kernel::open(store.clone()).model("m", echo()).build().await.unwrap();
-    store.hold(true);
+    let kernel = Kernel::open(store.store()).model("m", echo()).build().await.unwrap();
+    store.door.hold(true);
     let resuming = tokio::spawn({
         let kernel = kernel.clone();
         async move { kernel.resume(pid).await.map(drop) }
     });
-    within(store.entered().acquire_owned()).await.unwrap().forget();
+    within(store.door.entered().acquire_owned()).await.unwrap().forget();
     let shutdown = tokio::spawn(kernel.shutdown());
     assert!(within(resuming).await.unwrap().is_err(), "the supervisor is gone");
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }
     let is_early = shutdown.is_finished();
-    store.hold(false);
+    store.door.hold(false);
     within(shutdown).await.unwrap();
     assert!(!is_early, "a journal was being read: no other kernel could open the store");
     assert_eq!(Arc::strong_count(&store.inner), 1, "nobody holds the store");

@@ -14,7 +14,7 @@ use dormouse::process::ExitStatus;
 use dormouse::store::LogStore;
 use dormouse::tool::Answer;
 use dormouse::{Kernel, KernelError, Process, View};
-use dormouse_tests::crashing::Crashing;
+use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within};
 use serde_json::json;
 
@@ -412,7 +412,7 @@ async fn wherever_the_kernel_is_cut_off_each_senders_messages_are_heard_once_and
     let mut cut_off = 0;
     for commits in 0.. {
         let folder = tempfile::tempdir().unwrap();
-        let store = Crashing::after(commits, LogStore::open(folder.path()).unwrap());
+        let store = Faulty::crashing_after(commits, LogStore::open(folder.path()).unwrap());
         let kernel = Kernel::open(store).model("m", FnModel(sends_three)).build().await.unwrap();
         let is_whole = got_through(&kernel).await;
         kernel.shutdown().await;

@@ -13,7 +13,7 @@ use dormouse::process::ExitStatus;
 use dormouse::store::LogStore;
 use dormouse::tool::Access;
 use dormouse::{Kernel, KernelBuilder, KernelError, Process, View};
-use dormouse_tests::crashing::Crashing;
+use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within};
 
 const TOOLS: &str = "max_iterations = 50\n[tools]\nenabled = [\"send_message\", \"receive_messages\", \"wait\", \"list_processes\", \"fork\", \"read_fd\"]\n";
@@ -165,7 +165,7 @@ async fn wherever_the_kernel_is_cut_off_a_message_is_heard_once() {
     let mut cut_off = 0;
     for commits in 2.. {
         let folder = tempfile::tempdir().unwrap();
-        let store = Crashing::after(commits, LogStore::open(folder.path()).unwrap());
+        let store = Faulty::crashing_after(commits, LogStore::open(folder.path()).unwrap());
         let born = correspondence(Kernel::open(store).model("m", FnModel(obedient))).await;
         let is_whole = match born {
             Ok((kernel, inbox, sender)) => {

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::id::Pid;
 use dormouse::model::Request;
-use dormouse::ports::{Entry, Journal, OwnerToken, Store, StoreError};
-use dormouse::process::{ExitStatus, ProcessRow};
+use dormouse::ports::{Batch, Entry, Store};
+use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
+use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{FnModel, Gate, Requests, asks, program, results, says, turn, within};
 
 const TOOL: &str = "[tools]\nenabled = [\"tool\", \"read_fd\", \"list\"]\n[[tools.command]]\nname = \"list\"\n\
@@ -97,7 +98,7 @@ async fn children_do_not_outlive_a_parent_that_was_killed_in_an_earlier_life() {
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     let exit = dormouse::process::Exit::new(ExitStatus::Killed, "killed");
-    store.commit(owner, &[Entry::Ended { pid, exit }]).unwrap();
+    store.commit(owner, Batch::durable(&[Entry::Ended { pid, exit }], 0)).unwrap();
     drop(store);
 
     let requests = Requests::default();
@@ -171,50 +172,11 @@ async fn a_process_may_be_told_something_by_another() {
     );
 }
 
-/// A store whose disk is full from some commit on, until there is room again.
-struct FullDisk {
-    inner: MemoryStore,
-    room: Arc<AtomicUsize>,
-}
-
-impl Store for FullDisk {
-    fn claim(&self) -> Result<OwnerToken, StoreError> {
-        self.inner.claim()
-    }
-
-    fn commit(&self, owner: OwnerToken, entries: &[Entry]) -> Result<(), StoreError> {
-        let taken = self.room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |room| room.checked_sub(1));
-        match taken {
-            Ok(_) => self.inner.commit(owner, entries),
-            Err(_) => {
-                let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
-                Err(StoreError::Io { doing: "append".to_owned(), source })
-            }
-        }
-    }
-
-    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
-        self.inner.processes()
-    }
-
-    fn journal(&self, pid: Pid, upto: Option<dormouse::id::FactNumber>) -> Result<Journal, StoreError> {
-        self.inner.journal(pid, upto)
-    }
-
-    fn content(&self, hash: dormouse::id::ContentHash) -> Result<bytes::Bytes, StoreError> {
-        self.inner.content(hash)
-    }
-
-    fn temp_files(&self, root: Pid) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.inner.temp_files(root)
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_stops_a_process_by_name_and_it_goes_on_when_there_is_room() {
     for commits in 1..8 {
         let room = Arc::new(AtomicUsize::new(commits));
-        let store = FullDisk { inner: MemoryStore::new(), room: room.clone() };
+        let store = Faulty::full_after(room.clone(), MemoryStore::new());
         let gate = Gate::default();
         gate.open();
         let kernel = Kernel::open(store).model("m", once()).tool(gated(&gate)).build().await.unwrap();

@@ -12,7 +12,7 @@ use dormouse::ports::Model;
 use dormouse::process::ExitStatus;
 use dormouse::store::LogStore;
 use dormouse::{Kernel, KernelBuilder, Process};
-use dormouse_tests::crashing::Crashing;
+use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, results, says, within};
 use serde_json::json;
 
@@ -257,7 +257,7 @@ async fn whatever_commit_was_the_last_there_is_one_child_and_its_end_is_heard_on
     for commits in 1.. {
         let (folder, store, gate) = (folder(), tempfile::tempdir().unwrap(), Gate::default());
         gate.open();
-        let crashing = Crashing::after(commits, LogStore::open(store.path()).unwrap());
+        let crashing = Faulty::crashing_after(commits, LogStore::open(store.path()).unwrap());
         let reading = || host(folder.path(), Permissions::none().allow_read("."));
         let builder = Kernel::open(crashing).model("m", in_background(gate.clone(), "found")).host(reading());
         let (kernel, process) = start(builder, folder.path()).await;

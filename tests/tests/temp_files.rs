@@ -14,7 +14,7 @@ use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::tool::Access;
 use dormouse::{FnTool, Kernel, KernelBuilder, Process};
-use dormouse_tests::crashing::Crashing;
+use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, results, says, within};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -278,7 +278,7 @@ async fn whatever_commit_was_the_last_nothing_is_lost_and_nothing_is_done_twice(
     let mut crashes = 0;
     for commits in 1.. {
         let folder = tempfile::tempdir().unwrap();
-        let store = Crashing::after(commits, LogStore::open(folder.path()).unwrap());
+        let store = Faulty::crashing_after(commits, LogStore::open(folder.path()).unwrap());
         let kernel = Kernel::open(store).model("m", writers()).build().await.unwrap();
         let parent = kernel.start(program(&kernel, TOOLS)).input("go").await.unwrap();
         let first = within(parent.wait()).await.unwrap();

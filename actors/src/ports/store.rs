@@ -1,7 +1,11 @@
 //! What is durable: journals, contents, the process table (section 7 of the design).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+pub use dormouse_kernel::content::{Backing, Unreadable};
+use dormouse_proto::checkpoint::{Checkpoint, Scope};
+use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 
 /// A store. Synchronous and object-safe; the checkpoint actor calls it from a thread where blocking is allowed.
@@ -14,13 +18,14 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`].
     fn claim(&self) -> Result<OwnerToken, StoreError>;
 
-    /// Appends `entries` in order, all or nothing, and returns when they are durable. Costs one append and one
-    /// fdatasync, however many entries there are. A content that the store holds already is not written again.
+    /// Appends the entries of `batch` in order, all or nothing. When it returns they are as durable as the batch asks for.
+    /// Costs one append and at most one fdatasync, however many entries there are. A content that the store holds already
+    /// is not written again. A batch without entries that asks for the disk makes durable what was written before it.
     ///
     /// # Errors
     /// [`StoreError::Stale`] where `owner` is not the latest token, and nothing is written. [`StoreError::Io`] where the
     /// disk fails: nothing is acknowledged; after a failed sync the store takes no more commits.
-    fn commit(&self, owner: OwnerToken, entries: &[Entry]) -> Result<(), StoreError>;
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError>;
 
     /// The process table, by rising pid.
     ///
@@ -34,18 +39,58 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::Damaged`], [`StoreError::Io`].
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError>;
 
-    /// The bytes of a content, checked against its hash.
-    ///
-    /// # Errors
-    /// [`StoreError::UnknownContent`], [`StoreError::Damaged`], [`StoreError::Io`].
-    fn content(&self, hash: ContentHash) -> Result<Bytes, StoreError>;
-
-    /// The encoded changes of the temporary files of the tree that begins with process `root`, by rising number from 1;
-    /// none where it never had a file.
+    /// In which commits the facts of a process were written, and when; its birth first. Costs a read for each commit.
     ///
     /// # Errors
     /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Io`].
-    fn temp_files(&self, root: Pid) -> Result<Vec<Vec<u8>>, StoreError>;
+    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError>;
+
+    /// The checkpoints, by rising number.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Damaged`].
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError>;
+
+    /// A content, to be read from where it lies. Costs no pass over its bytes; what is read of it is checked then.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownContent`], [`StoreError::Damaged`], [`StoreError::Io`].
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError>;
+
+    /// The changes of the temporary files of the tree that begins with process `root`, by rising number from 1; none where
+    /// it never had a file.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Io`].
+    fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError>;
+}
+
+/// What is committed together.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// In this order.
+    pub entries: &'a [Entry],
+    /// The time: milliseconds since the epoch, UTC.
+    pub at_ms: u64,
+    /// What it must survive.
+    pub until: Until,
+}
+
+impl<'a> Batch<'a> {
+    /// Entries that survive the power as well.
+    #[must_use]
+    pub fn durable(entries: &'a [Entry], at_ms: u64) -> Self {
+        Self { entries, at_ms, until: Until::Synced }
+    }
+}
+
+/// How far a commit has come when it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Until {
+    /// The operating system has it: it survives the end of this program, and not that of the machine.
+    Written,
+    /// The disk has it: it survives the loss of power.
+    Synced,
 }
 
 /// Says who may write. Each [`Store::claim`] makes a greater one; a commit with an older one is refused.
@@ -61,6 +106,8 @@ pub enum Entry {
         hash: ContentHash,
         /// Its bytes.
         bytes: Bytes,
+        /// What serves reads of it without a pass over its bytes; opaque here, may be empty.
+        index: Bytes,
     },
     /// A process begins: its line in the table and its image (fact number 0).
     Born {
@@ -103,6 +150,27 @@ pub enum Entry {
         /// The encoded change.
         record: Vec<u8>,
     },
+    /// A point that processes can go back to: each as it stands where this entry does. A process that was not born by then is
+    /// not in it.
+    Checkpoint {
+        /// Its number, greater than that of any before it.
+        id: CheckpointId,
+        /// What whoever made it calls it.
+        label: Arc<str>,
+        /// The process that it is of.
+        of: Pid,
+        /// The process that its tree begins with.
+        root: Pid,
+        /// What it covers.
+        scope: Scope,
+        /// The processes in it.
+        members: Vec<Pid>,
+    },
+    /// A checkpoint is given up.
+    CheckpointDropped {
+        /// Which.
+        id: CheckpointId,
+    },
 }
 
 /// What a process is rebuilt from.
@@ -116,6 +184,28 @@ pub struct Journal {
     pub image: Vec<u8>,
     /// The encoded facts after `base`.
     pub facts: Vec<Vec<u8>>,
+}
+
+/// Facts that were written together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The commit.
+    pub commit: CommitNumber,
+    /// When: milliseconds since the epoch, UTC.
+    pub at_ms: u64,
+    /// The first fact; 0 for the birth.
+    pub first: FactNumber,
+    /// How many.
+    pub count: u64,
+}
+
+/// A change of temporary files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TempFileChange {
+    /// The commit that it was written in.
+    pub commit: CommitNumber,
+    /// The encoded change.
+    pub record: Vec<u8>,
 }
 
 /// What can go wrong in a store.
@@ -134,6 +224,9 @@ pub enum StoreError {
         /// The last there is.
         last: FactNumber,
     },
+    /// No such checkpoint.
+    #[error("the store holds no checkpoint {0}")]
+    UnknownCheckpoint(CheckpointId),
     /// No such content.
     #[error("the store holds no content {0}")]
     UnknownContent(ContentHash),
@@ -170,4 +263,38 @@ pub enum StoreError {
     /// A sync failed earlier: what the disk holds since is unknown.
     #[error("the store takes no more commits since a sync failed: {0}. Reopen it; what was acknowledged is there")]
     Failed(String),
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn claim(&self) -> Result<OwnerToken, StoreError> {
+        (**self).claim()
+    }
+
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
+        (**self).commit(owner, batch)
+    }
+
+    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
+        (**self).processes()
+    }
+
+    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+        (**self).journal(pid, upto)
+    }
+
+    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+        (**self).history(pid)
+    }
+
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        (**self).checkpoints()
+    }
+
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+        (**self).content(hash)
+    }
+
+    fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
+        (**self).temp_files(root)
+    }
 }

@@ -4,14 +4,14 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::Write as _;
 
-use dormouse_actors::ports::{Entry, Store as _};
+use dormouse_actors::ports::{Batch, Entry, Store as _};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_store::LogStore;
 
 const FACT_BYTES: usize = 200;
 /// A header, and the length in front of a fact.
-const ENVELOPE_BYTES: usize = 144 + 4;
+const ENVELOPE_BYTES: usize = 168 + 4;
 
 fn main() {
     divan::main();
@@ -30,11 +30,13 @@ fn commit_of_one_fact(bencher: divan::Bencher<'_, '_>) {
         origin: Origin::Started,
         exit: None,
     };
-    store.commit(owner, &[Entry::Born { row, image: vec![0; FACT_BYTES] }]).expect("a birth is taken");
+    store
+        .commit(owner, Batch::durable(&[Entry::Born { row, image: vec![0; FACT_BYTES] }], 0))
+        .expect("a birth is taken");
     let next = Cell::new(1);
     bencher.bench_local(|| {
         let first = FactNumber(next.replace(next.get() + 1));
-        store.commit(owner, &[Entry::Facts { pid: Pid(1), first, facts: vec![vec![7; FACT_BYTES]] }])
+        store.commit(owner, Batch::durable(&[Entry::Facts { pid: Pid(1), first, facts: vec![vec![7; FACT_BYTES]] }], 0))
     });
 }
 

@@ -7,7 +7,7 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, Store as _, StoreError};
+use dormouse_actors::ports::{Batch, Entry, Store as _, StoreError};
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
 use dormouse_store::LogStore;
@@ -36,14 +36,14 @@ fn write(dir: &str, start: u64) -> Result<(), Box<dyn std::error::Error>> {
             origin: Origin::Started,
             exit: None,
         };
-        store.commit(owner, &[Entry::Born { row, image: Vec::new() }])?;
+        store.commit(owner, Batch::durable(&[Entry::Born { row, image: Vec::new() }], 0))?;
     }
     let stands = store.journal(PID, None)?.facts.len() as u64;
     let mut out = std::io::stdout().lock();
     // Records behind the last acknowledged one may have become durable too: they are told of now.
     for number in start.. {
         if number >= stands {
-            store.commit(owner, &entries(number))?;
+            store.commit(owner, Batch::durable(&entries(number), 0))?;
         }
         writeln!(out, "{number}")?;
         out.flush()?;
@@ -61,9 +61,9 @@ fn verify(dir: &str, acked: u64) -> Result<(), Box<dyn std::error::Error>> {
     let (mut missing, mut wrong) = (acked.saturating_sub(facts.len().min(changes.len()) as u64), 0);
     for ((number, fact), change) in (0..acked).zip(&facts).zip(&changes) {
         let expected = content(number);
-        wrong += u64::from(*fact != hash(&expected).0 || change != fact);
+        wrong += u64::from(*fact != hash(&expected).0 || change.record != *fact);
         match store.content(hash(&expected)) {
-            Ok(found) => wrong += u64::from(found != expected),
+            Ok(found) => wrong += u64::from(found.slice(0..found.length()).ok() != Some(expected)),
             Err(StoreError::UnknownContent(_)) => missing += 1,
             Err(_) => wrong += 1,
         }
@@ -77,7 +77,11 @@ fn entries(number: u64) -> [Entry; 3] {
     let hash = hash(&bytes);
     let facts = vec![hash.0.to_vec()];
     let change = Entry::TempFile { root: PID, number: number + 1, record: hash.0.to_vec() };
-    [Entry::Content { hash, bytes }, Entry::Facts { pid: PID, first: FactNumber(number + 1), facts }, change]
+    [
+        Entry::Content { hash, bytes, index: Bytes::new() },
+        Entry::Facts { pid: PID, first: FactNumber(number + 1), facts },
+        change,
+    ]
 }
 
 /// Mostly small, now and then larger than a chunk.

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
-use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 use dormouse_proto::record::codec::CodecError;
 
-use crate::draft::{read_born, read_ended};
+use crate::draft::{read_born, read_checkpoint, read_ended};
 use crate::envelope::{Header, Kind};
 use crate::error::io;
 use crate::index::{Applied, Changes, Fault, Index, Run};
@@ -81,6 +82,9 @@ impl Catalog {
             for (pid, line) in self.table.encoded() {
                 changes.line(pid, line.map_err(unencodable)?);
             }
+            for (id, line) in self.table.encoded_checkpoints() {
+                changes.checkpoint(id, line.map_err(unencodable)?);
+            }
             index.apply(changes, &self.applied(head))?;
             Ok(index)
         };
@@ -135,6 +139,31 @@ impl Catalog {
     /// # Errors
     /// What `payload` fails with, except damage, which is noted too.
     pub(crate) fn note(&mut self, at: Location, header: &Header, payload: PayloadOf<'_>) -> Result<(), CatalogError> {
+        match header.kind {
+            Kind::Opened => Ok(()),
+            Kind::Content => {
+                self.waiting.content(header.payload, at, self.table.key());
+                Ok(())
+            }
+            Kind::Checkpoint => {
+                let read = unless_damaged(payload().and_then(|bytes| read_checkpoint(&bytes)))?;
+                // In its own record it cannot say in which commit it stands.
+                let checkpoint = read.map(|read| Checkpoint { commit: CommitNumber(header.since), ..read });
+                self.note_checkpoint(CheckpointId(header.subject), checkpoint)
+            }
+            Kind::CheckpointDropped => self.note_checkpoint(CheckpointId(header.subject), None),
+            Kind::Born | Kind::Facts | Kind::Snapshot | Kind::Ended | Kind::TempFile => {
+                self.note_process(at, header, payload)
+            }
+        }
+    }
+
+    fn note_checkpoint(&mut self, id: CheckpointId, checkpoint: Option<Checkpoint>) -> Result<(), CatalogError> {
+        self.waiting.checkpoint(id, self.table.put_checkpoint(id, checkpoint).map_err(unencodable)?);
+        Ok(())
+    }
+
+    fn note_process(&mut self, at: Location, header: &Header, payload: PayloadOf<'_>) -> Result<(), CatalogError> {
         let (pid, first) = (Pid(header.subject), FactNumber(header.first));
         let old = self.table.line(pid).cloned();
         // Of a process whose birth is lost, files may be lost as well.
@@ -144,11 +173,7 @@ impl Catalog {
         let changes = &mut self.waiting;
         let key = self.table.key();
         match header.kind {
-            Kind::Opened => return Ok(()),
-            Kind::Content => {
-                changes.content(header.payload, at, key);
-                return Ok(());
-            }
+            Kind::Opened | Kind::Content | Kind::Checkpoint | Kind::CheckpointDropped => return Ok(()),
             Kind::Born => {
                 changes.image(pid, FactNumber(0), at, key);
                 line.row = unless_damaged(payload().and_then(|bytes| Ok(read_born(&bytes)?.0)))?;

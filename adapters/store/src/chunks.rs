@@ -17,7 +17,7 @@ pub(crate) fn list_length(length: u64) -> u64 {
 }
 
 /// Collects a content chunk by chunk.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Chunks {
     list: Vec<ChainingValue>,
     only: Option<Hash>,
@@ -30,6 +30,22 @@ impl Chunks {
         let mut chunks = Self::default();
         content.chunks(CHUNK_BYTES).for_each(|chunk| chunks.push(chunk));
         chunks
+    }
+
+    /// From the list in a record of a content of so many bytes. Nothing is checked: [`Chunks::name`] tells whether it is right.
+    pub(crate) fn from_list(list: &[u8], length: u64) -> Self {
+        Self { list: list.as_chunks().0.to_vec(), only: None, offset: length }
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether these are the bytes of a chunk, counted from 0, of a content of more than one.
+    pub(crate) fn fits(&self, chunk: u64, bytes: &[u8]) -> bool {
+        let hash = || Hasher::new().set_input_offset(chunk * CHUNK_BYTES as u64).update(bytes).finalize_non_root();
+        self.list.get(chunk as usize).is_some_and(|listed| *listed == hash())
     }
 
     /// Adds the next chunk. All but the last are [`CHUNK_BYTES`] long.

@@ -4,6 +4,7 @@
 
 use bytes::{BufMut as _, Bytes};
 use dormouse_actors::ports::{Entry, StoreError};
+use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
@@ -31,19 +32,34 @@ impl Draft {
         Self::of(Kind::Opened, segment.into(), key.0.to_vec())
     }
 
-    /// The record of a content. Shares its bytes.
-    pub(crate) fn content(hash: ContentHash, bytes: &Bytes, chunks: &Chunks) -> Self {
-        let payload = vec![chunks.list_bytes().into(), bytes.clone()];
-        Self { kind: Kind::Content, subject: 0, first: 0, count: bytes.len() as u64, hash: hash.0, payload }
+    /// The record of a content. Shares its bytes. A content of one chunk is read whole, so its index is not kept.
+    pub(crate) fn content(hash: ContentHash, bytes: &Bytes, index: &Bytes, chunks: &Chunks) -> Self {
+        let list = Bytes::from(chunks.list_bytes());
+        let (first, payload) = if list.is_empty() || index.is_empty() {
+            (0, vec![list, bytes.clone()])
+        } else {
+            let check = Bytes::copy_from_slice(blake3::hash(index).as_bytes());
+            (index.len() as u64, vec![list, check, index.clone(), bytes.clone()])
+        };
+        Self { kind: Kind::Content, subject: 0, first, count: bytes.len() as u64, hash: hash.0, payload }
     }
 
-    /// The record of an entry; none for a content, which [`Draft::content`] makes, and for an empty list of facts.
+    /// The record of a checkpoint.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] of kind `InvalidInput` where it cannot be encoded.
+    pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Result<Self, StoreError> {
+        Ok(Self::of(Kind::Checkpoint, checkpoint.id.0, encode(checkpoint)?))
+    }
+
+    /// The record of an entry; none for a content and a checkpoint, which have functions of their own, and for an empty list
+    /// of facts.
     ///
     /// # Errors
     /// [`StoreError::Io`] of kind `InvalidInput` where a value cannot be encoded.
     pub(crate) fn entry(entry: &Entry) -> Result<Option<Self>, StoreError> {
         Ok(match entry {
-            Entry::Content { .. } => None,
+            Entry::Content { .. } | Entry::Checkpoint { .. } => None,
             Entry::Born { row, image } => Some(Self::of(Kind::Born, row.pid.0, born(row, image)?)),
             Entry::Facts { facts, .. } if facts.is_empty() => None,
             Entry::Facts { pid, first, facts } => {
@@ -56,6 +72,7 @@ impl Draft {
             Entry::TempFile { root, number, record } => {
                 Some(Self { first: *number, ..Self::of(Kind::TempFile, root.0, record.clone()) })
             }
+            Entry::CheckpointDropped { id } => Some(Self::of(Kind::CheckpointDropped, id.0, Vec::new())),
         })
     }
 
@@ -70,9 +87,11 @@ impl Draft {
     }
 
     /// The header that it gets in the log.
-    pub(crate) fn header(&self, commit: u64, turn: Turn, previous: Hash) -> Header {
+    pub(crate) fn header(&self, stamp: Stamp, turn: Turn, previous: Hash) -> Header {
         let Self { kind, subject, first, count, hash, .. } = *self;
-        Header { kind, turn, commit, length: self.payload_length(), subject, first, count, payload: hash, previous }
+        let Stamp { commit, synced, at_ms } = stamp;
+        let (since, length, payload) = (commit, self.payload_length(), hash);
+        Header { kind, turn, commit, since, synced, at_ms, length, subject, first, count, payload, previous }
     }
 
     /// Its payload, in parts.
@@ -83,6 +102,25 @@ impl Draft {
     fn payload_length(&self) -> u64 {
         self.payload.iter().map(|part| part.len() as u64).sum()
     }
+}
+
+/// What all records of a commit share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    /// Its number.
+    pub(crate) commit: u64,
+    /// The latest commit that is known to be on the disk.
+    pub(crate) synced: u64,
+    /// The time.
+    pub(crate) at_ms: u64,
+}
+
+/// The checkpoint in the payload of its record.
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn read_checkpoint(payload: &[u8]) -> Result<Checkpoint, StoreError> {
+    decode(payload)
 }
 
 /// The row and the image in the payload of a `born` record.

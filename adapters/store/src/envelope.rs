@@ -1,30 +1,35 @@
 //! The envelope that every record stands in.
 //!
-//! All numbers are little-endian. A record is a header of 144 bytes and its payload, with no gap to the next record.
+//! All numbers are little-endian. A record is a header of 168 bytes and its payload, with no gap to the next record.
 //!
 //! | bytes | field | meaning |
 //! |---|---|---|
 //! | 0-3 | magic | `DMLG` |
 //! | 4 | version | 1 |
-//! | 5 | kind | 1 opened, 2 content, 3 born, 4 facts, 5 snapshot, 6 ended, 7 temp file |
+//! | 5 | kind | 1 opened, 2 content, 3 born, 4 facts, 5 snapshot, 6 ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped |
 //! | 6 | flags | bit 0: the last record of its commit |
 //! | 7 | zero | |
 //! | 8-15 | commit | the number of the commit, from 1, rising by one |
-//! | 16-23 | length | of the payload, in bytes |
-//! | 24-31 | subject | the pid; temp file: the root's of its tree; `opened`: the segment's number; content: 0 |
-//! | 32-39 | first | facts: the first's number; snapshot: the last's in it; temp file: the change's; otherwise 0 |
-//! | 40-47 | count | facts: how many; content: bytes of the content itself; otherwise 0 |
-//! | 48-79 | payload hash | BLAKE3 of the payload; of a content its name, the BLAKE3 of the content itself |
-//! | 80-111 | previous | the hash of the record before this one; of the first, zeros |
-//! | 112-143 | hash | BLAKE3 of bytes 0-111, the segment's number (4) and the record's offset (8), keyed with the store's key |
+//! | 16-23 | since | the commit that it was first written in; earlier than `commit` in a record that was moved |
+//! | 24-31 | synced | the latest commit that was known to be on the disk when this one was written |
+//! | 32-39 | time | when it was first written: milliseconds since the epoch, UTC |
+//! | 40-47 | length | of the payload, in bytes |
+//! | 48-55 | subject | the pid; temp file: the root's of its tree; `opened`: the segment's number; checkpoints: theirs; content: 0 |
+//! | 56-63 | first | facts: the first's number; snapshot: the last's in it; temp file: the change's; content: bytes of its index; otherwise 0 |
+//! | 64-71 | count | facts: how many; content: bytes of the content itself; otherwise 0 |
+//! | 72-103 | payload hash | BLAKE3 of the payload; of a content its name, the BLAKE3 of the content itself |
+//! | 104-135 | previous | the hash of the record before this one; of the first, zeros |
+//! | 136-167 | hash | BLAKE3 of bytes 0-135, the segment's number (4) and the record's offset (8), keyed with the store's key |
 //!
 //! Payloads:
 //!
 //! * opened: the store's key (32). Each segment starts with it, so that a log can be checked even when HEAD is lost.
-//! * content: for more than 64 KiB, the chaining values (32 each) of its 64 KiB chunks; then the content.
+//! * content: for more than 64 KiB, the chaining values (32 each) of its 64 KiB chunks; then, where there is one, the BLAKE3
+//!   of its index (32) and the index; then the content.
 //! * born: length of the row (4), the row by `dormouse_proto::record::codec`, the image.
 //! * facts: for each fact its length (4) and its bytes. snapshot: the image. ended: the exit, by the same codec.
-//! * temp file: the change, as the port gave it.
+//! * temp file: the change, as the port gave it. checkpoint: a `dormouse_proto::checkpoint::Checkpoint`, by the codec.
+//!   checkpoint dropped: nothing.
 //!
 //! Because the hash is keyed and covers the place, only this store could have written a valid header, and only there:
 //! records of another store, older copies, and contents that look like records are never taken for the log. Because the
@@ -37,10 +42,10 @@ use crate::mark::{Hash, Location};
 /// What a record starts with.
 pub(crate) const MAGIC: [u8; 4] = *b"DMLG";
 /// The length of a header.
-pub(crate) const HEADER_BYTES: usize = 144;
+pub(crate) const HEADER_BYTES: usize = 168;
 const VERSION: u8 = 1;
 const ENDS_COMMIT: u8 = 1;
-const SEALED_BYTES: usize = 112;
+const SEALED_BYTES: usize = 136;
 
 /// The secret that tells this store's records from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +68,24 @@ pub(crate) enum Kind {
     Ended = 6,
     /// The temporary files of a tree of processes changed.
     TempFile = 7,
+    /// A point to go back to.
+    Checkpoint = 8,
+    /// A checkpoint is given up.
+    CheckpointDropped = 9,
 }
 
 impl Kind {
-    const ALL: [Self; 7] =
-        [Self::Opened, Self::Content, Self::Born, Self::Facts, Self::Snapshot, Self::Ended, Self::TempFile];
+    const ALL: [Self; 9] = [
+        Self::Opened,
+        Self::Content,
+        Self::Born,
+        Self::Facts,
+        Self::Snapshot,
+        Self::Ended,
+        Self::TempFile,
+        Self::Checkpoint,
+        Self::CheckpointDropped,
+    ];
 
     fn of(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -89,6 +107,9 @@ pub(crate) struct Header {
     pub(crate) kind: Kind,
     pub(crate) turn: Turn,
     pub(crate) commit: u64,
+    pub(crate) since: u64,
+    pub(crate) synced: u64,
+    pub(crate) at_ms: u64,
     pub(crate) length: u64,
     pub(crate) subject: u64,
     pub(crate) first: u64,
@@ -112,14 +133,15 @@ impl Header {
         bytes[4] = VERSION;
         bytes[5] = self.kind as u8;
         bytes[6] = if self.turn == Turn::Last { ENDS_COMMIT } else { 0 };
-        let numbers = [self.commit, self.length, self.subject, self.first, self.count];
-        for (field, number) in bytes[8..48].chunks_exact_mut(8).zip(numbers) {
+        let Self { commit, since, synced, at_ms, length, subject, first, count, .. } = *self;
+        let numbers = [commit, since, synced, at_ms, length, subject, first, count];
+        for (field, number) in bytes[8..72].chunks_exact_mut(8).zip(numbers) {
             field.copy_from_slice(&number.to_le_bytes());
         }
-        bytes[48..80].copy_from_slice(&self.payload);
-        bytes[80..112].copy_from_slice(&self.previous);
+        bytes[72..104].copy_from_slice(&self.payload);
+        bytes[104..136].copy_from_slice(&self.previous);
         let hash = seal_of(&bytes, key, at);
-        bytes[112..].copy_from_slice(&hash);
+        bytes[136..].copy_from_slice(&hash);
         (bytes, hash)
     }
 
@@ -134,19 +156,22 @@ impl Header {
             kind: Kind::of(bytes[5])?,
             turn: if bytes[6] & ENDS_COMMIT == 0 { Turn::More } else { Turn::Last },
             commit: number(8)?,
-            length: number(16)?,
-            subject: number(24)?,
-            first: number(32)?,
-            count: number(40)?,
-            payload: hash_at(bytes, 48),
-            previous: hash_at(bytes, 80),
+            since: number(16)?,
+            synced: number(24)?,
+            at_ms: number(32)?,
+            length: number(40)?,
+            subject: number(48)?,
+            first: number(56)?,
+            count: number(64)?,
+            payload: hash_at(bytes, 72),
+            previous: hash_at(bytes, 104),
         };
         Some(Sealed { header, hash })
     }
 }
 
 fn hash_at(bytes: &[u8; HEADER_BYTES], at: usize) -> Hash {
-    *bytes[at..].first_chunk().expect("a header holds a whole hash at 48, 80 and 112")
+    *bytes[at..].first_chunk().expect("a header holds a whole hash at 72, 104 and 136")
 }
 
 fn seal_of(bytes: &[u8; HEADER_BYTES], key: &StoreKey, at: Location) -> Hash {
@@ -167,6 +192,9 @@ mod tests {
             kind: Kind::Facts,
             turn: Turn::Last,
             commit: 3,
+            since: 2,
+            synced: 1,
+            at_ms: 1_700_000_000_000,
             length: 10,
             subject: 4,
             first: 5,
@@ -201,7 +229,7 @@ mod tests {
     fn the_layout_is_the_documented_one() {
         let (bytes, hash) = header().seal(&KEY, AT);
         let mut expected = Vec::from(*b"DMLG\x01\x04\x01\x00");
-        for number in [3_u64, 10, 4, 5, 6] {
+        for number in [3_u64, 2, 1, 1_700_000_000_000, 10, 4, 5, 6] {
             expected.extend(number.to_le_bytes());
         }
         expected.extend([1; 32]);

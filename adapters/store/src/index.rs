@@ -7,7 +7,7 @@
 //!
 //! Keys, numbers big-endian: `f` pid first-fact, `s` pid fact (snapshots and births), `t` pid number (temporary files of the
 //! tree that begins with it), `c` hash: to a location and a count.
-//! `p` pid: to a line of the process table. `m`: to the mark up to which the log is indexed, and the table's digest.
+//! `p` pid: to a line of the process table. `k` number: to a line of the checkpoints. `m`: to the mark up to which the log is indexed, and the table's digest.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,7 +15,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
 use crate::envelope::StoreKey;
 use crate::mark::{Hash, Location, Mark};
@@ -84,6 +84,12 @@ impl Changes {
     /// The line of a process, as [`Table::put`] encoded it.
     pub(crate) fn line(&mut self, pid: Pid, line: Vec<u8>) {
         self.batch.insert(&line_key(pid), line);
+    }
+
+    /// The line of a checkpoint, as [`Table::put_checkpoint`] encoded it.
+    pub(crate) fn checkpoint(&mut self, id: CheckpointId, line: Vec<u8>) {
+        self.batch.insert(&checkpoint_key(id), line);
+        self.records += 1;
     }
 
     fn place(&mut self, name: &[u8], at: Location, count: u64, key: &StoreKey) {
@@ -158,12 +164,14 @@ impl Index {
     pub(crate) fn table(&self, applied: &Applied) -> Result<Table, Fault> {
         let mut lines = Vec::new();
         guard(|| {
-            for entry in self.db.scan_prefix(b"p") {
-                lines.push(entry?);
+            for kind in [b"p", b"k"] {
+                for entry in self.db.scan_prefix(kind) {
+                    lines.push(entry?);
+                }
             }
             Ok(())
         })?;
-        let lines = lines.iter().map(|(key, line)| (pid_of(key), &line[..]));
+        let lines = lines.iter().map(|(key, line)| (&key[..], &line[..]));
         Table::load(self.key, lines, applied).ok_or_else(|| Fault("has a process table that is not whole".to_owned()))
     }
 
@@ -313,9 +321,19 @@ fn numbered(kind: u8, pid: Pid, number: FactNumber) -> [u8; 17] {
     key
 }
 
-fn line_key(pid: Pid) -> [u8; 9] {
-    let mut key = [b'p'; 9];
-    key[1..].copy_from_slice(&pid.0.to_be_bytes());
+/// The key of a line of the process table.
+pub(crate) fn line_key(pid: Pid) -> [u8; 9] {
+    counted(b'p', pid.0)
+}
+
+/// The key of a line of the checkpoints.
+pub(crate) fn checkpoint_key(id: CheckpointId) -> [u8; 9] {
+    counted(b'k', id.0)
+}
+
+fn counted(kind: u8, number: u64) -> [u8; 9] {
+    let mut key = [kind; 9];
+    key[1..].copy_from_slice(&number.to_be_bytes());
     key
 }
 
@@ -323,10 +341,6 @@ fn content_key(hash: Hash) -> [u8; 33] {
     let mut key = [b'c'; 33];
     key[1..].copy_from_slice(&hash);
     key
-}
-
-fn pid_of(key: &[u8]) -> Option<Pid> {
-    key.get(1..)?.try_into().ok().map(|bytes| Pid(u64::from_be_bytes(bytes)))
 }
 
 fn number_of(key: &[u8]) -> Result<FactNumber, Fault> {

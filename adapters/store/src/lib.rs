@@ -17,7 +17,7 @@
 //! The bytes of a record are described in the module `envelope`, the way back after a crash in `scan`.
 //!
 //! ```
-//! use dormouse_actors::ports::{Entry, Store};
+//! use dormouse_actors::ports::{Batch, Entry, Store};
 //! use dormouse_proto::id::Pid;
 //! use dormouse_proto::process::{Origin, ProcessRow};
 //! use dormouse_store::LogStore;
@@ -26,7 +26,7 @@
 //! let store = LogStore::open(folder.path())?;
 //! let owner = store.claim()?;
 //! let row = ProcessRow { pid: Pid(1), parent: None, program: "auditor".into(), name: None, origin: Origin::Started, exit: None };
-//! store.commit(owner, &[Entry::Born { row, image: b"image".to_vec() }])?;
+//! store.commit(owner, Batch::durable(&[Entry::Born { row, image: b"image".to_vec() }], 1_700_000_000_000))?;
 //! assert_eq!(store.journal(Pid(1), None)?.image, b"image");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -50,6 +50,7 @@ mod rules;
 mod scan;
 mod search;
 mod segment;
+mod stored;
 mod table;
 mod tail;
 mod writer;

@@ -8,15 +8,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
 
-use crate::chunks::{CHUNK_BYTES, Chunks, list_length};
 use crate::envelope::{HEADER_BYTES, Header, Kind, Sealed, StoreKey};
 use crate::error::{damaged, io as io_error};
 use crate::head::sync_folder;
 use crate::mark::{Location, Mark};
 use crate::segment::Segment;
+use crate::stored::Stored;
 
 /// All segments, open.
 #[derive(Debug)]
@@ -53,6 +52,14 @@ impl Log {
     /// The segment of this number.
     pub(crate) fn segment(&self, number: u32) -> Option<Arc<Segment>> {
         self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
+    /// The segment that a place is in.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where it is gone.
+    pub(crate) fn known_segment(&self, at: Location) -> Result<Arc<Segment>, StoreError> {
+        self.segment(at.segment).ok_or_else(|| missing(at))
     }
 
     /// Makes the segment `number`, with a durable name.
@@ -106,29 +113,11 @@ impl Log {
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     pub(crate) fn payload(&self, at: Location, header: &Header) -> Result<Vec<u8>, StoreError> {
-        let segment = self.segment(at.segment).ok_or_else(|| missing(at))?;
+        let segment = self.known_segment(at)?;
         let length = usize::try_from(header.length).map_err(|_| missing(at))?;
         let mut bytes = vec![0; length];
         segment.read(payload_start(at), &mut bytes).map_err(cannot_read(at))?;
         if *blake3::hash(&bytes).as_bytes() == header.payload { Ok(bytes) } else { Err(unlike_its_hash(at)) }
-    }
-
-    /// The bytes of a content, checked. A small one is read; of a large one the answer is the memory map, after a pass
-    /// over the file that would have met a disk error as an error and not as a signal.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`], [`StoreError::Io`].
-    pub(crate) fn content(&self, at: Location, header: &Header) -> Result<Bytes, StoreError> {
-        if header.count <= CHUNK_BYTES as u64 {
-            return self.payload(at, header).map(Bytes::from);
-        }
-        let segment = self.segment(at.segment).ok_or_else(|| missing(at))?;
-        let chunks = self.chunks(&segment, at, header)?;
-        if chunks.name() != header.payload {
-            return Err(unlike_its_hash(at));
-        }
-        let end = payload_start(at) + header.length;
-        segment.slice(end - header.count..end).map_err(cannot_read(at))
     }
 
     /// Whether a record's payload is whole, a content's list of chunks included.
@@ -136,40 +125,13 @@ impl Log {
     /// # Errors
     /// [`StoreError::Io`].
     pub(crate) fn is_whole(&self, at: Location, header: &Header) -> Result<bool, StoreError> {
-        let whole = if header.kind == Kind::Content && header.count > CHUNK_BYTES as u64 {
-            self.list_fits(at, header)
-        } else {
-            self.payload(at, header).map(|_| true)
-        };
-        match whole {
+        if header.kind == Kind::Content {
+            return Stored::is_whole(self, at, header);
+        }
+        match self.payload(at, header) {
             Err(StoreError::Damaged { .. }) => Ok(false),
-            other => other,
+            other => other.map(|_| true),
         }
-    }
-
-    fn list_fits(&self, at: Location, header: &Header) -> Result<bool, StoreError> {
-        let segment = self.segment(at.segment).ok_or_else(|| missing(at))?;
-        let chunks = self.chunks(&segment, at, header)?;
-        let mut list = vec![0; chunks.list_bytes().len()];
-        segment.read(payload_start(at), &mut list).map_err(cannot_read(at))?;
-        Ok(chunks.name() == header.payload && chunks.list_bytes() == list)
-    }
-
-    /// The chunks of the content in a record, as they stand on disk now.
-    fn chunks(&self, segment: &Segment, at: Location, header: &Header) -> Result<Chunks, StoreError> {
-        let list_bytes = 32 * list_length(header.count);
-        if list_bytes.checked_add(header.count) != Some(header.length) {
-            return Err(unlike_its_hash(at));
-        }
-        let (mut offset, end) = (payload_start(at) + list_bytes, payload_start(at) + header.length);
-        let (mut chunks, mut buffer) = (Chunks::default(), vec![0; CHUNK_BYTES]);
-        while offset < end {
-            let chunk = &mut buffer[..CHUNK_BYTES.min((end - offset) as usize)];
-            segment.read(offset, chunk).map_err(cannot_read(at))?;
-            chunks.push(chunk);
-            offset += chunk.len() as u64;
-        }
-        Ok(chunks)
     }
 }
 
@@ -183,7 +145,7 @@ fn payload_start(at: Location) -> u64 {
 }
 
 /// A segment that ends too early has been damaged; anything else is the disk's fault and may pass.
-fn cannot_read(at: Location) -> impl FnOnce(io::Error) -> StoreError {
+pub(crate) fn cannot_read(at: Location) -> impl FnOnce(io::Error) -> StoreError {
     move |error| match error.kind() {
         io::ErrorKind::UnexpectedEof => missing(at),
         _ => io_error(format!("read the record at {at}"))(error),
@@ -194,7 +156,7 @@ fn missing(at: Location) -> StoreError {
     damaged(format!("the record at {at} cannot be reached: its segment is missing or shorter than it was"))
 }
 
-fn unlike_its_hash(at: Location) -> StoreError {
+pub(crate) fn unlike_its_hash(at: Location) -> StoreError {
     damaged(format!(
         "the record at {at} does not match its hash. What it held is lost; everything else can still be read"
     ))

@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, Journal, OwnerToken, Store, StoreError};
-use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_actors::ports::{
+    Backing, Batch, Entry, Journal, OwnerToken, Store, StoreError, TempFileChange, Until, Written,
+};
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 
 use crate::catalog::{Catalog, CatalogError};
@@ -22,9 +25,10 @@ use crate::log::Log;
 use crate::mark::Mark;
 use crate::reader;
 use crate::recover;
-use crate::rules::{check_entries, check_name, check_owner};
+use crate::rules::{Checkpoints, check_entries, check_name, check_owner};
+use crate::stored::{Stored, Suspects};
 use crate::table::{Line, row_is_lost};
-use crate::writer::{Writer, Written};
+use crate::writer::{Placed, Writer};
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +66,7 @@ pub struct LogStore {
     log: Arc<Log>,
     catalog: RwLock<Catalog>,
     writer: Mutex<Writer>,
-    /// Contents that were found damaged: when they are committed again, they are written again.
-    suspects: Mutex<HashSet<ContentHash>>,
+    suspects: Arc<Suspects>,
     _lock: StoreLock,
 }
 
@@ -91,7 +94,7 @@ impl LogStore {
             log: opened.log,
             catalog: RwLock::new(opened.catalog),
             writer: Mutex::new(opened.writer),
-            suspects: Mutex::default(),
+            suspects: Arc::default(),
             _lock: opened.lock,
         })
     }
@@ -115,10 +118,6 @@ impl LogStore {
         self.catalog.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn suspects(&self) -> MutexGuard<'_, HashSet<ContentHash>> {
-        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks the catalog; where its index cannot answer, builds it again and asks once more.
     fn ask<T>(&self, question: impl Fn(&Catalog) -> Result<T, Fault>) -> Result<T, StoreError> {
         let fault = match self.settle_catalog().and_then(|()| question(&self.catalog())) {
@@ -138,14 +137,24 @@ impl LogStore {
     }
 
     /// The records that `entries` need, after all rules were checked.
-    fn drafts(&self, entries: &[Entry]) -> Result<Vec<Draft>, StoreError> {
-        check_entries(entries, |pid| self.catalog().table().line(pid).map(Line::stand))?;
+    fn drafts(&self, Batch { entries, at_ms, .. }: Batch<'_>) -> Result<Vec<Draft>, StoreError> {
+        let is_held = |id: CheckpointId| self.catalog().table().checkpoint(id).is_some();
+        let checkpoints = Checkpoints { last: self.catalog().table().last_checkpoint(), is_held: &is_held };
+        let stand_of = |pid: Pid| self.catalog().table().line(pid).map(Line::stand);
+        let mut members = check_entries(entries, checkpoints, stand_of)?.into_iter();
         let (mut drafts, mut fresh) = (Vec::new(), HashSet::new());
         for entry in entries {
-            if let Entry::Content { hash, bytes } = entry {
-                drafts.extend(self.content_draft(*hash, bytes, &mut fresh)?);
-            } else {
-                drafts.extend(Draft::entry(entry)?);
+            match entry {
+                Entry::Content { hash, bytes, index } => {
+                    drafts.extend(self.content_draft(*hash, bytes, index, &mut fresh)?);
+                }
+                Entry::Checkpoint { id, label, of, root, scope, .. } => {
+                    let (id, of, root, scope, label) = (*id, *of, *root, *scope, label.clone());
+                    let (members, commit) = (members.next().unwrap_or_default(), CommitNumber::default());
+                    let checkpoint = Checkpoint { id, label, of, root, scope, members, commit, at_ms };
+                    drafts.push(Draft::checkpoint(&checkpoint)?);
+                }
+                _ => drafts.extend(Draft::entry(entry)?),
             }
         }
         Ok(drafts)
@@ -156,26 +165,27 @@ impl LogStore {
         &self,
         hash: ContentHash,
         bytes: &Bytes,
+        index: &Bytes,
         fresh: &mut HashSet<ContentHash>,
     ) -> Result<Option<Draft>, StoreError> {
-        let held = self.catalog().holds_content(hash.0) && !self.suspects().contains(&hash);
+        let held = self.catalog().holds_content(hash.0) && !self.suspects.lock().contains(&hash);
         if held || fresh.contains(&hash) {
             return Ok(None);
         }
         let chunks = Chunks::of(bytes);
         check_name(hash, &chunks)?;
         fresh.insert(hash);
-        Ok(Some(Draft::content(hash, bytes, &chunks)))
+        Ok(Some(Draft::content(hash, bytes, index, &chunks)))
     }
 
     /// Brings the catalog up to a commit that is durable. What fails here is mended by building the index again.
-    fn note(&self, writer: &Writer, written: &[Written]) {
+    fn note(&self, writer: &Writer, written: &[Placed]) {
         let mut catalog = self.catalog_mut();
         let noted = note_all(&mut catalog, written, writer.mark());
         if let Err(fault) = noted {
             tracing::warn!(%fault, "the index did not take a commit and will be built again");
         }
-        let mut suspects = self.suspects();
+        let mut suspects = self.suspects.lock();
         if !suspects.is_empty() {
             for record in written {
                 suspects.remove(&ContentHash(record.header.payload));
@@ -231,7 +241,7 @@ impl LogStore {
     }
 }
 
-fn note_all(catalog: &mut Catalog, written: &[Written], end: Mark) -> Result<(), CatalogError> {
+fn note_all(catalog: &mut Catalog, written: &[Placed], end: Mark) -> Result<(), CatalogError> {
     for record in written {
         let payload = || Ok(Bytes::from(record.payload.concat()));
         catalog.note(record.at, &record.header, &payload)?;
@@ -244,15 +254,15 @@ impl Store for LogStore {
         self.writer().claim()
     }
 
-    fn commit(&self, owner: OwnerToken, entries: &[Entry]) -> Result<(), StoreError> {
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
         let mut writer = self.writer();
         check_owner(owner, writer.owner())?;
         writer.check_alive()?;
-        let drafts = self.drafts(entries)?;
+        let drafts = self.drafts(batch)?;
         if drafts.is_empty() {
-            return Ok(());
+            return if batch.until == Until::Synced { writer.sync() } else { Ok(()) };
         }
-        let written = writer.append(drafts)?;
+        let written = writer.append(drafts, batch.at_ms, batch.until)?;
         self.note(&writer, &written);
         Ok(())
     }
@@ -276,7 +286,22 @@ impl Store for LogStore {
         Ok(Journal { row, base, image, facts: reader::facts(&self.log, pid, &runs, first, upto)? })
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Bytes, StoreError> {
+    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+        let line = self.line(pid)?;
+        let last = self.limit(pid, &line, None)?;
+        let birth = self.ask(|catalog| catalog.image(pid, FactNumber(0)))?;
+        let (_, birth) = birth.ok_or_else(|| row_is_lost(pid))?;
+        let runs = self.ask(|catalog| catalog.facts(pid, FactNumber(1), last))?;
+        let runs = runs.ok_or_else(|| damaged(format!("facts of process {pid} before {last} are lost")))?;
+        let places = std::iter::once(birth).chain(runs.iter().map(|run| run.at));
+        places.map(|at| reader::written(&self.log, at)).collect()
+    }
+
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        Ok(self.catalog().table().checkpoints().cloned().collect())
+    }
+
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
         let at = self.ask(|catalog| catalog.content(hash.0))?;
         let Some(at) = at else {
             return Err(match self.catalog().table().lost() {
@@ -284,14 +309,15 @@ impl Store for LogStore {
                 Some(_) => damaged(format!("the content {hash} is not known, and may be among records that are lost")),
             });
         };
-        let read = reader::known_header(&self.log, at).and_then(|header| self.log.content(at, &header));
-        if matches!(read, Err(StoreError::Damaged { .. })) {
-            self.suspects().insert(hash);
+        let opened = reader::known_header(&self.log, at)
+            .and_then(|header| Stored::open(&self.log, at, &header, Arc::clone(&self.suspects)));
+        if matches!(opened, Err(StoreError::Damaged { .. })) {
+            self.suspects.lock().insert(hash);
         }
-        read
+        Ok(Arc::new(opened?))
     }
 
-    fn temp_files(&self, root: Pid) -> Result<Vec<Vec<u8>>, StoreError> {
+    fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
         let reach = self.line(root)?.temp_files;
         if let Some(lost) = self.catalog().table().lost().filter(|lost| reach.touched < lost.to) {
             return Err(damaged(format!(
@@ -339,13 +365,21 @@ mod tests {
             origin: Origin::Started,
             exit: None,
         };
-        store.commit(owner, &[Entry::Born { row, image: vec![1] }]).unwrap();
+        store.commit(owner, Batch::durable(&[Entry::Born { row, image: vec![1] }], 0)).unwrap();
         let facts = |first, facts| Entry::Facts { pid: Pid(1), first: FactNumber(first), facts };
         let snapshot = Entry::Snapshot { pid: Pid(1), at: FactNumber(1), image: vec![5] };
-        store.commit(owner, &[facts(1, vec![vec![2]]), snapshot, facts(2, vec![vec![3]])]).unwrap();
+        store.commit(owner, Batch::durable(&[facts(1, vec![vec![2]]), snapshot, facts(2, vec![vec![3]])], 0)).unwrap();
         let (hash, bytes) = (name_of(CONTENT), Bytes::from_static(CONTENT));
         let temp_file = Entry::TempFile { root: Pid(1), number: 1, record: vec![6] };
-        store.commit(owner, &[Entry::Content { hash, bytes }, facts(3, vec![vec![4]]), temp_file]).unwrap();
+        store
+            .commit(
+                owner,
+                Batch::durable(
+                    &[Entry::Content { hash, bytes, index: Bytes::new() }, facts(3, vec![vec![4]]), temp_file],
+                    0,
+                ),
+            )
+            .unwrap();
         owner
     }
 
@@ -362,8 +396,8 @@ mod tests {
         let from_birth: [&[u8]; 4] = [&[1], &[2], &[3], &[4]];
         let from_snapshot: [&[u8]; 3] = [&[5], &[3], &[4]];
         assert!(history == from_birth || history == from_snapshot, "{case}: {history:?}");
-        assert_eq!(store.content(name_of(CONTENT)).unwrap(), CONTENT, "{case}");
-        assert_eq!(store.temp_files(Pid(1)).unwrap(), [[6]], "{case}");
+        assert_eq!(store.content(name_of(CONTENT)).unwrap().slice(0..7).unwrap(), CONTENT, "{case}");
+        assert_eq!(store.temp_files(Pid(1)).unwrap()[0].record, [6], "{case}");
     }
 
     #[test]
@@ -375,7 +409,7 @@ mod tests {
         check_filled(&store, "lost after commits");
         store.catalog_mut().lose_index();
         let fact = Entry::Facts { pid: Pid(1), first: FactNumber(4), facts: vec![vec![9]] };
-        store.commit(owner, &[fact]).unwrap();
+        store.commit(owner, Batch::durable(&[fact], 0)).unwrap();
         assert_eq!(store.journal(Pid(1), None).unwrap().facts.last().unwrap(), &[9]);
     }
 
@@ -398,8 +432,11 @@ mod tests {
         let owner = store.claim().unwrap();
         let bytes = Bytes::from(vec![7; 300_000]);
         let hash = name_of(&bytes);
-        store.commit(owner, &[Entry::Content { hash, bytes: bytes.clone() }]).unwrap();
-        let (first, second) = (store.content(hash).unwrap(), store.content(hash).unwrap());
+        store
+            .commit(owner, Batch::durable(&[Entry::Content { hash, bytes: bytes.clone(), index: Bytes::new() }], 0))
+            .unwrap();
+        let read = || store.content(hash).unwrap().slice(0..300_000).unwrap();
+        let (first, second) = (read(), read());
         assert_eq!(first.as_ptr(), second.as_ptr(), "both are slices of one map");
         drop(store);
         assert_eq!(first, bytes, "a slice outlives the store");

@@ -3,15 +3,19 @@
 //! It keeps the same rules as the durable one, and never touches a disk.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, Journal, OwnerToken, Store, StoreError};
-use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_actors::ports::{
+    Backing, Batch, Entry, Journal, OwnerToken, Store, StoreError, TempFileChange, Unreadable, Written,
+};
+use dormouse_proto::checkpoint::{Checkpoint, Member};
+use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 
 use crate::chunks::Chunks;
-use crate::rules::{Stand, check_entries, check_name, check_owner};
+use crate::rules::{Checkpoints, Stand, check_entries, check_name, check_owner};
 
 /// A store in memory.
 #[derive(Debug, Default)]
@@ -20,8 +24,34 @@ pub struct MemoryStore(Mutex<Held>);
 #[derive(Debug, Default)]
 struct Held {
     epoch: u64,
+    commit: u64,
     processes: BTreeMap<Pid, Process>,
-    contents: HashMap<ContentHash, Bytes>,
+    contents: HashMap<ContentHash, InMemory>,
+    checkpoints: BTreeMap<CheckpointId, Checkpoint>,
+    last_checkpoint: u64,
+}
+
+/// A content that nothing can happen to.
+#[derive(Clone, Debug)]
+struct InMemory {
+    bytes: Bytes,
+    index: Bytes,
+}
+
+impl Backing for InMemory {
+    fn length(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn index(&self) -> Option<Bytes> {
+        (!self.index.is_empty()).then(|| self.index.clone())
+    }
+
+    fn slice(&self, bytes: Range<u64>) -> Result<Bytes, Unreadable> {
+        let (start, end) = (bytes.start as usize, bytes.end as usize);
+        let there = start <= end && end <= self.bytes.len();
+        there.then(|| self.bytes.slice(start..end)).ok_or_else(|| Unreadable::new("the content is shorter than that"))
+    }
 }
 
 #[derive(Debug)]
@@ -29,7 +59,8 @@ struct Process {
     row: ProcessRow,
     images: BTreeMap<FactNumber, Vec<u8>>,
     facts: Vec<Vec<u8>>,
-    temp_files: Vec<Vec<u8>>,
+    history: Vec<Written>,
+    temp_files: Vec<TempFileChange>,
 }
 
 impl Process {
@@ -49,29 +80,49 @@ impl Process {
 }
 
 impl Held {
-    fn check(&self, entries: &[Entry]) -> Result<(), StoreError> {
-        check_entries(entries, |pid| self.processes.get(&pid).map(Process::stand))?;
+    fn check(&self, entries: &[Entry]) -> Result<Vec<Vec<Member>>, StoreError> {
+        let is_held = |id: CheckpointId| self.checkpoints.contains_key(&id);
+        let checkpoints = Checkpoints { last: self.last_checkpoint, is_held: &is_held };
+        let members = check_entries(entries, checkpoints, |pid| self.processes.get(&pid).map(Process::stand))?;
         entries.iter().try_for_each(|entry| match entry {
-            Entry::Content { hash, bytes } if !self.contents.contains_key(hash) => {
+            Entry::Content { hash, bytes, .. } if !self.contents.contains_key(hash) => {
                 check_name(*hash, &Chunks::of(bytes))
             }
             _ => Ok(()),
-        })
+        })?;
+        Ok(members)
     }
 
-    fn take(&mut self, entry: &Entry) {
+    fn take(&mut self, entry: &Entry, at_ms: u64, members: &mut impl Iterator<Item = Vec<Member>>) {
+        let commit = CommitNumber(self.commit);
         let mut process = |pid: &Pid, change: &dyn Fn(&mut Process)| self.processes.get_mut(pid).map_or((), change);
         match entry {
-            Entry::Content { hash, bytes } => drop(self.contents.insert(*hash, bytes.clone())),
+            Entry::Content { hash, bytes, index } => {
+                self.contents.insert(*hash, InMemory { bytes: bytes.clone(), index: index.clone() });
+            }
             Entry::Born { row, image } => {
                 let images = BTreeMap::from([(FactNumber(0), image.clone())]);
+                let history = vec![Written { commit, at_ms, first: FactNumber(0), count: 1 }];
                 let (row, facts, temp_files) = (row.clone(), Vec::new(), Vec::new());
-                self.processes.insert(row.pid, Process { row, images, facts, temp_files });
+                self.processes.insert(row.pid, Process { row, images, facts, history, temp_files });
             }
-            Entry::Facts { pid, facts, .. } => process(pid, &|it| it.facts.extend_from_slice(facts)),
+            Entry::Facts { facts, .. } if facts.is_empty() => {}
+            Entry::Facts { pid, first, facts } => process(pid, &|it| {
+                it.facts.extend_from_slice(facts);
+                it.history.push(Written { commit, at_ms, first: *first, count: facts.len() as u64 });
+            }),
             Entry::Snapshot { pid, at, image } => process(pid, &|it| drop(it.images.insert(*at, image.clone()))),
-            Entry::TempFile { root, record, .. } => process(root, &|it| it.temp_files.push(record.clone())),
+            Entry::TempFile { root, record, .. } => {
+                process(root, &|it| it.temp_files.push(TempFileChange { commit, record: record.clone() }));
+            }
             Entry::Ended { pid, exit } => process(pid, &|it| it.row.exit = Some(exit.clone())),
+            Entry::Checkpoint { id, label, of, root, scope, .. } => {
+                let (id, of, root, scope, label) = (*id, *of, *root, *scope, label.clone());
+                let members = members.next().unwrap_or_default();
+                self.checkpoints.insert(id, Checkpoint { id, label, of, root, scope, members, commit, at_ms });
+                self.last_checkpoint = id.0;
+            }
+            Entry::CheckpointDropped { id } => drop(self.checkpoints.remove(id)),
         }
     }
 }
@@ -95,11 +146,12 @@ impl Store for MemoryStore {
         Ok(OwnerToken(held.epoch))
     }
 
-    fn commit(&self, owner: OwnerToken, entries: &[Entry]) -> Result<(), StoreError> {
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
         let mut held = self.held();
         check_owner(owner, OwnerToken(held.epoch))?;
-        held.check(entries)?;
-        entries.iter().for_each(|entry| held.take(entry));
+        let mut members = held.check(batch.entries)?.into_iter();
+        held.commit += u64::from(!batch.entries.is_empty());
+        batch.entries.iter().for_each(|entry| held.take(entry, batch.at_ms, &mut members));
         Ok(())
     }
 
@@ -116,11 +168,21 @@ impl Store for MemoryStore {
         }
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Bytes, StoreError> {
-        self.held().contents.get(&hash).cloned().ok_or(StoreError::UnknownContent(hash))
+    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+        let held = self.held();
+        held.processes.get(&pid).map(|process| process.history.clone()).ok_or(StoreError::UnknownProcess(pid))
     }
 
-    fn temp_files(&self, root: Pid) -> Result<Vec<Vec<u8>>, StoreError> {
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        Ok(self.held().checkpoints.values().cloned().collect())
+    }
+
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+        let content = self.held().contents.get(&hash).cloned();
+        content.map(|content| Arc::new(content) as _).ok_or(StoreError::UnknownContent(hash))
+    }
+
+    fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
         let held = self.held();
         held.processes.get(&root).map(|process| process.temp_files.clone()).ok_or(StoreError::UnknownProcess(root))
     }

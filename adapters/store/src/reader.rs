@@ -1,7 +1,7 @@
 //! Reading a record that a catalog knows of: where it should stand, and what is wrong if it does not.
 
-use dormouse_actors::ports::StoreError;
-use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_actors::ports::{StoreError, TempFileChange, Written};
+use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 
 use crate::draft::{read_born, read_facts};
 use crate::envelope::{Header, Kind};
@@ -41,8 +41,18 @@ pub(crate) fn image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn temp_file(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
-    log.payload(at, &known_header(log, at)?)
+pub(crate) fn temp_file(log: &Log, at: Location) -> Result<TempFileChange, StoreError> {
+    let header = known_header(log, at)?;
+    Ok(TempFileChange { commit: CommitNumber(header.since), record: log.payload(at, &header)? })
+}
+
+/// When the facts in a record were written, a birth being fact 0.
+///
+/// # Errors
+/// [`StoreError::Damaged`], [`StoreError::Io`].
+pub(crate) fn written(log: &Log, at: Location) -> Result<Written, StoreError> {
+    let Header { since, at_ms, first, count, .. } = known_header(log, at)?;
+    Ok(Written { commit: CommitNumber(since), at_ms, first: FactNumber(first), count: count.max(1) })
 }
 
 /// The facts from `first` to `upto`, which `runs` hold without a gap and may hold more than.

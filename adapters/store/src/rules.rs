@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use dormouse_actors::ports::{Entry, OwnerToken, StoreError};
-use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_proto::checkpoint::Member;
+use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_proto::record::codec::MAX_PAYLOAD_BYTES;
 
 use crate::chunks::Chunks;
@@ -28,14 +29,29 @@ pub(crate) struct Stand {
 }
 
 /// Refuses entries that do not fit the journals as they stand. `stand_of` tells how a process stands, none where there is no
-/// such process.
+/// such process. Answers with the members of each checkpoint among the entries, in order.
 ///
 /// # Errors
 /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of the future, and [`StoreError::Io`] of
 /// kind `InvalidInput` for a gap, a second birth or an oversized part.
-pub(crate) fn check_entries(entries: &[Entry], stand_of: impl Fn(Pid) -> Option<Stand>) -> Result<(), StoreError> {
-    let mut journals = Journals { stand_of: &stand_of, changed: BTreeMap::new() };
-    entries.iter().try_for_each(|entry| journals.check(entry))
+pub(crate) fn check_entries(
+    entries: &[Entry],
+    checkpoints: Checkpoints<'_>,
+    stand_of: impl Fn(Pid) -> Option<Stand>,
+) -> Result<Vec<Vec<Member>>, StoreError> {
+    let (changed, members) = (BTreeMap::new(), Vec::new());
+    let mut journals = Journals { stand_of: &stand_of, changed, checkpoints, members };
+    entries.iter().try_for_each(|entry| journals.check(entry))?;
+    Ok(journals.members)
+}
+
+/// What the checkpoints so far are.
+#[derive(Clone, Copy)]
+pub(crate) struct Checkpoints<'a> {
+    /// The highest number that was ever given.
+    pub(crate) last: u64,
+    /// Whether there is one of this number.
+    pub(crate) is_held: &'a dyn Fn(CheckpointId) -> bool,
 }
 
 /// Refuses a content that does not have the hash it comes with.
@@ -55,6 +71,8 @@ pub(crate) fn check_name(hash: ContentHash, chunks: &Chunks) -> Result<(), Store
 struct Journals<'a> {
     stand_of: &'a dyn Fn(Pid) -> Option<Stand>,
     changed: BTreeMap<Pid, Stand>,
+    checkpoints: Checkpoints<'a>,
+    members: Vec<Vec<Member>>,
 }
 
 impl Journals<'_> {
@@ -66,7 +84,24 @@ impl Journals<'_> {
             Entry::Snapshot { pid, at, image } => self.snapshot(*pid, *at, image),
             Entry::Ended { pid, .. } => self.stand(*pid).map(|_| ()),
             Entry::TempFile { root, number, record } => self.temp_file(*root, *number, record),
+            Entry::Checkpoint { id, members, .. } => self.checkpoint(*id, members),
+            Entry::CheckpointDropped { id } if (self.checkpoints.is_held)(*id) => Ok(()),
+            Entry::CheckpointDropped { id } => Err(StoreError::UnknownCheckpoint(*id)),
         }
+    }
+
+    fn checkpoint(&mut self, id: CheckpointId, members: &[Pid]) -> Result<(), StoreError> {
+        let last = self.checkpoints.last;
+        if id.0 <= last {
+            return Err(refused(format!("the next checkpoint is cp:{}, but {id} was given", last + 1)));
+        }
+        self.checkpoints.last = id.0;
+        let mut members: Vec<_> =
+            members.iter().filter_map(|pid| Some(Member { pid: *pid, at: self.known(*pid)?.last })).collect();
+        members.sort_unstable_by_key(|member| member.pid);
+        members.dedup();
+        self.members.push(members);
+        Ok(())
     }
 
     fn known(&self, pid: Pid) -> Option<Stand> {

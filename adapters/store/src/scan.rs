@@ -1,10 +1,10 @@
 //! The walk over the log: what stands in it, where it is damaged, and where it ends.
 //!
-//! **How a torn tail is told from damage.** Commit *n+1* is written only after commit *n* was synced. So when a bad record
-//! turns up where commit *n+1* should stand,
+//! **How a torn tail is told from damage.** Each record says which commit was known to be on the disk when it was written. So
+//! when a bad record turns up where commit *n+1* should stand,
 //! * before HEAD's mark it is damage: HEAD vouches for it (LOG-3);
-//! * after the mark it is damage if a record of commit *n+2* or later stands further on: *n+1* was synced before that was
-//!   begun. Records of *n+1* itself prove nothing: the disk may have kept the end of a write and lost its beginning;
+//! * after the mark it is damage if a record stands further on that says that *n+1* was synced. Other records prove
+//!   nothing: the disk may have kept the end of what was written and lost its beginning;
 //! * otherwise it is the torn tail of a commit that nobody was told of. The walk ends before it (LOG-2).
 //!
 //! Behind damage the walk goes on at the next header that opens. A header that opens is genuine (`envelope`), so the
@@ -90,7 +90,7 @@ struct Walk<'a> {
     pending: Vec<(Location, Header)>,
     /// The highest commit of which a record was taken.
     reached: u64,
-    /// The highest commit of which a record was seen further on.
+    /// The latest commit that a record further on says was synced.
     foreseen: u64,
     /// Damage behind the last good commit.
     unsettled: Option<Lost>,
@@ -209,13 +209,14 @@ impl Walk<'_> {
 
     /// Whether a record further on shows that the commit that should stand here was synced.
     fn later_commit_stands(&mut self) -> Result<bool, StoreError> {
+        // Where a commit has begun, the bad record is one of its own.
         let begun = self.good.commit != self.reached;
-        let wanted = if begun { self.reached + 1 } else { self.reached + 2 };
+        let wanted = if begun { self.reached } else { self.reached + 1 };
         let mut at = self.at;
         while self.foreseen < wanted {
             let Some(next) = search::header_from(self.log, at)? else { break };
             let Some(sealed) = self.log.header(next)? else { break };
-            self.foreseen = self.foreseen.max(sealed.header.commit);
+            self.foreseen = self.foreseen.max(sealed.header.synced);
             at = end_of(next, &sealed.header);
         }
         Ok(self.foreseen >= wanted)

@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 
 use dormouse_actors::ports::StoreError;
-use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
 
 use crate::envelope::StoreKey;
 use crate::error::damaged;
-use crate::index::Applied;
+use crate::index::{Applied, checkpoint_key, line_key};
 use crate::mark::Location;
 use crate::rules::Stand;
 use crate::scan::Lost;
@@ -67,9 +68,9 @@ impl Line {
 pub(crate) struct Digest(pub(crate) [u64; 4]);
 
 impl Digest {
-    fn of(key: &StoreKey, pid: Pid, line: &[u8]) -> Self {
+    fn of(key: &StoreKey, name: &[u8; 9], line: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(&key.0);
-        let hash = hasher.update(&pid.0.to_le_bytes()).update(line).finalize();
+        let hash = hasher.update(name).update(line).finalize();
         let mut sum = [0; 4];
         for (word, bytes) in sum.iter_mut().zip(hash.as_bytes().as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
@@ -84,11 +85,16 @@ impl Digest {
     }
 }
 
+/// A line as the index keeps it.
+type Encoded = Result<Vec<u8>, codec::CodecError>;
+
 /// All lines, by pid.
 #[derive(Debug)]
 pub(crate) struct Table {
     key: StoreKey,
     lines: BTreeMap<Pid, Line>,
+    /// None: given up, or its record is damaged.
+    checkpoints: BTreeMap<CheckpointId, Option<Checkpoint>>,
     digest: Digest,
     lost: Option<Lost>,
 }
@@ -96,25 +102,33 @@ pub(crate) struct Table {
 impl Table {
     /// Without a line.
     pub(crate) fn new(key: StoreKey) -> Self {
-        Self { key, lines: BTreeMap::new(), digest: Digest::default(), lost: None }
+        Self { key, lines: BTreeMap::new(), checkpoints: BTreeMap::new(), digest: Digest::default(), lost: None }
     }
 
     /// From the lines of an index; none where they are not those that the digest was made over. Nothing is decoded before
     /// the digest has been checked.
     pub(crate) fn load<'a>(
         key: StoreKey,
-        lines: impl Iterator<Item = (Option<Pid>, &'a [u8])> + Clone,
+        lines: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
         applied: &Applied,
     ) -> Option<Self> {
-        let mut digest = Digest::default();
-        for (pid, line) in lines.clone() {
-            digest.combine(Digest::of(&key, pid?, line), u64::wrapping_add);
+        let mut table = Self { digest: Digest::default(), lost: applied.lost, ..Self::new(key) };
+        for (name, line) in lines.clone() {
+            table.digest.combine(Digest::of(&key, name.try_into().ok()?, line), u64::wrapping_add);
         }
-        if digest != applied.digest {
+        if table.digest != applied.digest {
             return None;
         }
-        let lines = lines.map(|(pid, line)| Some((pid?, Line::from_bytes(line)?))).collect::<Option<_>>()?;
-        Some(Self { key, lines, digest, lost: applied.lost })
+        for (name, line) in lines {
+            let (kind, number) = name.split_first()?;
+            let number = u64::from_be_bytes(number.try_into().ok()?);
+            if *kind == b'k' {
+                table.checkpoints.insert(CheckpointId(number), codec::decode(line).ok()?);
+            } else {
+                table.lines.insert(Pid(number), Line::from_bytes(line)?);
+            }
+        }
+        Some(table)
     }
 
     /// The key of the store that it belongs to.
@@ -123,8 +137,41 @@ impl Table {
     }
 
     /// All lines as [`Table::put`] encoded them.
-    pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Result<Vec<u8>, codec::CodecError>)> {
+    pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Encoded)> {
         self.lines.iter().map(|(pid, line)| (*pid, line.to_bytes()))
+    }
+
+    /// All lines of checkpoints as [`Table::put_checkpoint`] encoded them.
+    pub(crate) fn encoded_checkpoints(&self) -> impl Iterator<Item = (CheckpointId, Encoded)> {
+        self.checkpoints.iter().map(|(id, checkpoint)| (*id, codec::encode(checkpoint)))
+    }
+
+    /// The checkpoints that there are, by rising number.
+    pub(crate) fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
+        self.checkpoints.values().flatten()
+    }
+
+    /// The checkpoint of this number.
+    pub(crate) fn checkpoint(&self, id: CheckpointId) -> Option<&Checkpoint> {
+        self.checkpoints.get(&id)?.as_ref()
+    }
+
+    /// The highest number that a checkpoint ever had; 0 where there was none.
+    pub(crate) fn last_checkpoint(&self) -> u64 {
+        self.checkpoints.keys().next_back().map_or(0, |id| id.0)
+    }
+
+    /// Sets the line of a checkpoint, none for one that is given up or lost; answers with its bytes, for the index.
+    ///
+    /// # Errors
+    /// Where it cannot be encoded.
+    pub(crate) fn put_checkpoint(&mut self, id: CheckpointId, checkpoint: Option<Checkpoint>) -> Encoded {
+        let (name, bytes) = (checkpoint_key(id), codec::encode(&checkpoint)?);
+        if let Some(old) = self.checkpoints.insert(id, checkpoint) {
+            self.digest.combine(Digest::of(&self.key, &name, &codec::encode(&old)?), u64::wrapping_sub);
+        }
+        self.digest.combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
+        Ok(bytes)
     }
 
     /// The line of a process.
@@ -151,12 +198,12 @@ impl Table {
     ///
     /// # Errors
     /// Where the line cannot be encoded.
-    pub(crate) fn put(&mut self, pid: Pid, line: Line) -> Result<Vec<u8>, codec::CodecError> {
-        let bytes = line.to_bytes()?;
+    pub(crate) fn put(&mut self, pid: Pid, line: Line) -> Encoded {
+        let (name, bytes) = (line_key(pid), line.to_bytes()?);
         if let Some(old) = self.lines.get(&pid) {
-            self.digest.combine(Digest::of(&self.key, pid, &old.to_bytes()?), u64::wrapping_sub);
+            self.digest.combine(Digest::of(&self.key, &name, &old.to_bytes()?), u64::wrapping_sub);
         }
-        self.digest.combine(Digest::of(&self.key, pid, &bytes), u64::wrapping_add);
+        self.digest.combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
         self.lines.insert(pid, line);
         Ok(bytes)
     }

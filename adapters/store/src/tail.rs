@@ -23,20 +23,25 @@ pub(crate) enum Failure {
     Unknown(io::Error),
 }
 
-/// Appends `parts` at `end`, the file's good length, and syncs once.
+/// Appends `parts` at `end`, the file's good length.
+///
+/// # Errors
+/// [`Failure`]. The bytes are cut off again if possible.
+pub(crate) fn append(tail: &impl Tail, end: u64, parts: &[Bytes]) -> Result<(), Failure> {
+    tail.append(end, parts).map_err(|error| match tail.roll_back(end) {
+        Ok(()) => Failure::RolledBack(error),
+        Err(_) => Failure::Unknown(error),
+    })
+}
+
+/// Syncs what was appended.
 ///
 /// A failed sync is never tried again: the system may have dropped the pages that it could not write, and would then
 /// report success.
 ///
 /// # Errors
-/// [`Failure`]. Either way nothing was made durable that may be counted on, and the bytes are cut off again if possible.
-pub(crate) fn append_durably(tail: &impl Tail, end: u64, parts: &[Bytes]) -> Result<(), Failure> {
-    if let Err(error) = tail.append(end, parts) {
-        return Err(match tail.roll_back(end) {
-            Ok(()) => Failure::RolledBack(error),
-            Err(_) => Failure::Unknown(error),
-        });
-    }
+/// [`Failure::Unknown`]. What lies behind `end` is cut off again if possible.
+pub(crate) fn sync(tail: &impl Tail, end: u64) -> Result<(), Failure> {
     tail.sync().map_err(|error| {
         // The cut is a courtesy to the next one who opens the store; the error is the same without it.
         let _ = tail.roll_back(end);
@@ -86,7 +91,7 @@ mod tests {
         ];
         for (failing, outcome, steps) in cases {
             let disk = Disk { failing, steps: RefCell::default() };
-            let seen = match append_durably(&disk, 0, &[]) {
+            let seen = match append(&disk, 0, &[]).and_then(|()| sync(&disk, 0)) {
                 Ok(()) => "durable",
                 Err(Failure::RolledBack(_)) => "rolled back",
                 Err(Failure::Unknown(_)) => "unknown",

@@ -2,27 +2,28 @@
 //!
 //! It keeps LOG-1 and LOG-2. It knows nothing of journals; what it is given has passed the rules.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{OwnerToken, StoreError};
+use dormouse_actors::ports::{OwnerToken, StoreError, Until};
 
-use crate::draft::Draft;
+use crate::draft::{Draft, Stamp};
 use crate::envelope::{Header, Turn};
-use crate::error::io;
+use crate::error::io as io_error;
 use crate::head::Head;
 use crate::log::{Log, end_of};
 use crate::mark::{Location, Mark};
 use crate::segment::Segment;
-use crate::tail::{Failure, append_durably};
+use crate::tail::{Failure, append, sync};
 
 /// Commits after which HEAD is written again.
 const HEAD_COMMITS: u64 = 1024;
 
 /// A record that was made durable.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct Placed {
     /// Where.
     pub(crate) at: Location,
     /// Its header.
@@ -41,6 +42,8 @@ pub(crate) struct Writer {
     /// As it stands on disk; its mark is at or before the log's end.
     head: Head,
     mark: Mark,
+    /// The latest commit that is known to be on the disk.
+    synced: u64,
     /// Why nothing may be written any more. Set while a write is under way, so that a panic in it is final as well.
     failed: Option<String>,
 }
@@ -48,7 +51,7 @@ pub(crate) struct Writer {
 impl Writer {
     /// Goes on behind `mark`, in `segment`.
     pub(crate) fn new(dir: PathBuf, log: Arc<Log>, segment: Arc<Segment>, head: Head, segment_bytes: u64) -> Self {
-        Self { dir, log, segment, segment_bytes, head, mark: head.mark, failed: None }
+        Self { dir, log, segment, segment_bytes, head, mark: head.mark, synced: head.mark.commit, failed: None }
     }
 
     /// The newest owner.
@@ -67,8 +70,9 @@ impl Writer {
     /// [`StoreError::Io`], [`StoreError::Failed`]; the owner is the one before then.
     pub(crate) fn claim(&mut self) -> Result<OwnerToken, StoreError> {
         self.check_alive()?;
+        self.sync()?;
         let head = Head { epoch: self.head.epoch + 1, mark: self.mark, ..self.head };
-        self.write_head(head).map_err(io("write HEAD for a new owner"))?;
+        self.write_head(head).map_err(io_error("write HEAD for a new owner"))?;
         Ok(self.owner())
     }
 
@@ -80,42 +84,72 @@ impl Writer {
         self.failed.clone().map_or(Ok(()), |why| Err(StoreError::Failed(why)))
     }
 
-    /// Makes `drafts` durable as one commit. Costs one write and one fdatasync, and some more at the end of a segment.
+    /// Writes `drafts` as one commit. Costs one write, one fdatasync where they are to survive the power, and some more at
+    /// the end of a segment.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Failed`]. Nothing of the commit counts then.
-    pub(crate) fn append(&mut self, mut drafts: Vec<Draft>) -> Result<Vec<Written>, StoreError> {
+    pub(crate) fn append(
+        &mut self,
+        mut drafts: Vec<Draft>,
+        at_ms: u64,
+        until: Until,
+    ) -> Result<Vec<Placed>, StoreError> {
         self.check_alive()?;
         self.make_room(drafts.iter().map(Draft::length).sum())?;
         if self.segment.end() == 0 {
             drafts.insert(0, Draft::opened(self.segment.number(), self.log.key()));
         }
-        let (parts, written, mark) = self.frame(drafts);
+        let (parts, written, mark) = self.frame(drafts, at_ms);
+        let end = self.segment.end();
+        self.attempt("append a commit to the log; nothing of it was written", |segment| append(segment, end, &parts))?;
+        if until == Until::Synced {
+            self.attempt("sync a commit; nothing of it counts", |segment| sync(segment, end))?;
+            self.synced = mark.commit;
+        }
+        self.advance(mark);
+        Ok(written)
+    }
+
+    /// Makes durable what was only written. Costs one fdatasync, or nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Failed`].
+    pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
+        self.check_alive()?;
+        if self.synced < self.mark.commit {
+            // What was acknowledged is not cut off: whether it is on the disk is for the next opening to find out.
+            let end = self.segment.end();
+            self.attempt("sync what was written", |segment| sync(segment, end))?;
+            self.synced = self.mark.commit;
+        }
+        Ok(())
+    }
+
+    /// Takes a step after which, if it fails without a trace being undone, nothing more may be written. A panic in it counts
+    /// as such a failure.
+    fn attempt(&mut self, doing: &str, step: impl FnOnce(&Segment) -> Result<(), Failure>) -> Result<(), StoreError> {
         self.failed = Some("a commit was broken off".to_owned());
-        let outcome = append_durably(&*self.segment, self.segment.end(), &parts);
+        let outcome = step(&self.segment);
         self.failed = match &outcome {
             Err(Failure::Unknown(error)) => Some(error.to_string()),
             _ => None,
         };
-        match outcome {
-            Ok(()) => {
-                self.advance(mark);
-                Ok(written)
-            }
-            Err(Failure::RolledBack(error) | Failure::Unknown(error)) => {
-                Err(io("append a commit to the log; nothing of it was written")(error))
-            }
-        }
+        outcome.map_err(|failure| match failure {
+            Failure::RolledBack(error) | Failure::Unknown(error) => io_error(doing)(error),
+        })
     }
 
     /// Writes HEAD at the end of the log, unless it says so already.
     ///
     /// # Errors
     /// As the operating system's.
-    pub(crate) fn settle(&mut self) -> std::io::Result<()> {
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
         if self.failed.is_some() || self.head.mark == self.mark {
             return Ok(());
         }
+        // HEAD vouches for nothing that a loss of power could take.
+        self.sync().map_err(io::Error::other)?;
         self.write_head(Head { mark: self.mark, ..self.head })
     }
 
@@ -137,32 +171,33 @@ impl Writer {
         if end == 0 || end + bytes <= self.segment_bytes {
             return Ok(());
         }
-        self.settle().map_err(io("write HEAD at the end of a segment"))?;
+        self.settle().map_err(io_error("write HEAD at the end of a segment"))?;
         let number = self.segment.number() + 1;
-        self.segment = self.log.add(number).map_err(io(format!("begin segment {number} of the log")))?;
+        self.segment = self.log.add(number).map_err(io_error(format!("begin segment {number} of the log")))?;
         Ok(())
     }
 
-    fn frame(&self, drafts: Vec<Draft>) -> (Vec<Bytes>, Vec<Written>, Mark) {
+    fn frame(&self, drafts: Vec<Draft>, at_ms: u64) -> (Vec<Bytes>, Vec<Placed>, Mark) {
         let (count, commit) = (drafts.len(), self.mark.commit + 1);
+        let stamp = Stamp { commit, synced: self.synced, at_ms };
         let mut at = Location { segment: self.segment.number(), offset: self.segment.end() };
         let mut mark = Mark { commit, ..self.mark };
         let (mut parts, mut written) = (Vec::new(), Vec::new());
         for (index, draft) in drafts.into_iter().enumerate() {
             let turn = if index + 1 == count { Turn::Last } else { Turn::More };
-            let header = draft.header(commit, turn, mark.chain);
+            let header = draft.header(stamp, turn, mark.chain);
             let (bytes, chain) = header.seal(self.log.key(), at);
             let payload = draft.into_payload();
             parts.push(Bytes::copy_from_slice(&bytes));
             parts.extend(payload.iter().cloned());
             mark = Mark { end: end_of(at, &header), last: at.offset, chain, commit };
-            written.push(Written { at, header, payload });
+            written.push(Placed { at, header, payload });
             at = mark.end;
         }
         (parts, written, mark)
     }
 
-    fn write_head(&mut self, head: Head) -> std::io::Result<()> {
+    fn write_head(&mut self, head: Head) -> io::Result<()> {
         head.write(&self.dir)?;
         self.head = head;
         Ok(())

@@ -99,7 +99,11 @@ impl Content {
         self.inner.stamp.read();
         match self.place() {
             Place::Here(data) => Ok(Opened::Here(data)),
-            Place::Stored(source) => source.open(self.reference()).map(Opened::Stored),
+            Place::Stored(source) => {
+                let backing = source.open(self.reference())?;
+                let is_whole = backing.length() == self.len_bytes();
+                if is_whole { Ok(Opened::Stored(backing)) } else { Err(Unreadable::contradiction()) }
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use bytestring::ByteString;
 
 use super::pages::PageTable;
 use super::place::{Data, Opened, Place};
-use super::shape::{Shape, around};
+use super::shape::{Shape, UNSEALED_BYTES, around};
 use super::{Content, Slice, Unreadable};
 
 type Read<T> = Result<T, Unreadable>;
@@ -80,6 +80,15 @@ impl Content {
     /// The table of pages is not at hand, and the content cannot be read to make it.
     pub fn total_pages(&self, page_chars: u32) -> Read<u64> {
         self.table(page_chars).map(|table| table.len())
+    }
+
+    /// Makes the table of pages of this size where there is none and the bytes are in memory, so that it is
+    /// [sealed](Self::sealed_index) with them.
+    pub fn prepare(&self, page_chars: u32) {
+        if self.is_resident() && self.len_bytes() > UNSEALED_BYTES {
+            // Where the bytes have left since, it is made when it is needed.
+            let _ = self.table(page_chars);
+        }
     }
 
     /// A page, counted from 1. None if there is no such page.

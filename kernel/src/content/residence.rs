@@ -102,12 +102,30 @@ impl Content {
         matches!(&*self.inner.place.read().unwrap_or_else(PoisonError::into_inner), Place::Here(_))
     }
 
+    /// The exact bytes, where they are in memory. Not a read of it.
+    #[must_use]
+    pub fn resident(&self) -> Option<Bytes> {
+        self.here().map(|data| data.bytes().clone())
+    }
+
     /// What offloading it would free, in bytes: its own where they are in memory, and what was made of them. O(1).
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
         let own = if self.is_resident() { self.len_bytes() } else { 0 };
+        own + self.derived_bytes()
+    }
+
+    /// What was made of the bytes and is in memory, in bytes: reformatted text, outlines. O(1).
+    #[must_use]
+    pub fn derived_bytes(&self) -> u64 {
         let derived = self.inner.derived.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        own + derived.map_or(0, |derived| derived.bytes())
+        derived.map_or(0, |derived| derived.bytes())
+    }
+
+    /// Whether this is the same value in the same place: what is offloaded of one is of the other.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Tells these reads from now on when it is read. A content tells one ledger, the first.

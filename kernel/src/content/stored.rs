@@ -22,6 +22,9 @@ pub trait Source: Send + Sync + fmt::Debug {
 
 /// One content on disk.
 pub trait Backing: Send + Sync {
+    /// The number of its bytes.
+    fn length(&self) -> u64;
+
     /// What was [sealed](super::Content::sealed_index) of it, exactly as it was written; none where nothing was, or where it
     /// is damaged. It is only ever an aid: without it the content is read whole and indexed anew.
     fn index(&self) -> Option<Bytes>;

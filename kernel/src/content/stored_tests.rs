@@ -43,6 +43,10 @@ impl Source for Disk {
 }
 
 impl Backing for File {
+    fn length(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     fn index(&self) -> Option<Bytes> {
         (!self.index.is_empty()).then(|| self.index.clone())
     }
@@ -141,6 +145,8 @@ fn what_a_source_hands_out_is_not_trusted_to_fit() {
     assert!(there.page(4000, 3).is_err() && there.text().is_err() && there.extract(0..2).is_err());
     let reversed = std::ops::Range { start: 5, end: 2 };
     assert!(there.slice(reversed).is_err() && there.slice(0..1_000_000).is_err());
+    let shorter = Content::stored(here.reference(), Arc::new(Disk { bytes: vec![b'a'; 9].into(), ..Disk::default() }));
+    assert!(shorter.page(4000, 1).is_err() && shorter.text().is_err());
 }
 
 /// Everything that can be asked of a content, with these numbers.

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use dormouse_actors::ports::{Entry, OwnerToken, Store, StoreError};
-use dormouse_proto::id::{FactNumber, Pid};
+use bytes::Bytes;
+use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_store::{LogStore, MemoryStore};
 
 use crate::support::*;
@@ -70,7 +72,7 @@ type Opened = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
 
 /// The suite. `open` makes an empty store.
 fn conforms(open: &mut dyn FnMut() -> Opened) {
-    let suite: [fn(Subject<'_>); 10] = [
+    let suite: [fn(Subject<'_>); 14] = [
         an_empty_store_knows_nothing,
         a_journal_is_the_latest_image_and_what_follows,
         a_commit_is_all_or_nothing,
@@ -81,6 +83,10 @@ fn conforms(open: &mut dyn FnMut() -> Opened) {
         processes_do_not_mix,
         temporary_files_are_a_journal_of_their_own,
         changes_of_temporary_files_have_no_gaps,
+        what_is_only_written_is_read_like_any_other,
+        a_history_says_when_each_fact_was_written,
+        a_checkpoint_is_a_cut_through_the_journals,
+        contents_are_read_in_parts_and_bring_their_index,
     ];
     for case in suite {
         case(&mut *open());
@@ -102,7 +108,7 @@ fn write(subject: Subject<'_>, owner: OwnerToken, entries: &[Entry]) {
 }
 
 fn refused(subject: Subject<'_>, owner: OwnerToken, entries: &[Entry]) -> StoreError {
-    ask(subject, |store| store.commit(owner, entries).expect_err("the commit breaks a rule"))
+    ask(subject, |store| store.commit(owner, Batch::durable(entries, NOW_MS)).expect_err("the commit breaks a rule"))
 }
 
 /// The journal must stand on `image` at fact `base`, and lead to fact `last`.
@@ -118,7 +124,7 @@ fn an_empty_store_knows_nothing(subject: Subject<'_>) {
     assert!(ask(subject, |store| store.processes().unwrap()).is_empty());
     let journal = ask(subject, |store| store.journal(Pid(1), None));
     assert!(matches!(journal, Err(StoreError::UnknownProcess(Pid(1)))), "{journal:?}");
-    let content = ask(subject, |store| store.content(hash(b"?")));
+    let content = ask(subject, |store| read(store, hash(b"?")));
     assert!(matches!(content, Err(StoreError::UnknownContent(unknown)) if unknown == hash(b"?")), "{content:?}");
 }
 
@@ -154,7 +160,7 @@ fn a_commit_is_all_or_nothing(subject: Subject<'_>) {
     assert!(error.to_string().contains("stands at fact 3: the next is 4, but 5 was given"), "{error}");
     check_journal(subject, 1, None, "image of 1", 0, 0);
     assert_eq!(ask(subject, |store| store.processes().unwrap()), [row(1)]);
-    assert!(ask(subject, |store| store.content(hash(&brought))).is_err());
+    assert!(ask(subject, |store| read(store, hash(&brought))).is_err());
     write(subject, owner, &[]);
     write(subject, owner, &[Entry::Facts { pid: Pid(1), first: FactNumber(1), facts: Vec::new() }]);
 }
@@ -178,10 +184,10 @@ fn contents_are_kept_by_hash(subject: Subject<'_>) {
     write(subject, owner, &entries);
     write(subject, owner, &entries[2..]);
     for expected in &contents {
-        let found = ask(subject, |store| store.content(hash(expected)).unwrap());
+        let found = ask(subject, |store| read(store, hash(expected)).unwrap());
         assert!(found == expected, "a content of {} bytes comes back otherwise", expected.len());
     }
-    let lie = Entry::Content { hash: hash(b"another"), bytes: contents[1].clone() };
+    let lie = Entry::Content { hash: hash(b"another"), bytes: contents[1].clone(), index: Bytes::new() };
     let error = refused(subject, owner, &[born(1), lie]);
     assert!(error.to_string().contains("does not have this hash"), "{error}");
 }
@@ -232,7 +238,7 @@ fn processes_do_not_mix(subject: Subject<'_>) {
 }
 
 fn check_temp_files(subject: Subject<'_>, root: u64, last: u64) {
-    let found = ask(subject, |store| store.temp_files(Pid(root)).unwrap());
+    let found = ask(subject, |store| records(store.temp_files(Pid(root)).unwrap()));
     let expected: Vec<_> = (1..=last).map(|number| change(root, number)).collect();
     assert_eq!(found, expected, "the temporary files of process {root}");
 }
@@ -256,7 +262,7 @@ fn temporary_files_are_a_journal_of_their_own(subject: Subject<'_>) {
     check_journal(subject, 1, None, "image of 1 at 2", 2, 2);
     check_journal(subject, 2, None, "image of 2", 0, 1);
     check_journal(subject, 256, None, "image of 256", 0, 0);
-    assert_eq!(ask(subject, |store| store.content(hash(&brought)).unwrap()), brought);
+    assert_eq!(ask(subject, |store| read(store, hash(&brought)).unwrap()), brought);
 }
 
 fn changes_of_temporary_files_have_no_gaps(subject: Subject<'_>) {
@@ -278,4 +284,91 @@ fn changes_of_temporary_files_have_no_gaps(subject: Subject<'_>) {
     write(subject, owner, &[temp_file(1, 2), born(2), temp_file(2, 1), temp_file(1, 3)]);
     check_temp_files(subject, 1, 3);
     check_temp_files(subject, 2, 1);
+}
+
+fn what_is_only_written_is_read_like_any_other(subject: Subject<'_>) {
+    let owner = claim(subject);
+    let written = |entries: &[Entry]| {
+        let entries = entries.to_vec();
+        move |store: &dyn Store| {
+            store.commit(owner, Batch { entries: &entries, at_ms: NOW_MS, until: Until::Written }).unwrap();
+        }
+    };
+    ask(subject, written(&[born(1), facts(1, 1..=2)]));
+    ask(subject, written(&[facts(1, 3..=3), temp_file(1, 1)]));
+    check_journal(subject, 1, None, "image of 1", 0, 3);
+    write(subject, owner, &[]);
+    write(subject, owner, &[facts(1, 4..=4)]);
+    ask(subject, written(&[facts(1, 5..=5)]));
+    check_journal(subject, 1, None, "image of 1", 0, 5);
+    check_temp_files(subject, 1, 1);
+}
+
+fn a_history_says_when_each_fact_was_written(subject: Subject<'_>) {
+    let owner = claim(subject);
+    let unknown = ask(subject, |store| store.history(Pid(1)));
+    assert!(matches!(unknown, Err(StoreError::UnknownProcess(Pid(1)))), "{unknown:?}");
+    let at = |at_ms, entries: &[Entry]| {
+        let entries = entries.to_vec();
+        move |store: &dyn Store| {
+            store.commit(owner, Batch { entries: &entries, at_ms, until: Until::Synced }).unwrap();
+        }
+    };
+    ask(subject, at(10, &[born(2), born(1)]));
+    ask(subject, at(20, &[facts(1, 1..=3), snapshot(1, 2)]));
+    ask(subject, at(30, &[facts(2, 1..=1)]));
+    ask(subject, at(25, &[facts(1, 4..=4), facts(1, 5..=6), temp_file(1, 1)]));
+    let history = ask(subject, |store| store.history(Pid(1)).unwrap());
+    let seen: Vec<_> = history.iter().map(|written| (written.at_ms, written.first.0, written.count)).collect();
+    assert_eq!(seen, [(10, 0, 1), (20, 1, 3), (25, 4, 1), (25, 5, 2)]);
+    let other = ask(subject, |store| store.history(Pid(2)).unwrap());
+    let change = ask(subject, |store| store.temp_files(Pid(1)).unwrap()[0].commit);
+    let commits = [history[0].commit, history[1].commit, other[1].commit, history[2].commit];
+    assert!(commits.is_sorted_by(|a, b| a < b), "{commits:?}");
+    assert_eq!((other[0].commit, history[3].commit, change), (commits[0], commits[3], commits[3]));
+}
+
+fn a_checkpoint_is_a_cut_through_the_journals(subject: Subject<'_>) {
+    let owner = claim(subject);
+    assert!(ask(subject, |store| store.checkpoints().unwrap()).is_empty());
+    write(subject, owner, &[born(1), born(2), facts(1, 1..=2)]);
+    write(subject, owner, &[facts(2, 1..=1), checkpoint(1, &[1, 2, 9]), facts(2, 2..=2), facts(1, 3..=3)]);
+    write(subject, owner, &[checkpoint(5, &[2])]);
+    let found = ask(subject, |store| store.checkpoints().unwrap());
+    let members = |found: &Checkpoint| found.members.iter().map(|member| (member.pid.0, member.at.0)).collect();
+    let seen: Vec<(u64, Vec<_>)> = found.iter().map(|found| (found.id.0, members(found))).collect();
+    assert_eq!(seen, [(1, vec![(1, 2), (2, 1)]), (5, vec![(2, 2)])]);
+    let history = ask(subject, |store| store.history(Pid(1)).unwrap());
+    assert_eq!(found[0].commit, history.last().unwrap().commit, "it stands in the commit that it was made in");
+    assert_eq!((&*found[0].label, found[0].of, found[0].at_ms), ("before", Pid(1), NOW_MS));
+    for id in [0, 4, 5] {
+        let text = refused(subject, owner, &[checkpoint(id, &[1])]).to_string();
+        assert!(text.contains("the next checkpoint is cp:6"), "{text}");
+    }
+    write(subject, owner, &[Entry::CheckpointDropped { id: CheckpointId(5) }]);
+    assert_eq!(ask(subject, |store| store.checkpoints().unwrap()), found[..1]);
+    let gone = refused(subject, owner, &[Entry::CheckpointDropped { id: CheckpointId(5) }]);
+    assert!(matches!(gone, StoreError::UnknownCheckpoint(CheckpointId(5))), "{gone}");
+    let text = refused(subject, owner, &[checkpoint(5, &[1])]).to_string();
+    assert!(text.contains("the next checkpoint is cp:6"), "a number is never used again: {text}");
+}
+
+fn contents_are_read_in_parts_and_bring_their_index(subject: Subject<'_>) {
+    let owner = claim(subject);
+    for (length, index) in [(100, &b""[..]), (65_537, b""), (400_000, b"an index"), (65_537, b"another")] {
+        let bytes = bytes(length as u8 ^ index.len() as u8, length);
+        let index = Bytes::from_static(index);
+        let entry = Entry::Content { hash: hash(&bytes), bytes: bytes.clone(), index: index.clone() };
+        write(subject, owner, std::slice::from_ref(&entry));
+        let kept = ask(subject, |store| store.content(hash(&bytes)).unwrap().index());
+        assert_eq!(kept, (!index.is_empty()).then_some(index), "{length}");
+        let length = length as u64;
+        let ranges =
+            [0..0, 0..1, length - 1..length, length..length, 0..length, 7..length / 2, 65_535..65_537, 60_000..200_000];
+        for range in ranges {
+            let part = ask(subject, |store| store.content(hash(&bytes)).unwrap().slice(range.clone()));
+            let expected = (range.end <= length).then(|| bytes.slice(range.start as usize..range.end as usize));
+            assert_eq!(part.ok(), expected, "{range:?} of {length}");
+        }
+    }
 }

@@ -71,7 +71,7 @@ fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
         }
     }
     for expected in contents() {
-        match store.content(hash(&expected)) {
+        match read(store, hash(&expected)) {
             Ok(found) => assert!(found == expected, "{case}: a content of {} bytes", expected.len()),
             Err(error) => note(&error),
         }

@@ -22,7 +22,7 @@ fn last_fact(store: &LogStore, pid: u64) -> u64 {
 }
 
 fn last_change(store: &LogStore, root: u64) -> u64 {
-    let changes = store.temp_files(Pid(root)).unwrap();
+    let changes = records(store.temp_files(Pid(root)).unwrap());
     let expected: Vec<_> = (1..=changes.len() as u64).map(|number| change(root, number)).collect();
     assert_eq!(changes, expected);
     changes.len() as u64
@@ -60,7 +60,7 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
         let whole = length == after;
         assert_eq!(last_fact(&store, 1), if whole { 4 } else { 2 }, "cut at {length} of {after}");
         assert_eq!(store.processes().unwrap().len(), if whole { 2 } else { 1 }, "cut at {length} of {after}");
-        assert_eq!(store.content(hash(&brought)).is_ok(), whole, "cut at {length} of {after}");
+        assert_eq!(read(&store, hash(&brought)).is_ok(), whole, "cut at {length} of {after}");
         assert_eq!(last_change(&store, 1), if whole { 2 } else { 1 }, "cut at {length} of {after}");
         assert_eq!(store.temp_files(Pid(2)).is_ok(), whole, "cut at {length} of {after}");
         let owner = store.claim().unwrap();
@@ -144,10 +144,10 @@ fn a_damaged_content_is_written_again_when_it_comes_again() {
         let mut log = fs::read(segment(folder.path(), 1)).unwrap();
         *log.last_mut().unwrap() ^= 1;
         fs::write(segment(folder.path(), 1), log).unwrap();
-        let read = store.content(hash(&brought));
-        assert!(matches!(read, Err(StoreError::Damaged { .. })), "{length} bytes: {read:?}");
+        let found = read(&store, hash(&brought));
+        assert!(matches!(found, Err(StoreError::Damaged { .. })), "{length} bytes: {found:?}");
         commit(&store, owner, &[content(&brought)]);
-        assert_eq!(store.content(hash(&brought)).unwrap(), brought);
+        assert_eq!(read(&store, hash(&brought)).unwrap(), brought);
     }
 }
 
@@ -265,7 +265,7 @@ fn segments_roll_and_their_files_are_private() {
     let crashed = crash_copy(folder.path());
     for store in [store, LogStore::open(crashed.path()).unwrap()] {
         assert_eq!(last_fact(&store, 1), 30);
-        assert_eq!(store.content(hash(&large)).unwrap(), large);
+        assert_eq!(read(&store, hash(&large)).unwrap(), large);
     }
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(folder.path().join("log")), 0o700);
@@ -352,7 +352,7 @@ fn the_files_of_a_process_whose_birth_is_lost_are_not_said_to_be_none() {
     fs::remove_file(segment(folder.path(), 2)).unwrap();
     fs::remove_dir_all(folder.path().join("index")).unwrap();
     let store = LogStore::open(folder.path()).unwrap();
-    assert_eq!(store.content(hash(&filler)).unwrap(), filler);
+    assert_eq!(read(&store, hash(&filler)).unwrap(), filler);
     let found = store.temp_files(Pid(1));
     assert!(matches!(found, Err(StoreError::Damaged { .. })), "{found:?}");
 }

@@ -37,7 +37,7 @@ fn readers_see_what_was_acknowledged_while_commits_go_on() {
                     assert_eq!(journal.facts, expected);
                     if seen > 0 {
                         let expected = bytes(seen as u8, 300);
-                        assert_eq!(store.content(hash(&expected)).unwrap(), expected);
+                        assert_eq!(read(&store, hash(&expected)).unwrap(), expected);
                     }
                 }
             });

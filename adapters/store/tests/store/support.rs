@@ -4,9 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, OwnerToken, Store};
-use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError, TempFileChange};
+use dormouse_proto::checkpoint::Scope;
+use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
+
+/// When everything happens.
+pub(crate) const NOW_MS: u64 = 1_700_000_000_000;
 
 pub(crate) fn row(pid: u64) -> ProcessRow {
     ProcessRow {
@@ -50,6 +54,22 @@ pub(crate) fn temp_file(root: u64, number: u64) -> Entry {
     Entry::TempFile { root: Pid(root), number, record: change(root, number) }
 }
 
+/// What the changes say.
+pub(crate) fn records(changes: Vec<TempFileChange>) -> Vec<Vec<u8>> {
+    changes.into_iter().map(|change| change.record).collect()
+}
+
+pub(crate) fn checkpoint(id: u64, members: &[u64]) -> Entry {
+    Entry::Checkpoint {
+        id: CheckpointId(id),
+        label: "before".into(),
+        of: Pid(1),
+        root: Pid(1),
+        scope: Scope::Tree,
+        members: members.iter().copied().map(Pid).collect(),
+    }
+}
+
 pub(crate) fn exit() -> Exit {
     Exit::new(ExitStatus::Done, "all found")
 }
@@ -64,12 +84,20 @@ pub(crate) fn hash(bytes: &[u8]) -> ContentHash {
 }
 
 pub(crate) fn content(bytes: &Bytes) -> Entry {
-    Entry::Content { hash: hash(bytes), bytes: bytes.clone() }
+    Entry::Content { hash: hash(bytes), bytes: bytes.clone(), index: Bytes::new() }
+}
+
+/// All bytes of a content.
+pub(crate) fn read(store: &dyn Store, hash: ContentHash) -> Result<Bytes, StoreError> {
+    let backing = store.content(hash)?;
+    backing.slice(0..backing.length()).map_err(|error| StoreError::Damaged { what: error.to_string() })
 }
 
 /// Commits entries under the newest token, whichever that is.
 pub(crate) fn commit(store: &dyn Store, owner: OwnerToken, entries: &[Entry]) {
-    store.commit(owner, entries).unwrap_or_else(|error| panic!("{entries:?} is refused: {error}"));
+    store
+        .commit(owner, Batch::durable(entries, NOW_MS))
+        .unwrap_or_else(|error| panic!("{entries:?} is refused: {error}"));
 }
 
 pub(crate) fn copy_folder(from: &Path, to: &Path) {

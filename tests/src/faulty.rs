@@ -1,0 +1,136 @@
+//! A store that fails, stalls or tears its operations as a test says: around any store, and itself one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dormouse::checkpoint::Checkpoint;
+use dormouse::id::{ContentHash, FactNumber, Pid};
+use dormouse::ports::{Backing, Batch, Journal, OwnerToken, Store, StoreError, TempFileChange, Written};
+use dormouse::process::ProcessRow;
+
+/// What is asked of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// [`Store::claim`].
+    Claim,
+    /// [`Store::commit`], of so many entries.
+    Commit(usize),
+    /// [`Store::processes`].
+    Processes,
+    /// [`Store::journal`].
+    Journal,
+    /// [`Store::history`].
+    History,
+    /// [`Store::checkpoints`].
+    Checkpoints,
+    /// [`Store::content`].
+    Content,
+    /// [`Store::temp_files`].
+    TempFiles,
+}
+
+/// What becomes of an operation.
+#[derive(Debug)]
+pub enum Fate {
+    /// It is done.
+    Pass,
+    /// It fails, and nothing of it is done.
+    Fail(StoreError),
+    /// It is done, and fails all the same: whoever asked does not know. What the end of a kernel in the middle of a
+    /// commit looks like from outside.
+    Unheard(StoreError),
+}
+
+type Plan = Arc<dyn Fn(usize, Operation) -> Fate + Send + Sync>;
+
+/// A store around another. `plan` is asked before each operation, with its number from 1; it may block, which delays it.
+#[derive(Clone)]
+pub struct Faulty<S> {
+    inner: S,
+    plan: Plan,
+    operations: Arc<AtomicUsize>,
+}
+
+impl<S: Store> Faulty<S> {
+    /// `inner`, with the faults of `plan`.
+    pub fn new(inner: S, plan: impl Fn(usize, Operation) -> Fate + Send + Sync + 'static) -> Self {
+        Self { inner, plan: Arc::new(plan), operations: Arc::default() }
+    }
+
+    /// A store that is cut off from its disk after so many commits, as its kernel's death would.
+    pub fn crashing_after(commits: usize, inner: S) -> Self {
+        let room = AtomicUsize::new(commits);
+        Self::new(inner, move |_, operation| match operation {
+            Operation::Commit(_) if !take_one(&room) => Fate::Fail(StoreError::Failed("the power is gone".to_owned())),
+            _ => Fate::Pass,
+        })
+    }
+
+    /// A store whose disk is full when `room` commits were made, until there is room again.
+    pub fn full_after(room: Arc<AtomicUsize>, inner: S) -> Self {
+        Self::new(inner, move |_, operation| match operation {
+            Operation::Commit(_) if !take_one(&room) => Fate::Fail(disk_full()),
+            _ => Fate::Pass,
+        })
+    }
+
+    /// How many operations were asked so far.
+    #[must_use]
+    pub fn operations(&self) -> usize {
+        self.operations.load(Ordering::SeqCst)
+    }
+
+    fn ask<T>(&self, operation: Operation, act: impl FnOnce(&S) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let number = self.operations.fetch_add(1, Ordering::SeqCst) + 1;
+        match (self.plan)(number, operation) {
+            Fate::Pass => act(&self.inner),
+            Fate::Fail(error) => Err(error),
+            Fate::Unheard(error) => act(&self.inner).and(Err(error)),
+        }
+    }
+}
+
+/// The error of a disk without room.
+#[must_use]
+pub fn disk_full() -> StoreError {
+    let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
+    StoreError::Io { doing: "append".to_owned(), source }
+}
+
+fn take_one(room: &AtomicUsize) -> bool {
+    room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |room| room.checked_sub(1)).is_ok()
+}
+
+impl<S: Store> Store for Faulty<S> {
+    fn claim(&self) -> Result<OwnerToken, StoreError> {
+        self.ask(Operation::Claim, S::claim)
+    }
+
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
+        self.ask(Operation::Commit(batch.entries.len()), |store| store.commit(owner, batch))
+    }
+
+    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
+        self.ask(Operation::Processes, S::processes)
+    }
+
+    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+        self.ask(Operation::Journal, |store| store.journal(pid, upto))
+    }
+
+    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+        self.ask(Operation::History, |store| store.history(pid))
+    }
+
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        self.ask(Operation::Checkpoints, S::checkpoints)
+    }
+
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+        self.ask(Operation::Content, |store| store.content(hash))
+    }
+
+    fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
+        self.ask(Operation::TempFiles, |store| store.temp_files(root))
+    }
+}
