@@ -8,8 +8,8 @@ fn listed(text: &str, source: &str) -> String {
     let content = Content::new(text.to_owned());
     let mut listed = String::new();
     for unit in [Unit::Function, Unit::Class] {
-        for found in content.units(unit, source).unwrap_or_default() {
-            let Outlined { name, first_line, last_line, .. } = found;
+        for found in &*content.units(unit, source).unwrap_or_default() {
+            let super::super::Outlined { name, first_line, last_line, .. } = found;
             listed += &format!("{} {name} {first_line}-{last_line}\n", unit.word());
         }
     }
