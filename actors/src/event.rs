@@ -160,10 +160,10 @@ pub struct DescriptorView {
     pub source: Arc<str>,
     /// Bytes of its content.
     pub bytes: u64,
-    /// Characters, as they are shown.
-    pub chars: u64,
-    /// Lines.
-    pub lines: u64,
+    /// Characters, as they are shown; none where the content cannot be read.
+    pub chars: Option<u64>,
+    /// Lines; none where the content cannot be read.
+    pub lines: Option<u64>,
     /// When it was opened: milliseconds since the epoch, UTC.
     pub opened_ms: u64,
 }
@@ -175,9 +175,9 @@ impl DescriptorView {
             id: id.clone(),
             name: notes.name.clone(),
             source: source.clone(),
-            bytes: content.bytes().len() as u64,
-            chars: content.total_chars(),
-            lines: content.total_lines(),
+            bytes: content.len_bytes(),
+            chars: content.total_chars().ok(),
+            lines: content.total_lines().ok(),
             opened_ms: *opened_ms,
         }
     }

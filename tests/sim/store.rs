@@ -120,8 +120,9 @@ impl Disk {
         let image = codec::decode::<dormouse_proto::record::Image<ContentRef>>(image);
         let image = image.map_err(|error| broken(error.to_string()))?;
         let image = image.try_map(&mut |reference| self.content(reference))?;
-        let program =
-            programs.find(image.bundle.bytes(), &image.program).ok_or_else(|| broken("no program".to_owned()))?;
+        let program = programs
+            .find(&image.bundle.bytes().unwrap(), &image.program)
+            .ok_or_else(|| broken("no program".to_owned()))?;
         let state = State::from_image(pid, program, programs.around.clone(), image);
         let mut state = state.map_err(|error| broken(error.to_string()))?;
         for (number, fact) in (1..).zip(&journal.facts).skip(base as usize).take((upto - base) as usize) {
@@ -236,6 +237,6 @@ pub(crate) fn encode_record(record: &TempFileRecord<Content>, entries: &mut Vec<
 }
 
 fn refer(content: Content, entries: &mut Vec<Entry>) -> Result<ContentRef, std::convert::Infallible> {
-    entries.push(Entry::Content { hash: content.hash(), bytes: content.bytes().clone() });
+    entries.push(Entry::Content { hash: content.hash(), bytes: content.bytes().unwrap().clone() });
     Ok(content.reference())
 }

@@ -18,9 +18,10 @@ use crate::checkpoint::CheckpointActor;
 use crate::durability::Durability;
 use crate::environment;
 use crate::error::KernelError;
-use crate::lease::Lease;
+use crate::lease::{Lease, Leased};
 use crate::permits::{Bounds, Providers};
 use crate::ports::{Host, Model, NoHost, OwnerToken, Provider, Store, Tool};
+use crate::residents::Residents;
 use crate::supervisor::{SupervisorActor, SupervisorMessage, Table};
 use crate::temp_files::TempFilesActor;
 use crate::world::{Limits, World};
@@ -39,6 +40,7 @@ pub struct KernelBuilder {
     prices: BTreeMap<String, Price>,
     model_calls: Bounds,
     durability: Durability,
+    resident_bytes: Option<u64>,
     limits: Limits,
     recovery: Recovery,
 }
@@ -64,6 +66,7 @@ impl Default for KernelBuilder {
             prices: BTreeMap::new(),
             model_calls: Bounds { each: 16, named: BTreeMap::new() },
             durability: Durability::default(),
+            resident_bytes: None,
             limits,
             recovery: Recovery::default(),
         }
@@ -181,6 +184,15 @@ impl KernelBuilder {
         self
     }
 
+    /// How many bytes of contents stay in memory; all, until said otherwise, and always all without a store. Each counts
+    /// once, however many processes hold it. Over that, the least recently read are let go of and read from the store when
+    /// somebody asks for them; what a model is answered is the same. The kernel may take more by what is being made durable
+    /// or served at the moment, and by 1 % of all that is live.
+    pub fn resident_bytes_limit(mut self, bytes: u64) -> Self {
+        self.resident_bytes = Some(bytes);
+        self
+    }
+
     /// Starts the kernel. Processes of the store are listed; which of them run is said by [`recovery`](Self::recovery), and
     /// their journals are read after this returns. Needs a tokio runtime.
     ///
@@ -199,14 +211,19 @@ impl KernelBuilder {
             }
             None => (None, None),
         };
-        let spawned = CheckpointActor::spawn(None, CheckpointActor, (claimed, self.durability)).await;
+        let is_kept = held.is_some();
+        let store = Arc::new(Leased::new(held));
+        let residents = Arc::new(Residents::new(store.clone(), self.resident_bytes));
+        let spawned =
+            CheckpointActor::spawn(None, CheckpointActor, (claimed, residents.clone(), self.durability)).await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
-        let lease = held.as_ref().map(|(lease, _)| lease.clone());
-        let spawned = TempFilesActor::spawn(None, TempFilesActor, (checkpoint.clone(), lease)).await;
+        let files = (checkpoint.clone(), store.lease(), residents.clone());
+        let spawned = TempFilesActor::spawn(None, TempFilesActor, files).await;
         let (temp_files, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let world = Arc::new(World {
-            is_kept: held.is_some(),
-            store: Mutex::new(held),
+            is_kept,
+            store,
+            residents,
             opening,
             around: Arc::new(Surroundings {
                 tools: host_tools(&self.tools),

@@ -170,6 +170,13 @@ impl Kernel {
         Ok(View::of(&loaded.state, loaded.last))
     }
 
+    /// What durable contents take in memory, in bytes, each counted once however many processes hold it: what
+    /// [`resident_bytes_limit`](super::KernelBuilder::resident_bytes_limit) bounds. O(live contents).
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        self.world.residents.bytes()
+    }
+
     /// Events of all processes from now on.
     #[must_use]
     pub fn events(&self) -> Events {
