@@ -234,7 +234,14 @@ fn descriptors_stay_and_notes_of_messages_that_are_gone_go() {
     let table = run.state.table();
     let named = |name: &str| table.named(name).map(|(id, _)| id.to_string());
     assert_eq!((named("log"), named("task"), named("preview")), (Some("fd:1".into()), Some("msg:1".into()), None));
-    let second = table.resolve("msg:2").expect("the message that follows").1.content.text().unwrap().to_string();
+    let second = table
+        .resolve("msg:2")
+        .expect("the message that follows")
+        .1
+        .content
+        .text()
+        .expect("it is in memory")
+        .to_string();
     assert!(second.starts_with("<goto"), "{second}");
     assert!(table.resolve("msg:3").is_err());
     assert_eq!(table.next_id(), FdId::Fd(3), "FD-1");

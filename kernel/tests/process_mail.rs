@@ -127,7 +127,7 @@ impl Run {
 
     fn descriptor(&self, number: u32) -> (String, String) {
         let entry = self.state.table().get(&FdId::Fd(number)).expect("it is there");
-        (entry.source.to_string(), entry.content.text().unwrap().to_string())
+        (entry.source.to_string(), entry.content.text().expect("it is in memory").to_string())
     }
 }
 
