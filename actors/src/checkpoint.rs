@@ -49,8 +49,13 @@ pub(crate) enum CommitError {
 
 impl CommitError {
     /// Whether the store will take nothing more.
-    fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Store(error) if matches!(**error, StoreError::Failed(_) | StoreError::Stale { .. }))
+    }
+
+    /// Whether it is the store's doing: what it refuses now it may take later.
+    pub(crate) fn is_of_the_store(&self) -> bool {
+        matches!(self, Self::Store(_))
     }
 }
 

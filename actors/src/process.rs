@@ -348,7 +348,7 @@ impl Running {
 
     /// The process cannot go on, since what it would do next might be lost: it stops, and its journal stays as it is.
     fn stop_undurable(&mut self, error: &CommitError) {
-        self.tell_supervisor(SupervisorMessage::Undurable { pid: self.pid(), reason: error.to_string() });
+        self.tell_supervisor(SupervisorMessage::Undurable { pid: self.pid(), error: error.clone() });
         self.myself.kill();
     }
 

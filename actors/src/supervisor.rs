@@ -6,6 +6,7 @@ mod children;
 mod entry;
 mod post;
 mod recover;
+mod refusal;
 mod release;
 mod rest;
 mod restart;
@@ -91,7 +92,7 @@ pub(crate) enum SupervisorMessage {
     /// Kill the children of all calls but these.
     KeepChildren { parent: Pid, calls: Vec<CallId> },
     /// A process stopped since its facts could not be made durable.
-    Undurable { pid: Pid, reason: String },
+    Undurable { pid: Pid, error: CommitError },
     /// A process ended, durably.
     Ended { pid: Pid, exit: Exit },
     /// A pause after a fault is over.
@@ -206,7 +207,7 @@ impl Supervisor {
             SupervisorMessage::FindChild { parent, call, index } => self.find_child(parent, call, index),
             SupervisorMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
             SupervisorMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
-            SupervisorMessage::Undurable { pid, reason } => self.park(pid, &reason),
+            SupervisorMessage::Undurable { pid, error } => self.refused(pid, &error),
             SupervisorMessage::Ended { pid, exit } => self.ended(pid, exit),
             SupervisorMessage::Restart { pid } => self.load(pid),
             SupervisorMessage::Resume { pid, reply } => self.resume(pid, reply),

@@ -54,9 +54,8 @@ impl Supervisor {
         }
     }
 
-    /// A child that could not be made durable never was: its parent gets that as the child's end.
-    pub(super) fn stillborn(&mut self, born: &Newborn, error: &CommitError) {
-        self.table.remove(&born.row);
+    /// A child that cannot be written: its parent gets that as the child's end.
+    pub(super) fn report_stillborn(&mut self, born: &Newborn, error: &CommitError) {
         let exit = Exit::new(ExitStatus::Faulted, error.to_string()).after(Usage::default());
         self.report_to_parent(&ProcessRow { exit: Some(exit), ..born.row.clone() });
     }
