@@ -7,8 +7,6 @@
 //! `SIM_SEED=… SIM_STEPS=… cargo test -p dormouse-tests --test sim -- --nocapture` runs worlds from a seed on, so many steps
 //! in all: what a failure prints runs that world again.
 
-#![expect(clippy::unwrap_used, reason = "what a simulation holds in memory can always be read")]
-
 mod defect;
 mod event;
 mod files;
