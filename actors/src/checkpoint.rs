@@ -9,7 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Fact, Image};
-use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::checkpoint::Scope;
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
@@ -18,6 +19,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
 use crate::clock::now_ms;
+use crate::error::KernelError;
 use crate::lease::Lease;
 use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError};
 use crate::temp_files::Held;
@@ -29,7 +31,22 @@ pub(crate) enum Durable {
     Snapshot { pid: Pid, at: FactNumber, image: Box<Image> },
     Ended { pid: Pid, exit: Exit },
     TempFile { root: Pid, record: TempFileRecord<Held> },
+    Checkpoint { id: CheckpointId, mark: Mark },
+    CheckpointDropped { id: CheckpointId },
 }
+
+/// A checkpoint that is to be made of what stands before it.
+pub(crate) struct Mark {
+    pub(crate) label: Arc<str>,
+    pub(crate) of: Pid,
+    /// The process that the tree begins with.
+    pub(crate) root: Pid,
+    pub(crate) scope: Scope,
+    pub(crate) members: Vec<Pid>,
+}
+
+/// Told the number of a checkpoint once it is durable, or that it cannot be.
+pub(crate) type MarkReply = oneshot::Sender<Result<CheckpointId, KernelError>>;
 
 /// Why something was not made durable.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -63,6 +80,11 @@ pub(crate) enum CheckpointMessage {
     Committed {
         waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
     },
+    /// Make a checkpoint, behind what was appended before: it is given its number here.
+    Mark {
+        mark: Mark,
+        reply: MarkReply,
+    },
     /// Commit what is queued, let go of the store, then reply.
     Close {
         reply: oneshot::Sender<()>,
@@ -81,6 +103,8 @@ pub(crate) struct CheckpointActor;
 
 pub(crate) struct Checkpoint {
     store: Option<(Lease, OwnerToken)>,
+    /// The highest number of a checkpoint that was given.
+    last_mark: u64,
     queue: Vec<Append>,
     committing: bool,
     failed: Option<CommitError>,
@@ -90,14 +114,14 @@ pub(crate) struct Checkpoint {
 impl Actor for CheckpointActor {
     type Msg = CheckpointMessage;
     type State = Checkpoint;
-    type Arguments = Option<(Lease, OwnerToken)>;
+    type Arguments = (Option<(Lease, OwnerToken)>, u64);
 
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        store: Self::Arguments,
+        (store, last_mark): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(Checkpoint { store, queue: Vec::new(), committing: false, failed: None, closing: None })
+        Ok(Checkpoint { store, last_mark, queue: Vec::new(), committing: false, failed: None, closing: None })
     }
 
     async fn handle(
@@ -108,6 +132,7 @@ impl Actor for CheckpointActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             CheckpointMessage::Append(append) => checkpoint.append(append),
+            CheckpointMessage::Mark { mark, reply } => checkpoint.mark(mark, reply),
             CheckpointMessage::Committed { waiting } => checkpoint.committed(waiting),
             CheckpointMessage::Close { reply } => checkpoint.closing = Some(reply),
         }
@@ -123,6 +148,20 @@ impl Checkpoint {
             (None, None) => (append.acknowledge)(Ok(())),
             (Some(_), None) => self.queue.push(append),
         }
+    }
+
+    /// A number that is given is not given again, whatever becomes of the commit.
+    fn mark(&mut self, mark: Mark, reply: MarkReply) {
+        if self.store.is_none() {
+            // Who no longer waits has dropped its side.
+            return drop(reply.send(Err(KernelError::NoStore)));
+        }
+        self.last_mark += 1;
+        let id = CheckpointId(self.last_mark);
+        let acknowledge = Box::new(move |result: Result<(), CommitError>| {
+            let _ = reply.send(result.map(|()| id).map_err(KernelError::from));
+        });
+        self.append(Append { entries: vec![Durable::Checkpoint { id, mark }], acknowledge });
     }
 
     fn committed(&mut self, waiting: Vec<(Acknowledge, Result<(), CommitError>)>) {
@@ -212,6 +251,10 @@ fn encode(durable: Durable, entries: &mut Vec<Entry>) -> Result<(), CodecError> 
             })?;
             Entry::TempFile { root, number, record: codec::encode(&record)? }
         }
+        Durable::Checkpoint { id, mark: Mark { label, of, root, scope, members } } => {
+            Entry::Checkpoint { id, label, of, root, scope, members }
+        }
+        Durable::CheckpointDropped { id } => Entry::CheckpointDropped { id },
     };
     entries.push(entry);
     Ok(())

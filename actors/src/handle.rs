@@ -1,5 +1,6 @@
 //! The embedding API: what a program that uses the kernel holds. It hides the actors behind it.
 
+mod branch;
 mod builder;
 mod events;
 mod kernel;
@@ -8,6 +9,7 @@ mod start;
 mod tool;
 mod tree;
 
+pub use branch::{Branch, Point};
 pub use builder::KernelBuilder;
 pub use events::Events;
 pub use kernel::{Kernel, ProcessInfo};

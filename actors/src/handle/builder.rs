@@ -151,7 +151,7 @@ impl KernelBuilder {
         if let Some(name) = self.tools.keys().find(|name| BUILTIN_TOOLS.contains(&name.as_str())) {
             return Err(KernelError::ReservedTool(name.clone()));
         }
-        let (claimed, rows) = self.claim().await?;
+        let (claimed, rows, last_mark) = self.claim().await?;
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, held) = match claimed {
             Some((store, owner)) => {
@@ -160,7 +160,7 @@ impl KernelBuilder {
             }
             None => (None, None),
         };
-        let spawned = CheckpointActor::spawn(None, CheckpointActor, claimed).await;
+        let spawned = CheckpointActor::spawn(None, CheckpointActor, (claimed, last_mark)).await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let lease = held.as_ref().map(|(lease, _)| lease.clone());
         let spawned = TempFilesActor::spawn(None, TempFilesActor, (checkpoint.clone(), lease)).await;
@@ -189,12 +189,13 @@ impl KernelBuilder {
         Ok(Kernel { world, supervisor })
     }
 
-    async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Vec<ProcessRow>), KernelError> {
-        let Some(store) = self.store.clone() else { return Ok((None, Vec::new())) };
-        let claim = move || Ok((store.claim()?, store.processes()?, store));
-        let (owner, rows, store) =
+    /// The store, the processes in it, and the highest number that a checkpoint had.
+    async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Vec<ProcessRow>, u64), KernelError> {
+        let Some(store) = self.store.clone() else { return Ok((None, Vec::new(), 0)) };
+        let claim = move || Ok((store.claim()?, store.processes()?, store.last_checkpoint()?, store));
+        let (owner, rows, last_mark, store) =
             tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)?;
-        Ok((Some((store, owner)), rows))
+        Ok((Some((store, owner)), rows, last_mark))
     }
 }
 

@@ -238,7 +238,7 @@ impl Table {
     }
 
     /// The children, living or not, and the calls that made them.
-    fn children_of(&self, parent: Pid) -> impl Iterator<Item = (Pid, CallId)> {
+    pub(super) fn children_of(&self, parent: Pid) -> impl Iterator<Item = (Pid, CallId)> {
         let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
         let children = self.children.range(first..).take_while(move |((of, ..), _)| *of == parent);
         children.map(|((_, call, _), child)| (*child, *call))
@@ -368,6 +368,6 @@ pub(super) fn place(origin: &Origin) -> Option<(CallId, u32)> {
     match origin {
         Origin::Forked { call, index } => Some((*call, *index)),
         Origin::Spawned { call } => Some((*call, 0)),
-        Origin::Started | Origin::Restored { .. } => None,
+        Origin::Started | Origin::Copied { .. } => None,
     }
 }

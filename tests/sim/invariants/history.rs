@@ -48,8 +48,11 @@ impl World {
 
     /// One that went back sends another history from there on.
     pub(super) fn note_return(&mut self, pid: Pid, fact: &Fact) {
-        if let (Fact::WentTo { to, .. }, Some(ledger)) = (fact, self.ledgers.get_mut(&pid)) {
-            ledger.sent.messages.truncate(*to as usize);
+        let Some(ledger) = self.ledgers.get_mut(&pid) else { return };
+        match fact {
+            Fact::WentTo { to, .. } => ledger.sent.messages.truncate(*to as usize),
+            Fact::Restored { image, .. } => ledger.sent.messages = image.messages.iter().cloned().collect(),
+            _ => {}
         }
     }
 }
