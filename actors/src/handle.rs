@@ -3,6 +3,7 @@
 mod branch;
 mod builder;
 mod events;
+mod history;
 mod kernel;
 mod process;
 mod start;
@@ -12,6 +13,7 @@ mod tree;
 pub use branch::{Branch, Point};
 pub use builder::KernelBuilder;
 pub use events::Events;
+pub use history::LogLine;
 pub use kernel::{Kernel, ProcessInfo};
 pub use process::Process;
 pub use start::Start;

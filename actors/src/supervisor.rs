@@ -62,7 +62,7 @@ pub(crate) enum SupervisorMessage {
     /// Make new processes of those of a cut.
     Branch(Box<Branching>),
     /// The births of a branch are durable, or cannot be made so.
-    Branched { newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: SeatReply },
+    Branched { of: Pid, newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: SeatReply },
     /// What a process goes on from.
     Lineage { of: Pid, reply: oneshot::Sender<Lineage> },
     /// Take a message to its receiver.
@@ -175,7 +175,9 @@ impl Supervisor {
             }
             SupervisorMessage::ListFamily { of, reply } => self.list_family(of, reply),
             SupervisorMessage::Branch(branching) => self.branch(*branching),
-            SupervisorMessage::Branched { newborns, result, reply } => self.branched(newborns, result, reply).await,
+            SupervisorMessage::Branched { of, newborns, result, reply } => {
+                self.branched(of, newborns, result, reply).await;
+            }
             SupervisorMessage::Lineage { of, reply } => drop(reply.send(self.lineage(of))),
             SupervisorMessage::Post(post) => self.post(*post),
             SupervisorMessage::ListNeighbours { of, reply } => self.list_neighbours(of, reply),

@@ -44,14 +44,19 @@ impl From<CheckpointId> for Point {
     }
 }
 
-/// A branch about to be made: `.await` makes it, and answers with the process at its top.
+/// A branch about to be made: `.await` makes it.
 #[derive(Debug)]
 #[must_use = "a branch is made when this is awaited"]
 pub struct Branch {
     kernel: Kernel,
-    of: Option<Pid>,
-    at: Point,
+    of: Of,
     beginning: Beginning,
+}
+
+#[derive(Debug)]
+enum Of {
+    Branch(Pid, Point),
+    Restore(CheckpointId),
 }
 
 impl Branch {
@@ -63,37 +68,36 @@ impl Branch {
     }
 
     async fn make(self) -> Result<Process, KernelError> {
-        let Self { kernel, of, at, beginning } = self;
-        let checkpoint = match at {
-            Point::Now => Some(kernel.mark(of.ok_or(KernelError::Closed)?, Scope::Tree, "branch".into()).await?),
-            Point::Fact(_) => None,
-            Point::Checkpoint(id) => Some(kernel.checkpoint(id).await?),
-        };
-        let done_with = checkpoint.as_ref().filter(|_| at == Point::Now).map(|checkpoint| checkpoint.id);
-        let top = of.or(checkpoint.as_ref().map(|checkpoint| checkpoint.of)).ok_or(KernelError::Closed)?;
-        if let Some(checkpoint) = &checkpoint {
-            let missing = KernelError::NotInCheckpoint { pid: top, checkpoint: checkpoint.id };
-            let fact = checkpoint.standing(top).ok_or(missing)?;
-            if checkpoint.scope == Scope::Process {
-                return kernel.copy_at(top, Some(fact), beginning).await;
+        let Self { kernel, of, beginning } = self;
+        let (pid, cut) = match of {
+            Of::Restore(id) => {
+                let checkpoint = kernel.checkpoint(id).await?;
+                (checkpoint.of, Cutting::Checkpoint(checkpoint))
             }
+            Of::Branch(pid, Point::Checkpoint(id)) => (pid, Cutting::Checkpoint(kernel.checkpoint(id).await?)),
+            Of::Branch(pid, Point::Fact(fact)) => (pid, Cutting::Behind(fact)),
+            Of::Branch(pid, Point::Now) => {
+                let Family { root, .. } = kernel.family(pid).await?;
+                (pid, Cutting::Here(kernel.mark(root, Scope::Tree, "branch".into()).await?))
+            }
+        };
+        match cut {
+            Cutting::Checkpoint(Checkpoint { scope: Scope::Process, id, of, ref members, .. }) => {
+                let at = members.first().filter(|_| of == pid).map(|member| member.at);
+                let at = at.ok_or(KernelError::NotInCheckpoint { pid, checkpoint: id })?;
+                kernel.copy_at(pid, Some(at), beginning).await
+            }
+            cut => kernel.grow(pid, cut, beginning).await,
         }
-        let (reply, family) = oneshot::channel();
-        kernel.tell(SupervisorMessage::ListFamily { of: top, reply })?;
-        let family = family.await.map_err(|_| KernelError::Closed)??;
-        let read = points::reading(&kernel.world, move |store, world| {
-            let cut = match (&checkpoint, at) {
-                (Some(checkpoint), _) => Cut::of(checkpoint),
-                (None, Point::Fact(fact)) => Cut::behind(store, top, fact, &family)?,
-                (None, _) => return Err(KernelError::Closed),
-            };
-            let Family { root, rows } = family;
-            let files = points::files(store, root, &cut)?;
-            Ok((points::grafts(store, world, rows, &cut, beginning)?, files))
-        });
-        let (grafts, files) = read.await?;
-        kernel.ask(|reply| SupervisorMessage::Branch(Box::new(Branching { grafts, files, done_with, reply }))).await
     }
+}
+
+/// Which cut is to be made.
+enum Cutting {
+    Checkpoint(Checkpoint),
+    Behind(FactNumber),
+    /// At a checkpoint that was made for this only.
+    Here(Checkpoint),
 }
 
 impl IntoFuture for Branch {
@@ -106,9 +110,10 @@ impl IntoFuture for Branch {
 }
 
 impl Kernel {
-    /// Begins to make new processes that go on from a point of a process and all below it: the whole tree under new pids,
+    /// Begins to make new processes that go on from a point of a process: the whole tree that it is part of under new pids,
     /// consistently, with the messages that were on their way between them and the temporary files of the tree. The others do
-    /// not notice. A process that was born later is not in it; one that had ended has ended there too.
+    /// not notice. A process that was born later is not in it; one that had ended has ended there too. What is answered is the
+    /// branch of `pid`. Of a checkpoint it is what that covers.
     ///
     /// Each goes on as after a restart: a pending model call is made again, a tool call that was in flight is answered as
     /// interrupted unless it may be repeated, and a message that was on its way is sent again and heard once. Within the branch
@@ -117,13 +122,13 @@ impl Kernel {
     /// is left as was left then. A name that the host gave stays that of the other.
     ///
     /// All births are in one commit, and no content is copied: a branch costs its images, and for a fact number a read for each
-    /// commit of the processes below. It runs, unless it is made [`stopped`](Branch::stopped).
+    /// commit of the processes of the tree. It runs, unless it is made [`stopped`](Branch::stopped).
     ///
     /// # Errors
     /// When awaited: [`KernelError::NoStore`], [`KernelError::UnknownProcess`], [`KernelError::Store`] for an unknown fact or
     /// checkpoint, [`KernelError::NotInCheckpoint`], [`KernelError::Load`], [`KernelError::NotDurable`].
     pub fn branch(&self, pid: Pid, at: impl Into<Point>) -> Branch {
-        Branch { kernel: self.clone(), of: Some(pid), at: at.into(), beginning: Beginning::Running }
+        Branch { kernel: self.clone(), of: Of::Branch(pid, at.into()), beginning: Beginning::Running }
     }
 
     /// The same of all that a checkpoint covers. Of a checkpoint of one process that is a copy of it alone, as
@@ -132,8 +137,7 @@ impl Kernel {
     /// # Errors
     /// As [`branch`](Self::branch).
     pub fn restore(&self, checkpoint: CheckpointId) -> Branch {
-        let at = Point::Checkpoint(checkpoint);
-        Branch { kernel: self.clone(), of: None, at, beginning: Beginning::Running }
+        Branch { kernel: self.clone(), of: Of::Restore(checkpoint), beginning: Beginning::Running }
     }
 
     /// Makes a new process from any point of another's journal, alone: as it stood after fact `at` (none: its last). A call
@@ -179,6 +183,38 @@ impl Kernel {
         let acknowledge = Box::new(move |result: Result<(), _>| drop(reply.send(result)));
         self.world.append(vec![Durable::CheckpointDropped { id }], acknowledge);
         Ok(dropped.await.map_err(|_| KernelError::Closed)??)
+    }
+
+    /// Makes the processes of a branch; the answer is that of `pid`.
+    async fn grow(&self, pid: Pid, cut: Cutting, beginning: Beginning) -> Result<Process, KernelError> {
+        let (top, done_with) = match &cut {
+            Cutting::Checkpoint(checkpoint) => (checkpoint.of, None),
+            Cutting::Here(checkpoint) => (checkpoint.of, Some(checkpoint.id)),
+            Cutting::Behind(_) => (self.family(pid).await?.root, None),
+        };
+        let family = self.family(top).await?;
+        let read = points::reading(&self.world, move |store, world| {
+            let cut = match &cut {
+                Cutting::Checkpoint(checkpoint) | Cutting::Here(checkpoint) => {
+                    let missing = KernelError::NotInCheckpoint { pid, checkpoint: checkpoint.id };
+                    checkpoint.standing(pid).ok_or(missing)?;
+                    Cut::of(checkpoint)
+                }
+                Cutting::Behind(fact) => Cut::behind(store, pid, *fact, &family)?,
+            };
+            let Family { root, rows } = family;
+            let files = points::files(store, root, &cut)?;
+            Ok((points::grafts(store, world, rows, &cut, beginning)?, files))
+        });
+        let (grafts, files) = read.await?;
+        let branching = |reply| Branching { of: pid, grafts, files, done_with, reply };
+        self.ask(|reply| SupervisorMessage::Branch(Box::new(branching(reply)))).await
+    }
+
+    async fn family(&self, of: Pid) -> Result<Family, KernelError> {
+        let (reply, family) = oneshot::channel();
+        self.tell(SupervisorMessage::ListFamily { of, reply })?;
+        family.await.map_err(|_| KernelError::Closed)?
     }
 
     async fn mark(&self, of: Pid, scope: Scope, label: Arc<str>) -> Result<Checkpoint, KernelError> {

@@ -34,6 +34,8 @@ pub(crate) type FamilyReply = oneshot::Sender<Result<Family, KernelError>>;
 
 /// What a branch grows from.
 pub(crate) struct Branching {
+    /// Whose branch is answered with.
+    pub(crate) of: Pid,
     /// The processes, by rising pid: the first is the one at its top.
     pub(crate) grafts: Vec<Graft>,
     /// The changes of the temporary files of the tree.
@@ -89,7 +91,7 @@ impl Supervisor {
 
     /// Makes the births of a branch durable, all together; its processes run once they are.
     pub(super) fn branch(&mut self, branching: Branching) {
-        let Branching { grafts, files, done_with, reply } = branching;
+        let Branching { of, grafts, files, done_with, reply } = branching;
         let newborns = self.grafted(grafts);
         let Some(root) = newborns.first().map(|born| born.row.pid) else { return };
         let mut entries = Vec::new();
@@ -106,7 +108,7 @@ impl Supervisor {
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
             // Where the supervisor is gone, the kernel is.
-            let _ = myself.cast(SupervisorMessage::Branched { newborns, result, reply });
+            let _ = myself.cast(SupervisorMessage::Branched { of, newborns, result, reply });
         });
         self.world.append(entries, acknowledge);
     }
@@ -124,7 +126,13 @@ impl Supervisor {
         grafts.into_iter().map(newborn).collect()
     }
 
-    pub(super) async fn branched(&mut self, newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: SeatReply) {
+    pub(super) async fn branched(
+        &mut self,
+        of: Pid,
+        newborns: Vec<Newborn>,
+        result: Result<(), CommitError>,
+        reply: SeatReply,
+    ) {
         let Some(root) = newborns.first().map(|born| born.row.pid) else { return };
         if let Err(error) = result {
             for born in &newborns {
@@ -134,6 +142,8 @@ impl Supervisor {
             // Who no longer waits has dropped its side.
             return drop(reply.send(Err(error.into())));
         }
+        let is_asked = |born: &&Newborn| born.row.restored.is_some_and(|restored| restored.from == of);
+        let asked = newborns.iter().find(is_asked).map_or(root, |born| born.row.pid);
         let (ended, living): (Vec<_>, Vec<_>) = newborns.into_iter().partition(|born| born.ended().is_some());
         for born in &ended {
             born.ended().iter().for_each(|exit| drop(self.table.end(born.row.pid, exit)));
@@ -142,7 +152,7 @@ impl Supervisor {
             self.doom_with_parent(&born.row);
             self.first_run(born, None).await;
         }
-        let _ = reply.send(self.table.seat(root));
+        let _ = reply.send(self.table.seat(asked));
     }
 
     /// A child that outlived the end of its parent at the cut goes where it went.
