@@ -59,7 +59,10 @@ pub use dormouse_actors::handle::{
 pub use dormouse_actors::{DescriptorView, Event, Fact, KernelError, LoadError, View, ports};
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, Reached};
-pub use dormouse_kernel::process::Diff;
+/// What differs between two points of processes.
+pub mod diff {
+    pub use dormouse_kernel::process::{Diff, Difference, Held, Line, Pair};
+}
 pub use dormouse_kernel::{content, program};
 pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};

@@ -153,11 +153,17 @@ async fn two_branches_of_one_point_go_different_ways_and_a_branch_can_be_branche
     let rows = rows(&kernel).await;
     assert_eq!(rows[&deeper.pid()].restored.unwrap().from, left.pid());
     assert_eq!(rows[&deeper.pid()].known_as(), session.pid());
-    assert_eq!(turn(&session, "three").await.matches('|').count(), 4, "the other heard nothing of it");
+    let said = "after one|after one|two|after one|after one|two|three";
+    assert_eq!(turn(&session, "three").await, said, "the other heard nothing of it");
+    let diff = kernel.diff((left.pid(), Point::Now), (right.pid(), Point::Now)).await.unwrap();
+    assert_eq!(diff.common_messages, 2);
+    let gists = |lines: &[dormouse::diff::Line]| lines.iter().map(|line| line.gist.clone()).collect::<Vec<_>>();
+    assert_eq!(gists(&diff.messages.left), ["left", "after one|after one|left"]);
+    assert_eq!(gists(&diff.messages.right), ["right", "after one|after one|right"]);
+    assert!(diff.descriptors.is_empty() && diff.phase.left == "idle", "{diff}");
     kernel.shutdown().await;
 }
 
-/// Messages in flight, when the store is read again and again: the receiver of a branch hears each once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_branch_of_a_branch_knows_its_processes_by_the_first_numbers() {
     let (requests, folder) = (Requests::default(), tempfile::tempdir().unwrap());
@@ -289,7 +295,6 @@ fn copy_into(from: &Path, to: &Path) {
     }
 }
 
-/// A store that counts what is written to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn contents_are_shared_by_all_branches() {
     let folder = tempfile::tempdir().unwrap();
@@ -325,5 +330,122 @@ async fn without_a_store_there_is_nothing_to_go_back_to() {
     assert!(matches!(kernel.checkpoints().await, Err(KernelError::NoStore)));
     assert!(matches!(kernel.branch(session.pid(), Point::Now).await, Err(KernelError::NoStore)));
     assert!(matches!(kernel.branch(Pid(9), Point::Now).await, Err(KernelError::UnknownProcess(Pid(9)))));
+    kernel.shutdown().await;
+}
+
+/// Makes a checkpoint, goes back to it whenever it can, and says at last how it was refused.
+fn restless(request: &Request) -> Reply {
+    let all = answers(request);
+    let last = request.messages.last().unwrap();
+    let is_told = last
+        .blocks
+        .iter()
+        .any(|block| matches!(block, Block::Text { text, .. } if text.starts_with("<process_restored")));
+    match all.last() {
+        None => asks(&[("checkpoint_process", r#"{"label": "start"}"#)]),
+        Some(error) if error.starts_with("<checkpoint_error") => says(error),
+        Some(_) if is_told || all.len() == 1 => asks(&[("open", "{}")]),
+        Some(_) => asks(&[("restore_process", r#"{"checkpoint_id": "cp:1"}"#)]),
+    }
+}
+
+const RESTLESS: &str = "max_iterations = 100\n[tools]\nenabled = [\"checkpoint_process\", \"restore_process\", \
+                        \"list_checkpoints\", \"open\", \"read_fd\"]\n[limits]\nmax_restores = 3\n";
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Nothing {}
+
+fn large_output() -> impl dormouse::ports::Tool {
+    let open = |Nothing {}: Nothing| async { Ok::<_, String>("line\n".repeat(9_000)) };
+    dormouse::FnTool::new("open", "Returns much.", open).idempotent()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_that_goes_back_again_and_again_is_stopped_by_its_limit() {
+    let requests = Requests::default();
+    let model = FnModel(|request: Request| async move { Ok(restless(&request)) });
+    let kernel = Kernel::open(MemoryStore::new()).model("m", requests.record(model)).tool(large_output());
+    let kernel = kernel.build().await.unwrap();
+    let process = kernel.start(program(&kernel, RESTLESS)).input("go").await.unwrap();
+    let exit = within(process.wait()).await.unwrap();
+    assert!(exit.message.starts_with("<checkpoint_error type=\"too_often\">"), "{exit:?}");
+    let told = requests.all().iter().filter(|request| {
+        request.messages.len() == 3 && format!("{:?}", request.messages[2]).contains("process_restored")
+    });
+    assert_eq!(told.count(), 3, "each time it was told once, and nothing else stood behind its checkpoint");
+    let opened: Vec<_> = answers(requests.all().last().unwrap());
+    assert!(opened[1].starts_with("<fd_result fd=\"fd:4\""), "no number is given twice: {opened:?}");
+    let log = kernel.log(process.pid()).await.unwrap();
+    assert_eq!(log.iter().filter(|line| line.name == "restored" && line.gist == "cp:1").count(), 3);
+    check_histories(&requests);
+    kernel.shutdown().await;
+}
+
+/// A store that is cut off between any two commits: the model goes back as often as it would have, and comes to the same end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn going_back_survives_the_end_of_the_kernel_at_every_commit() {
+    let requests = Requests::default();
+    let model = || FnModel(|request: Request| async move { Ok(restless(&request)) });
+    let mut commits = 0;
+    loop {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Faulty::crashing_after(commits, LogStore::open(folder.path()).unwrap());
+        let kernel = Kernel::open(store).model("m", requests.record(model())).tool(large_output());
+        let kernel = kernel.build().await.unwrap();
+        let program = program(&kernel, RESTLESS);
+        let started = kernel.start(program).input("go").await;
+        let was_whole = match &started {
+            Ok(process) => within(process.wait()).await.is_ok_and(|exit| exit.status == ExitStatus::Done),
+            Err(_) => false,
+        };
+        drop(started);
+        kernel.shutdown().await;
+        let kernel = open(folder.path(), &requests).model("m", requests.record(model()));
+        let kernel = kernel.tool(large_output()).build().await.unwrap();
+        for process in within(kernel.resume_all()).await.unwrap() {
+            let exit = within(process.wait()).await.unwrap();
+            assert!(exit.message.contains("too_often"), "after {commits} commits: {exit:?}");
+        }
+        if let Some(info) = kernel.processes().await.unwrap().first() {
+            let log = kernel.log(info.row.pid).await.unwrap();
+            let times = log.iter().filter(|line| line.name == "restored").count();
+            assert_eq!(times, 3, "after {commits} commits");
+        }
+        kernel.shutdown().await;
+        if was_whole {
+            break;
+        }
+        commits += 1;
+    }
+    assert!(commits > 10, "{commits}");
+    check_histories(&requests);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_host_takes_a_session_back_and_a_branch_finds_the_checkpoints_of_what_it_goes_on_from() {
+    let model = FnModel(|request: Request| async move {
+        Ok(says(&request.messages.last().unwrap().blocks.iter().map(|block| format!("{block:?}")).collect::<String>()))
+    });
+    let requests = Requests::default();
+    let kernel = Kernel::open(MemoryStore::new()).model("m", requests.record(model)).build().await.unwrap();
+    let session = kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
+    turn(&session, "one").await;
+    let kept = within(session.checkpoint("early")).await.unwrap();
+    turn(&session, "two").await;
+    let branch = within(kernel.branch(session.pid(), Point::Now).into_future()).await.unwrap();
+    for process in [&session, &branch] {
+        let fact = process.view().unwrap().fact;
+        let answer = within(process.restore(kept.id)).await.unwrap();
+        assert!(!answer.is_error && answer.text.contains("label=\"early\""), "{}", answer.text);
+        let back = within(process.wait_for(|view: &View| view.is_idle() && view.messages == 3)).await.unwrap();
+        assert!(back.fact > fact, "a journal only grows");
+        turn(process, "three").await;
+        let sent = requests.of(process.pid().0).pop().unwrap();
+        let texts: Vec<_> = sent.messages.iter().map(|message| message.text()).collect();
+        assert!(texts[0] == "one" && texts[2].starts_with("<process_restored") && texts[3] == "three", "{texts:?}");
+    }
+    let other = kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
+    assert!(matches!(other.restore(kept.id).await, Err(KernelError::NotInCheckpoint { .. })));
+    check_histories(&requests);
     kernel.shutdown().await;
 }
