@@ -369,7 +369,7 @@ async fn a_model_that_goes_back_again_and_again_is_stopped_by_its_limit() {
     let process = kernel.start(program(&kernel, RESTLESS)).input("go").await.unwrap();
     let exit = within(process.wait()).await.unwrap();
     assert!(exit.message.starts_with("<checkpoint_error type=\"too_often\">"), "{exit:?}");
-    let told = requests.all().iter().filter(|request| {
+    let told = requests.all().into_iter().filter(|request| {
         request.messages.len() == 3 && format!("{:?}", request.messages[2]).contains("process_restored")
     });
     assert_eq!(told.count(), 3, "each time it was told once, and nothing else stood behind its checkpoint");

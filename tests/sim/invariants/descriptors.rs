@@ -13,7 +13,9 @@ impl World {
     pub(super) fn fd_1(&mut self, pid: Pid, number: u64, fact: &Fact) -> Held {
         let Some(ledger) = self.ledgers.get_mut(&pid) else { return Ok(()) };
         if let Fact::Restored { image, .. } = fact {
-            ledger.contents = image.table.iter().map(|(id, entry)| (id.clone(), entry.content.hash())).collect();
+            // Messages are no descriptors of their own, whatever is noted of them.
+            let own = image.table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. }));
+            ledger.contents = own.map(|(id, entry)| (id.clone(), entry.content.hash())).collect();
         }
         let Fact::DescriptorOpened { id, entry } = fact else { return Ok(()) };
         if let FdId::Fd(fd) = id {
