@@ -230,7 +230,7 @@ async fn a_checkpoint_of_a_tree_holds_all_its_processes_and_outlives_the_kernel(
     assert!(matches!(unknown, KernelError::Store(StoreError::UnknownCheckpoint(CheckpointId(2)))), "{unknown}");
     kernel.shutdown().await;
     let kernel = open(folder.path(), &requests).build().await.unwrap();
-    assert_eq!(kernel.checkpoints().await.unwrap(), [kept.clone()]);
+    assert_eq!(kernel.checkpoints().await.unwrap(), std::slice::from_ref(&kept));
     let restored = within(kernel.restore(kept.id).into_future()).await.unwrap();
     check_end(&within(restored.wait()).await.unwrap(), "what was restored");
     let again = within(kernel.branch(Pid(3), kept.id).into_future()).await.unwrap();
