@@ -51,7 +51,12 @@ impl World {
         let Some(ledger) = self.ledgers.get_mut(&pid) else { return };
         match fact {
             Fact::WentTo { to, .. } => ledger.sent.messages.truncate(*to as usize),
-            Fact::Restored { image, .. } => ledger.sent.messages = image.messages.iter().cloned().collect(),
+            Fact::Restored { image, .. } => {
+                // What both begin with: the fact may be lost yet.
+                let same = |(at, sent): &(usize, &Arc<Message>)| is_message(image.messages.get(*at), sent);
+                let common = ledger.sent.messages.iter().enumerate().take_while(same).count();
+                ledger.sent.messages.truncate(common);
+            }
             _ => {}
         }
     }
