@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Fact, Image};
-use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::checkpoint::Scope;
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
@@ -20,6 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::now_ms;
 use crate::durability::Durability;
+use crate::error::KernelError;
 use crate::lease::Lease;
 use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
 use crate::residents::Residents;
@@ -34,7 +36,22 @@ pub(crate) enum Durable {
     Snapshot { pid: Pid, at: FactNumber, image: Box<Image> },
     Ended { pid: Pid, exit: Exit },
     TempFile { root: Pid, record: TempFileRecord<Content> },
+    Checkpoint { id: CheckpointId, mark: Mark },
+    CheckpointDropped { id: CheckpointId },
 }
+
+/// A checkpoint that is to be made of what stands before it.
+pub(crate) struct Mark {
+    pub(crate) label: Arc<str>,
+    pub(crate) of: Pid,
+    /// The process that the tree begins with.
+    pub(crate) root: Pid,
+    pub(crate) scope: Scope,
+    pub(crate) members: Vec<Pid>,
+}
+
+/// Told the number of a checkpoint once it is durable, or that it cannot be.
+pub(crate) type MarkReply = oneshot::Sender<Result<CheckpointId, KernelError>>;
 
 /// Why something was not made durable.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -76,6 +93,11 @@ pub(crate) enum CheckpointMessage {
     },
     /// A second has passed since something was only written.
     Sync,
+    /// Make a checkpoint, behind what was appended before: it is given its number here.
+    Mark {
+        mark: Mark,
+        reply: MarkReply,
+    },
     /// Commit what is queued, let go of the store, then reply.
     Close {
         reply: oneshot::Sender<()>,
@@ -96,6 +118,8 @@ pub(crate) struct Checkpoint {
     store: Option<(Lease, OwnerToken)>,
     residents: Arc<Residents>,
     durability: Durability,
+    /// The highest number of a checkpoint that was given.
+    last_mark: u64,
     queue: Vec<Append>,
     committing: bool,
     /// Whether something was written that is to be synced.
@@ -109,15 +133,16 @@ pub(crate) struct Checkpoint {
 impl Actor for CheckpointActor {
     type Msg = CheckpointMessage;
     type State = Checkpoint;
-    type Arguments = (Option<(Lease, OwnerToken)>, Arc<Residents>, Durability);
+    type Arguments = (Option<(Lease, OwnerToken)>, u64, Arc<Residents>, Durability);
 
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        (store, residents, durability): Self::Arguments,
+        (store, last_mark, residents, durability): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         Ok(Checkpoint {
             store,
+            last_mark,
             residents,
             durability,
             queue: Vec::new(),
@@ -139,6 +164,7 @@ impl Actor for CheckpointActor {
             CheckpointMessage::Append(append) => checkpoint.append(append),
             CheckpointMessage::Committed { waiting, until } => checkpoint.committed(waiting, until, &myself),
             CheckpointMessage::Sync => checkpoint.syncing = checkpoint.unsynced,
+            CheckpointMessage::Mark { mark, reply } => checkpoint.mark(mark, reply),
             CheckpointMessage::Close { reply } => checkpoint.closing = Some(reply),
         }
         checkpoint.go_on(&myself);
@@ -153,6 +179,20 @@ impl Checkpoint {
             (None, None) => (append.acknowledge)(Ok(())),
             (Some(_), None) => self.queue.push(append),
         }
+    }
+
+    /// A number that is given is not given again, whatever becomes of the commit.
+    fn mark(&mut self, mark: Mark, reply: MarkReply) {
+        if self.store.is_none() {
+            // Who no longer waits has dropped its side.
+            return drop(reply.send(Err(KernelError::NoStore)));
+        }
+        self.last_mark += 1;
+        let id = CheckpointId(self.last_mark);
+        let acknowledge = Box::new(move |result: Result<(), CommitError>| {
+            let _ = reply.send(result.map(|()| id).map_err(KernelError::from));
+        });
+        self.append(Append { entries: vec![Durable::Checkpoint { id, mark }], acknowledge });
     }
 
     fn committed(
@@ -289,6 +329,10 @@ fn encode(durable: Durable, Written { entries, contents }: &mut Written) -> Resu
             let number = record.number;
             Entry::TempFile { root, number, record: codec::encode(&record.try_map(&mut refer)?)? }
         }
+        Durable::Checkpoint { id, mark: Mark { label, of, root, scope, members } } => {
+            Entry::Checkpoint { id, label, of, root, scope, members }
+        }
+        Durable::CheckpointDropped { id } => Entry::CheckpointDropped { id },
     };
     entries.push(entry);
     Ok(())

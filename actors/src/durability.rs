@@ -42,13 +42,17 @@ impl Durability {
 /// Whether somebody relies on it who is not part of a turn.
 fn ends_something(durable: &Durable) -> bool {
     match durable {
-        Durable::Born { .. } | Durable::Ended { .. } => true,
+        Durable::Born { .. }
+        | Durable::Ended { .. }
+        | Durable::Checkpoint { .. }
+        | Durable::CheckpointDropped { .. } => true,
         Durable::Snapshot { .. } | Durable::TempFile { .. } => false,
         Durable::Facts { facts, .. } => facts.iter().any(|fact| match fact {
             Fact::MessageQueued { .. }
             | Fact::TurnEnded { .. }
             | Fact::Exited { .. }
             | Fact::WentTo { .. }
+            | Fact::Restored { .. }
             | Fact::Interrupted { .. }
             | Fact::Stopped
             | Fact::Continued => true,

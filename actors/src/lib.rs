@@ -16,6 +16,7 @@ mod event;
 pub mod handle;
 mod lease;
 mod permits;
+mod points;
 pub mod ports;
 mod process;
 mod recovery;

@@ -4,6 +4,7 @@
 //! messages, so that a signal is handled in the middle of a call. Effects wait until the facts before them are durable.
 
 mod alarm;
+mod checkpoint;
 mod copy;
 mod fetch;
 mod herald;
@@ -89,6 +90,7 @@ impl Delivery {
 
 /// What a process actor starts from.
 pub(crate) struct Begin {
+    pub(crate) pid: Pid,
     pub(crate) world: Arc<World>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) state: State,
@@ -105,6 +107,8 @@ pub(crate) struct Begin {
 pub(crate) struct ProcessActor;
 
 pub(crate) struct Running {
+    /// Its number in the kernel; within its tree it goes by that of its state.
+    pid: Pid,
     world: Arc<World>,
     supervisor: ActorRef<SupervisorMessage>,
     myself: ActorRef<ProcessMessage>,
@@ -149,8 +153,9 @@ impl Actor for ProcessActor {
         myself: ActorRef<Self::Msg>,
         begin: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let Begin { world, supervisor, state, root, last, snapshot_at, view, herald } = begin;
+        let Begin { pid, world, supervisor, state, root, last, snapshot_at, view, herald } = begin;
         Ok(Running {
+            pid,
             world,
             supervisor,
             myself,
@@ -212,7 +217,7 @@ impl Drop for Running {
 
 impl Running {
     fn pid(&self) -> Pid {
-        self.state.pid()
+        self.pid
     }
 
     fn take(&mut self, delivery: Delivery) {
@@ -252,6 +257,7 @@ impl Running {
         | Input::Fetched { call, .. }
         | Input::MessageSent { call, .. }
         | Input::Listed { call, .. }
+        | Input::CheckpointDone { call, .. }
         | Input::TimedOut { call }
         | Input::ChildEnded { call, .. } = input
         {

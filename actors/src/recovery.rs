@@ -52,6 +52,7 @@ pub enum LoadError {
 
 /// A process as its journal tells it.
 pub(crate) struct Loaded {
+    pub(crate) pid: Pid,
     pub(crate) state: State,
     /// The last fact in it.
     pub(crate) last: FactNumber,
@@ -76,20 +77,20 @@ pub(crate) fn load(
     upto: Option<FactNumber>,
     purpose: Purpose,
 ) -> Result<Loaded, LoadError> {
-    let Journal { base, image, facts, .. } = store.journal(pid, upto)?;
+    let Journal { row, base, image, facts } = store.journal(pid, upto)?;
     let record = |source| LoadError::Record { pid, source };
     let mut content = |reference: ContentRef| Ok::<_, LoadError>(world.residents.content(reference));
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
     let program = compiled(world, pid, &image, purpose)?;
     let image = image.try_map(&mut content)?;
-    let mut state = State::from_image(pid, program, world.around.clone(), image)
+    let mut state = State::from_image(row.known_as(), program, world.around.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
         let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;
         evolve(&mut state, &fact.try_map(&mut content)?);
     }
     check_prices(world, &state, purpose).map_err(|reason| LoadError::Program { pid, reason })?;
-    Ok(Loaded { state, last: base.plus(facts.len()), snapshot_at: base })
+    Ok(Loaded { pid, state, last: base.plus(facts.len()), snapshot_at: base })
 }
 
 /// A process whose cost is bounded does not run where it cannot be counted.

@@ -2,6 +2,8 @@
 //!
 //! It never awaits a process and never reads the disk: what takes long runs beside it and comes back as a message.
 
+mod alias;
+mod branch;
 mod children;
 mod entry;
 mod post;
@@ -18,19 +20,22 @@ use std::sync::Arc;
 
 use dormouse_kernel::process::{Child, Image, Input, State};
 use dormouse_kernel::program::Program;
+use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use dormouse_proto::record::Control;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use crate::checkpoint::{CommitError, Durable};
+use crate::checkpoint::{CommitError, Durable, MarkReply};
 use crate::error::KernelError;
 use crate::event::View;
 use crate::process::{CopyReply, Delivery, Herald, ProcessMessage, Received, StaysAwake};
 use crate::recovery::{self, LoadError, Loaded, Purpose};
 use crate::world::World;
 
+use alias::Aliases;
+pub(crate) use branch::{Branching, Family, FamilyReply, Graft};
 use entry::Run;
 pub(crate) use post::{Neighbours, Post};
 use recover::Recovering;
@@ -81,6 +86,16 @@ pub(crate) enum SupervisorMessage {
     Release { pids: Vec<Pid> },
     /// Hand out a process as it stands; the reply is dropped where it does not run.
     Copy { pid: Pid, reply: CopyReply },
+    /// Make a checkpoint of a process, or of it and all below it.
+    MakeCheckpoint { of: Pid, scope: Scope, label: Arc<str>, reply: MarkReply },
+    /// A process and all below it, those that have ended too.
+    ListFamily { of: Pid, reply: FamilyReply },
+    /// Make new processes of those of a cut.
+    Branch(Box<Branching>),
+    /// The births of a branch are durable, or cannot be made so.
+    Branched { of: Pid, newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: SeatReply },
+    /// What a process goes on from.
+    Lineage { of: Pid, reply: oneshot::Sender<Lineage> },
     /// Take a message to its receiver.
     Post(Box<Post>),
     /// The processes that one can write to.
@@ -129,6 +144,9 @@ pub(crate) enum RestMessage {
     LookAt { pid: Pid },
 }
 
+/// A process, then the one that it goes on from, and so on, each with the last fact that was taken over.
+pub(crate) type Lineage = Vec<(Pid, Option<FactNumber>)>;
+
 /// A process that is about to be.
 pub(crate) struct Newborn {
     row: ProcessRow,
@@ -142,6 +160,7 @@ pub(crate) struct Supervisor {
     world: Arc<World>,
     myself: ActorRef<SupervisorMessage>,
     table: Table,
+    aliases: Aliases,
     /// Newborns that wait for the first of their siblings.
     held_back: BTreeMap<Pid, Newborn>,
     /// Messages that were taken to a receiver so far.
@@ -160,7 +179,8 @@ impl Actor for SupervisorActor {
         (world, table): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         let (held_back, recovering) = (BTreeMap::new(), Recovering::default());
-        Ok(Supervisor { world, myself, table, held_back, posted: 0, recovering })
+        let aliases = table.aliases();
+        Ok(Supervisor { world, myself, table, aliases, held_back, posted: 0, recovering })
     }
 
     async fn handle(
@@ -198,10 +218,19 @@ impl Supervisor {
             SupervisorMessage::StartChildren { parent, children } => self.start_children(parent, children),
             SupervisorMessage::Born { newborns, result, reply } => self.born(newborns, result, reply).await,
             SupervisorMessage::Loaded { pid, result } => self.loaded(pid, result).await,
-            SupervisorMessage::Deliver { pid, delivery } => self.deliver(pid, *delivery),
+            SupervisorMessage::Deliver { pid, delivery } => self.deliver(pid, self.addressed(pid, *delivery)),
             SupervisorMessage::SignalTree { root, signal, received } => self.signal_tree(root, signal, received),
             SupervisorMessage::Release { pids } => self.release(pids).await,
             SupervisorMessage::Copy { pid, reply } => self.copy(pid, reply),
+            SupervisorMessage::MakeCheckpoint { of, scope, label, reply } => {
+                self.make_checkpoint(of, scope, label, reply);
+            }
+            SupervisorMessage::ListFamily { of, reply } => self.list_family(of, reply),
+            SupervisorMessage::Branch(branching) => self.branch(*branching),
+            SupervisorMessage::Branched { of, newborns, result, reply } => {
+                self.branched(of, newborns, result, reply).await;
+            }
+            SupervisorMessage::Lineage { of, reply } => drop(reply.send(self.lineage(of))),
             SupervisorMessage::Post(post) => self.post(*post),
             SupervisorMessage::ListNeighbours { of, reply } => self.list_neighbours(of, reply),
             SupervisorMessage::FindChild { parent, call, index } => self.find_child(parent, call, index),
@@ -257,7 +286,8 @@ impl Supervisor {
 
     fn newborn(&mut self, parent: Option<Pid>, program: Program, image: Box<Image>, origin: Origin) -> Newborn {
         let pid = self.table.next_pid();
-        let row = ProcessRow { pid, parent, program: program.name().into(), name: None, origin, exit: None };
+        let row =
+            ProcessRow { pid, parent, program: program.name().into(), name: None, origin, restored: None, exit: None };
         Newborn { row, program, image }
     }
 
@@ -296,8 +326,8 @@ impl Supervisor {
 
     async fn first_run(&mut self, born: Newborn, herald: Option<Herald>) {
         let pid = born.row.pid;
-        match State::from_image(pid, born.program, self.world.around.clone(), *born.image) {
-            Ok(state) => self.run(Loaded { state, last: FactNumber(0), snapshot_at: FactNumber(0) }, herald).await,
+        match State::from_image(born.row.known_as(), born.program, self.world.around.clone(), *born.image) {
+            Ok(state) => self.run(Loaded { pid, state, last: FactNumber(0), snapshot_at: FactNumber(0) }, herald).await,
             Err(error) => self.give_up(pid, &error.to_string()),
         }
     }

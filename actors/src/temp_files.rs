@@ -4,8 +4,8 @@
 //! then answered: a reader never sees what a crash could take back (DUR-1). While one commit is on its way, requests collect;
 //! one that does not find its tree in memory waits until that was read from the store, beside the actor.
 //!
-//! A tree never sees the files of another: requests carry the process that their tree begins with, and a restored process
-//! begins a tree of its own, without files.
+//! A tree never sees the files of another: requests carry the process that their tree begins with, and a copied process
+//! begins a tree of its own, without files. A branch has those of the tree that it was made from, up to the cut.
 
 mod held;
 mod tree;

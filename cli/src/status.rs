@@ -45,6 +45,7 @@ impl From<KernelError> for Failure {
     fn from(error: KernelError) -> Self {
         match error {
             KernelError::Store(_) | KernelError::NotDurable(_) | KernelError::Load(_) => Self::Store(error.to_string()),
+            KernelError::UnknownProcess(_) | KernelError::NotInCheckpoint { .. } => Self::Usage(error.to_string()),
             _ => Self::Run(error.to_string()),
         }
     }

@@ -238,7 +238,7 @@ impl World {
             Effect::KeepChildren { calls } => {
                 assert!(self.state.background().keys().all(|call| calls.contains(call)), "one is not kept");
             }
-            Effect::Send { .. } | Effect::ListProcesses { .. } | Effect::Await { .. } => {
+            Effect::Send { .. } | Effect::ListProcesses { .. } | Effect::Checkpoint { .. } | Effect::Await { .. } => {
                 panic!("no such tool is enabled")
             }
             Effect::AnswerHost { .. } | Effect::ReportTurn { .. } | Effect::ReportExit { .. } => {}

@@ -219,6 +219,8 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::Summarized { .. } => "summarized",
         Input::TempFileDone { .. } => "temp_file_done",
         Input::SentBack { .. } => "sent_back",
+        Input::TakenBack { .. } => "taken_back",
+        Input::CheckpointDone { .. } => "checkpoint_done",
         Input::Fetched { .. } => "fetched",
         Input::ChildStarted { .. } => "child_started",
         Input::NoChild { .. } => "no_child",
@@ -247,12 +249,14 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
         | Input::Fetched { call, .. }
         | Input::MessageSent { call, .. }
         | Input::Listed { call, .. }
+        | Input::CheckpointDone { call, .. }
         | Input::TimedOut { call }
         | Input::ChildEnded { call, .. } => Some(*call),
         Input::Spoke { .. }
         | Input::Opened { .. }
         | Input::HostCalled { .. }
         | Input::SentBack { .. }
+        | Input::TakenBack { .. }
         | Input::ChildStarted { .. }
         | Input::NoChild { .. }
         | Input::Messaged { .. }
@@ -268,9 +272,10 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
 /// The host's name of its call.
 pub(crate) fn ticket(input: &Input) -> Option<Arc<str>> {
     match input {
-        Input::Opened { ticket, .. } | Input::HostCalled { ticket, .. } | Input::SentBack { ticket, .. } => {
-            Some(ticket.clone())
-        }
+        Input::Opened { ticket, .. }
+        | Input::HostCalled { ticket, .. }
+        | Input::SentBack { ticket, .. }
+        | Input::TakenBack { ticket, .. } => Some(ticket.clone()),
         _ => None,
     }
 }

@@ -282,7 +282,7 @@ impl World {
 
     fn restart_as_new(&mut self, from: Pid, at: u64, state: &State) {
         self.note(|now| format!("{now}: {from} goes on as another from fact {at}, {:?}", state.phase()));
-        let origin = Origin::Restored { from, at: dormouse_proto::id::FactNumber(at) };
+        let origin = Origin::Copied { from, at: dormouse_proto::id::FactNumber(at) };
         let message = SupervisorMessage::Start {
             program: state.program().clone(),
             image: Box::new(copied(state.image(), self.time_ms())),

@@ -107,7 +107,8 @@ impl World {
         origin: Origin,
     ) -> Newborn {
         let pid = self.supervisor.table.next_pid();
-        let row = ProcessRow { pid, parent, program: program.name().into(), name: None, origin, exit: None };
+        let row =
+            ProcessRow { pid, parent, program: program.name().into(), name: None, origin, restored: None, exit: None };
         Newborn { row, program, image }
     }
 

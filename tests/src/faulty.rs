@@ -24,9 +24,11 @@ pub enum Operation {
     Processes,
     /// [`Store::journal`].
     Journal,
+    /// [`Store::facts`].
+    Facts,
     /// [`Store::history`].
     History,
-    /// [`Store::checkpoints`].
+    /// [`Store::checkpoints`] and [`Store::last_checkpoint`].
     Checkpoints,
     /// [`Store::content`].
     Content,
@@ -127,12 +129,20 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::Journal, |store| store.journal(pid, upto))
     }
 
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.ask(Operation::Facts, |store| store.facts(pid, first, upto))
+    }
+
     fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
         self.ask(Operation::History, |store| store.history(pid))
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
         self.ask(Operation::Checkpoints, S::checkpoints)
+    }
+
+    fn last_checkpoint(&self) -> Result<u64, StoreError> {
+        self.ask(Operation::Checkpoints, S::last_checkpoint)
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {

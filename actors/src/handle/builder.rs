@@ -202,7 +202,7 @@ impl KernelBuilder {
         if let Some(name) = self.tools.keys().find(|name| BUILTIN_TOOLS.contains(&name.as_str())) {
             return Err(KernelError::ReservedTool(name.clone()));
         }
-        let (claimed, table, resumed) = self.claim().await?;
+        let (claimed, table, resumed, last_mark) = self.claim().await?;
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, held) = match claimed {
             Some((store, owner)) => {
@@ -215,7 +215,8 @@ impl KernelBuilder {
         let store = Arc::new(Leased::new(held));
         let residents = Arc::new(Residents::new(store.clone(), self.resident_bytes));
         let spawned =
-            CheckpointActor::spawn(None, CheckpointActor, (claimed, residents.clone(), self.durability)).await;
+            CheckpointActor::spawn(None, CheckpointActor, (claimed, last_mark, residents.clone(), self.durability))
+                .await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let files = (checkpoint.clone(), store.lease(), residents.clone());
         let spawned = TempFilesActor::spawn(None, TempFilesActor, files).await;
@@ -247,15 +248,15 @@ impl KernelBuilder {
         Ok(Kernel { world, supervisor })
     }
 
-    /// The store, its process table, and those of it that are to run.
-    async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Table, Vec<Pid>), KernelError> {
+    /// The store, its process table, those of it that are to run, and the highest number that a checkpoint had.
+    async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Table, Vec<Pid>, u64), KernelError> {
         let inbox = self.limits.inbox;
-        let Some(store) = self.store.clone() else { return Ok((None, Table::new(Vec::new(), inbox), Vec::new())) };
+        let Some(store) = self.store.clone() else { return Ok((None, Table::new(Vec::new(), inbox), Vec::new(), 0)) };
         let recovery = self.recovery.clone();
         let claim = move || {
-            let (owner, rows) = (store.claim()?, store.processes()?);
+            let (owner, rows, last_mark) = (store.claim()?, store.processes()?, store.last_checkpoint()?);
             let resumed = recovery.of(&rows);
-            Ok((Some((store, owner)), Table::new(rows, inbox), resumed))
+            Ok((Some((store, owner)), Table::new(rows, inbox), resumed, last_mark))
         };
         tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)
     }

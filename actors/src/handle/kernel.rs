@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::process::{Image, copied};
+use dormouse_kernel::process::Image;
 use dormouse_kernel::program::{Compiled, Program, ProgramErrors, compile};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
@@ -15,7 +15,6 @@ use super::builder::KernelBuilder;
 use super::events::Events;
 use super::process::Process;
 use super::start::Start;
-use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::event::View;
 use crate::ports::Store;
@@ -149,18 +148,6 @@ impl Kernel {
         Ok(resumed)
     }
 
-    /// Makes a new process from any point of another's journal: as it stood after fact `at` (none: its last). A call that
-    /// was in flight there is answered as interrupted, unless it may be repeated. It runs, even if the other was stopped, by
-    /// the program that the other was born with.
-    ///
-    /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::Load`] for an unknown process or fact, or a damaged journal.
-    pub async fn restore(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
-        let Loaded { state, last: at, .. } = self.read(from, at, Purpose::Run).await?;
-        let program = state.program().clone();
-        self.seat(program, Box::new(copied(state.image(), now_ms())), Origin::Restored { from, at }, None).await
-    }
-
     /// How a process stood after its last durable fact, read from its journal: for one that does not run.
     ///
     /// # Errors
@@ -203,7 +190,12 @@ impl Kernel {
         self.world.tools.keys().map(String::as_str).collect()
     }
 
-    async fn read(&self, pid: Pid, upto: Option<FactNumber>, purpose: Purpose) -> Result<Loaded, KernelError> {
+    pub(super) async fn read(
+        &self,
+        pid: Pid,
+        upto: Option<FactNumber>,
+        purpose: Purpose,
+    ) -> Result<Loaded, KernelError> {
         let store = self.world.store().ok_or(KernelError::NoStore)?;
         let world = self.world.clone();
         let load = move || recovery::load(&*store, &world, pid, upto, purpose);
@@ -220,7 +212,10 @@ impl Kernel {
         self.ask(|reply| SupervisorMessage::Start { program, image, origin, name, reply }).await
     }
 
-    async fn ask(&self, message: impl FnOnce(SeatReply) -> SupervisorMessage) -> Result<Process, KernelError> {
+    pub(super) async fn ask(
+        &self,
+        message: impl FnOnce(SeatReply) -> SupervisorMessage,
+    ) -> Result<Process, KernelError> {
         let events = self.world.watch();
         let (reply, seat) = oneshot::channel();
         self.supervisor.cast(message(reply)).map_err(|_| KernelError::Closed)?;

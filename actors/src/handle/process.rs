@@ -38,7 +38,7 @@ static TICKETS: AtomicU64 = AtomicU64::new(0);
 /// start a process of another program and hand it what it needs.
 #[derive(Clone)]
 pub struct Process {
-    kernel: Kernel,
+    pub(super) kernel: Kernel,
     pid: Pid,
     exit: watch::Receiver<Option<Exit>>,
     view: watch::Receiver<Option<View>>,
@@ -233,10 +233,10 @@ impl Process {
         self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
         match copy.await {
             Ok(Copied { program, image, at }) => {
-                let origin = Origin::Restored { from: self.pid, at };
+                let origin = Origin::Copied { from: self.pid, at };
                 self.kernel.seat(program, Box::new(copied(*image, now_ms())), origin, None).await
             }
-            Err(_) => self.kernel.restore(self.pid, None).await,
+            Err(_) => self.kernel.copy(self.pid, None).await,
         }
     }
 
@@ -295,7 +295,7 @@ impl Process {
         Events::new(kept.unwrap_or_else(|| self.kernel.world.watch()), Some(self.pid))
     }
 
-    async fn ask(&self, input: impl FnOnce(Arc<str>) -> Input) -> Result<Answer, KernelError> {
+    pub(super) async fn ask(&self, input: impl FnOnce(Arc<str>) -> Input) -> Result<Answer, KernelError> {
         let number = TICKETS.fetch_add(1, Ordering::Relaxed);
         let ticket: Arc<str> = format!("host:{}.{number}", self.kernel.world.opening).into();
         let (answer, answered) = oneshot::channel();

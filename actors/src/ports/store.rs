@@ -39,6 +39,13 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::Damaged`], [`StoreError::Io`].
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError>;
 
+    /// The encoded facts of a process from `first` up to and with `upto`, those that a snapshot stands for too. Empty where
+    /// there is none between them.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::Damaged`], [`StoreError::Io`].
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError>;
+
     /// In which commits the facts of a process were written, and when; its birth first. Costs a read for each commit.
     ///
     /// # Errors
@@ -50,6 +57,12 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError>;
+
+    /// The highest number that a checkpoint ever had, whatever became of it; 0 where there was none. The next has a greater one.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Damaged`].
+    fn last_checkpoint(&self) -> Result<u64, StoreError>;
 
     /// A content, to be read from where it lies. Costs no pass over its bytes; what is read of it is checked then.
     ///
@@ -199,6 +212,14 @@ pub struct Written {
     pub count: u64,
 }
 
+impl Written {
+    /// The last of the facts.
+    #[must_use]
+    pub fn last(&self) -> FactNumber {
+        FactNumber((self.first.0 + self.count).saturating_sub(1))
+    }
+}
+
 /// A change of temporary files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TempFileChange {
@@ -282,12 +303,20 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).journal(pid, upto)
     }
 
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+        (**self).facts(pid, first, upto)
+    }
+
     fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
         (**self).history(pid)
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
         (**self).checkpoints()
+    }
+
+    fn last_checkpoint(&self) -> Result<u64, StoreError> {
+        (**self).last_checkpoint()
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {

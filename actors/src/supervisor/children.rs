@@ -50,7 +50,7 @@ impl Supervisor {
     /// Tells the parent of a spawned child that it exists. Its end is told later.
     pub(super) fn report_start(&mut self, row: &ProcessRow) {
         if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
-            self.tell_parent(parent, Input::ChildStarted { call: *call, child: row.pid });
+            self.tell_parent(parent, Input::ChildStarted { call: *call, child: row.known_as() });
         }
     }
 
@@ -76,7 +76,7 @@ impl Supervisor {
         let (Some(parent), Some((call, index)), Some(exit)) = (row.parent, place(&row.origin), row.exit.clone()) else {
             return;
         };
-        self.tell_parent(parent, Input::ChildEnded { call, index, child: row.pid, exit });
+        self.tell_parent(parent, Input::ChildEnded { call, index, child: row.known_as(), exit });
     }
 
     /// A parent that hibernates wakes for it. One that is held asks for its children when it is run.

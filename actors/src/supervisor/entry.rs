@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dormouse_kernel::process::Input;
 use dormouse_proto::id::{CallId, FactNumber, Pid};
-use dormouse_proto::process::{Exit, Origin, ProcessRow};
+use dormouse_proto::process::{Exit, Origin, ProcessRow, Restored};
 use ractor::ActorRef;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::Instant;
@@ -53,14 +53,15 @@ enum Made {
     Started,
     Forked,
     Spawned,
-    Restored,
+    Copied,
 }
 
 /// What few processes have, or only at their end.
 #[derive(Default)]
 struct Rare {
     name: Option<Arc<str>>,
-    restored: Option<(Pid, FactNumber)>,
+    copied: Option<(Pid, FactNumber)>,
+    restored: Option<Restored>,
     exit: Option<Exit>,
     /// How it stood last, where there is no journal to read that from.
     last: Option<View>,
@@ -86,16 +87,16 @@ pub(super) struct Live {
 
 impl Entry {
     pub(super) fn new(row: ProcessRow, run: Run) -> Self {
-        let ProcessRow { parent, program, name, origin, exit, .. } = row;
+        let ProcessRow { parent, program, name, origin, restored, exit, .. } = row;
         let (call, index) = place(&origin).unwrap_or((CallId { epoch: 0, seq: 0 }, 0));
-        let (origin, restored) = match origin {
+        let (origin, copied) = match origin {
             Origin::Started => (Made::Started, None),
             Origin::Forked { .. } => (Made::Forked, None),
             Origin::Spawned { .. } => (Made::Spawned, None),
-            Origin::Restored { from, at } => (Made::Restored, Some((from, at))),
+            Origin::Copied { from, at } => (Made::Copied, Some((from, at))),
         };
-        let is_plain = name.is_none() && restored.is_none() && exit.is_none();
-        let rare = (!is_plain).then(|| Box::new(Rare { name, restored, exit, last: None }));
+        let is_plain = name.is_none() && copied.is_none() && restored.is_none() && exit.is_none();
+        let rare = (!is_plain).then(|| Box::new(Rare { name, copied, restored, exit, last: None }));
         let parent = parent.map_or(0, |parent| parent.0);
         Self { parent, program, rare, live: None, call, index, origin, run, halted: false, doomed: false }
     }
@@ -104,17 +105,22 @@ impl Entry {
     pub(super) fn row(&self, pid: Pid) -> ProcessRow {
         let (parent, program) = (self.parent(), self.program.clone());
         let (name, exit) = (self.name().cloned(), self.exit().cloned());
-        ProcessRow { pid, parent, program, name, origin: self.origin(), exit }
+        ProcessRow { pid, parent, program, name, origin: self.origin(), restored: self.restored(), exit }
     }
 
     pub(super) fn origin(&self) -> Origin {
-        let restored = self.rare.as_ref().and_then(|rare| rare.restored);
-        match (self.origin, restored) {
+        let copied = self.rare.as_ref().and_then(|rare| rare.copied);
+        match (self.origin, copied) {
             (Made::Forked, _) => Origin::Forked { call: self.call, index: self.index },
             (Made::Spawned, _) => Origin::Spawned { call: self.call },
-            (Made::Restored, Some((from, at))) => Origin::Restored { from, at },
-            (Made::Started | Made::Restored, _) => Origin::Started,
+            (Made::Copied, Some((from, at))) => Origin::Copied { from, at },
+            (Made::Started | Made::Copied, _) => Origin::Started,
         }
+    }
+
+    /// What it goes on from, as one of a branch.
+    pub(super) fn restored(&self) -> Option<Restored> {
+        self.rare.as_ref()?.restored
     }
 
     pub(super) fn parent(&self) -> Option<Pid> {
@@ -227,7 +233,7 @@ pub(super) fn place(origin: &Origin) -> Option<(CallId, u32)> {
     match origin {
         Origin::Forked { call, index } => Some((*call, *index)),
         Origin::Spawned { call } => Some((*call, 0)),
-        Origin::Started | Origin::Restored { .. } => None,
+        Origin::Started | Origin::Copied { .. } => None,
     }
 }
 
@@ -249,12 +255,14 @@ mod tests {
             Origin::Started,
             Origin::Forked { call, index: 2 },
             Origin::Spawned { call },
-            Origin::Restored { from: Pid(9), at: FactNumber(8) },
+            Origin::Copied { from: Pid(9), at: FactNumber(8) },
         ];
         let exit = Exit::new(dormouse_proto::process::ExitStatus::Killed, "why");
         for origin in origins {
             for (parent, name, exit) in [(None, None, None), (Some(Pid(2)), Some("n".into()), Some(exit.clone()))] {
-                let row = ProcessRow { pid: Pid(7), parent, program: "p".into(), name, origin: origin.clone(), exit };
+                let restored = parent.map(|from| Restored { from, at: FactNumber(3), known_as: Pid(1) });
+                let (program, origin) = ("p".into(), origin.clone());
+                let row = ProcessRow { pid: Pid(7), parent, program, name, origin, restored, exit };
                 assert_eq!(Entry::new(row.clone(), Run::Held).row(Pid(7)), row);
             }
         }

@@ -10,6 +10,7 @@ use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
+use super::alias::Aliases;
 use super::entry::{Entry, Live, Run, place};
 use super::rest::Resting;
 use crate::error::KernelError;
@@ -115,6 +116,14 @@ impl Table {
         if let Some(entry) = self.get_mut(pid) {
             entry.halted = is_halted;
         }
+    }
+
+    /// The numbers that processes of branches go by. Costs the table.
+    pub(super) fn aliases(&self) -> Aliases {
+        let mut aliases = Aliases::default();
+        let restored = self.entries.iter().filter(|(_, entry)| entry.restored().is_some());
+        restored.for_each(|(pid, entry)| aliases.note(self.root(pid), &entry.row(pid)));
+        aliases
     }
 
     /// Whether something waits for a process that does not run yet.
@@ -250,7 +259,7 @@ impl Table {
     }
 
     /// The children, living or not, and the calls that made them.
-    fn children_of(&self, parent: Pid) -> impl Iterator<Item = (Pid, CallId)> {
+    pub(super) fn children_of(&self, parent: Pid) -> impl Iterator<Item = (Pid, CallId)> {
         let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
         let children = self.children.range(first..).take_while(move |((of, ..), _)| *of == parent);
         children.map(|((_, call, _), child)| (*child, *call))

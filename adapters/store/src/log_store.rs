@@ -292,6 +292,18 @@ impl Store for LogStore {
         Ok(Journal { row, base, image, facts: reader::facts(&self.log, pid, &runs, first, upto)? })
     }
 
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+        let line = self.line(pid)?;
+        let (first, upto) = (first.max(FactNumber(1)), self.limit(pid, &line, Some(upto))?);
+        if first > upto {
+            return Ok(Vec::new());
+        }
+        let runs = self.ask(|catalog| catalog.facts(pid, first, upto))?;
+        let runs =
+            runs.ok_or_else(|| damaged(format!("facts of process {pid} between {first} and {upto} are lost")))?;
+        reader::facts(&self.log, pid, &runs, first, upto)
+    }
+
     fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
         let line = self.line(pid)?;
         let last = self.limit(pid, &line, None)?;
@@ -305,6 +317,10 @@ impl Store for LogStore {
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
         Ok(self.catalog().table().checkpoints().cloned().collect())
+    }
+
+    fn last_checkpoint(&self) -> Result<u64, StoreError> {
+        Ok(self.catalog().table().last_checkpoint())
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
@@ -369,6 +385,7 @@ mod tests {
             program: "p".into(),
             name: None,
             origin: Origin::Started,
+            restored: None,
             exit: None,
         };
         store.commit(owner, Batch::durable(&[Entry::Born { row, image: vec![1] }], 0)).unwrap();

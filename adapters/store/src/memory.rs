@@ -168,6 +168,17 @@ impl Store for MemoryStore {
         }
     }
 
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+        let held = self.held();
+        let process = held.processes.get(&pid).ok_or(StoreError::UnknownProcess(pid))?;
+        let last = process.last();
+        if upto > last {
+            return Err(StoreError::UnknownFact { pid, asked: upto, last });
+        }
+        let facts = process.facts.iter().take(upto.0 as usize).skip(first.0.saturating_sub(1) as usize);
+        Ok(facts.cloned().collect())
+    }
+
     fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
         let held = self.held();
         held.processes.get(&pid).map(|process| process.history.clone()).ok_or(StoreError::UnknownProcess(pid))
@@ -175,6 +186,10 @@ impl Store for MemoryStore {
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
         Ok(self.held().checkpoints.values().cloned().collect())
+    }
+
+    fn last_checkpoint(&self) -> Result<u64, StoreError> {
+        Ok(self.held().last_checkpoint)
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {

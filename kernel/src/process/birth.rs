@@ -99,6 +99,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         usage: Usage::default(),
         budget: Ledger { limits: program.budget().or(ROOT), began_ms: now_ms, held_bytes, ..Ledger::default() },
         tally: Tally::default(),
+        restores: 0,
     };
     if !program.environment().is_gathered() {
         tell_environment(&mut image, program, around, &Gathered::default(), now_ms);

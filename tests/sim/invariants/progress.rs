@@ -76,7 +76,7 @@ impl World {
         if let Some((call, child)) = state.background().iter().find(|(call, _)| !self.has_living_child(pid, **call)) {
             return Some(format!("was not told of the end of {child} ({call})"));
         }
-        let is_restored = matches!(self.supervisor.table.row(pid)?.origin, Origin::Restored { .. });
+        let is_restored = matches!(self.supervisor.table.row(pid)?.origin, Origin::Copied { .. });
         let is_task = state.image().lifetime == Lifetime::Task;
         (is_task && !is_restored && state.background().is_empty())
             .then(|| "is a task that is over and lives on".to_owned())

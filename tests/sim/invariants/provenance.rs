@@ -58,7 +58,8 @@ impl World {
             Fact::MessageQueued { message, .. }
             | Fact::MessageReceived { message, .. }
             | Fact::ChildReported { message, .. }
-            | Fact::WentTo { message, .. } => {
+            | Fact::WentTo { message, .. }
+            | Fact::Restored { message, .. } => {
                 let mut found = Vec::new();
                 of_message(message, &mut |token| found.push(token));
                 found.into_iter().try_for_each(|token| self.check_known(pid, token, "a message"))
@@ -116,6 +117,9 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
         | Input::ChildStarted { .. }
         | Input::NoChild { .. }
         | Input::Listed { .. }
+        // It has known what it once was.
+        | Input::TakenBack { .. }
+        | Input::CheckpointDone { .. }
         | Input::TimedOut { .. }
         | Input::TimeUp { .. }
         | Input::Resumed

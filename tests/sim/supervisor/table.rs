@@ -230,6 +230,6 @@ pub(crate) fn place(origin: &Origin) -> Option<(CallId, u32)> {
     match origin {
         Origin::Forked { call, index } => Some((*call, *index)),
         Origin::Spawned { call } => Some((*call, 0)),
-        Origin::Started | Origin::Restored { .. } => None,
+        Origin::Started | Origin::Copied { .. } => None,
     }
 }

@@ -19,6 +19,7 @@ pub(crate) fn row(pid: u64) -> ProcessRow {
         program: "worker".into(),
         name: None,
         origin: Origin::Started,
+        restored: None,
         exit: None,
     }
 }

@@ -14,7 +14,10 @@ use std::time::{Duration, Instant};
 
 use dormouse_bench::{Outcome, line};
 
-const SECTIONS: [(&str, fn(&Path) -> Outcome); 8] = [
+/// Measures in a folder, and prints.
+type Section = fn(&Path) -> Outcome;
+
+const SECTIONS: [(&str, Section); 8] = [
     ("one_fact", commits::one_fact),
     ("many_processes", commits::many_processes),
     ("small_contents", contents::small),
