@@ -75,7 +75,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn open(disk: &Volatile, folder: &Path) -> Result<(LogStore, OwnerToken), StoreError> {
-    let store = LogStore::open_on(Arc::new(disk.clone()), folder, LogStore::options().segment_bytes(120_000))?;
+    let store = LogStore::open_on(Arc::new(disk.clone()), folder, &LogStore::options().segment_bytes(120_000))?;
     let owner = store.claim()?;
     Ok((store, owner))
 }

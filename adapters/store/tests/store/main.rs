@@ -5,6 +5,9 @@
 mod conformance;
 mod damage;
 mod lock;
+mod permissions;
+mod reading;
 mod recovery;
+mod sealed;
 mod sharing;
 mod support;
