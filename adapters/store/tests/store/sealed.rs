@@ -104,20 +104,6 @@ fn a_wrong_key_is_refused_by_name_and_leaves_no_trace() {
 }
 
 #[test]
-fn two_stores_of_one_secret_have_no_sealed_byte_in_common() {
-    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let logs = folders.each_ref().map(|folder| {
-        fill(folder.path(), &encrypted());
-        fs::read(folder.path().join("log/00000001.seg")).unwrap()
-    });
-    // The first record of a segment tells the salt and is not sealed.
-    let [first, second] = logs.each_ref().map(|log| &log[200..]);
-    assert!(
-        !first.windows(16).step_by(16).any(|part| part != [0; 16] && second.windows(16).any(|other| other == part))
-    );
-}
-
-#[test]
 fn contents_are_kept_compressed_where_that_saves_an_eighth() {
     let compressible = Bytes::from("a line that comes again and again\n".repeat(20_000));
     let random: Bytes =
