@@ -53,7 +53,9 @@
 //!
 //! This crate only gathers what an embedder needs; the rooms behind it are described in ARCHITECTURE.md.
 
-pub use dormouse_actors::handle::{Events, FnTool, Kernel, KernelBuilder, Process, ProcessInfo, Start, Tree};
+pub use dormouse_actors::handle::{
+    AskFn, Events, FnTool, Kernel, KernelBuilder, Process, ProcessInfo, Recover, Recovery, Start, Tree,
+};
 pub use dormouse_actors::{DescriptorView, Durability, Event, Fact, KernelError, LoadError, View, ports};
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, Reached};

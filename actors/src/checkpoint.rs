@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Fact, Image};
 use dormouse_proto::id::{FactNumber, Pid};
@@ -23,7 +22,7 @@ use crate::clock::now_ms;
 use crate::durability::Durability;
 use crate::lease::Lease;
 use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
-use crate::temp_files::Held;
+use crate::residents::Residents;
 
 /// After so long what was only written is synced.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
@@ -34,7 +33,7 @@ pub(crate) enum Durable {
     Facts { pid: Pid, first: FactNumber, facts: Arc<[Fact]> },
     Snapshot { pid: Pid, at: FactNumber, image: Box<Image> },
     Ended { pid: Pid, exit: Exit },
-    TempFile { root: Pid, record: TempFileRecord<Held> },
+    TempFile { root: Pid, record: TempFileRecord<Content> },
 }
 
 /// Why something was not made durable.
@@ -50,8 +49,13 @@ pub(crate) enum CommitError {
 
 impl CommitError {
     /// Whether the store will take nothing more.
-    fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Store(error) if matches!(**error, StoreError::Failed(_) | StoreError::Stale { .. }))
+    }
+
+    /// Whether it is the store's doing: what it refuses now it may take later.
+    pub(crate) fn is_of_the_store(&self) -> bool {
+        matches!(self, Self::Store(_))
     }
 }
 
@@ -90,6 +94,7 @@ pub(crate) struct CheckpointActor;
 
 pub(crate) struct Checkpoint {
     store: Option<(Lease, OwnerToken)>,
+    residents: Arc<Residents>,
     durability: Durability,
     queue: Vec<Append>,
     committing: bool,
@@ -104,15 +109,16 @@ pub(crate) struct Checkpoint {
 impl Actor for CheckpointActor {
     type Msg = CheckpointMessage;
     type State = Checkpoint;
-    type Arguments = (Option<(Lease, OwnerToken)>, Durability);
+    type Arguments = (Option<(Lease, OwnerToken)>, Arc<Residents>, Durability);
 
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        (store, durability): Self::Arguments,
+        (store, residents, durability): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         Ok(Checkpoint {
             store,
+            residents,
             durability,
             queue: Vec::new(),
             committing: false,
@@ -195,11 +201,13 @@ impl Checkpoint {
         let entries = batch.iter().flat_map(|append| &append.entries);
         let until = if self.syncing { Some(Until::Synced) } else { self.durability.until(entries) };
         (self.committing, self.syncing) = (true, false);
+        let residents = self.residents.clone();
         tokio::task::spawn_blocking(move || {
-            let waiting = commit(&*store, owner, batch, until);
+            let Committed { waiting, contents } = commit(&*store, owner, batch, until);
             // The store is let go of before anyone hears that this is done.
             drop(store);
             let _ = myself.cast(CheckpointMessage::Committed { waiting, until });
+            residents.keep(contents);
         });
     }
 
@@ -213,22 +221,26 @@ impl Checkpoint {
     }
 }
 
-fn commit(
-    store: &dyn Store,
-    owner: OwnerToken,
-    batch: Vec<Append>,
-    until: Option<Until>,
-) -> Vec<(Acknowledge, Result<(), CommitError>)> {
-    let mut entries = Vec::new();
+/// What came of a commit.
+struct Committed {
+    waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
+    /// Contents that are durable now.
+    contents: Vec<Content>,
+}
+
+fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>, until: Option<Until>) -> Committed {
+    let mut written = Written::default();
     let mut waiting = Vec::with_capacity(batch.len());
     for Append { entries: durable, acknowledge } in batch {
-        let whole = entries.len();
-        let encoded = durable.into_iter().try_for_each(|durable| encode(durable, &mut entries));
+        let whole = (written.entries.len(), written.contents.len());
+        let encoded = durable.into_iter().try_for_each(|durable| encode(durable, &mut written));
         if encoded.is_err() {
-            entries.truncate(whole);
+            written.entries.truncate(whole.0);
+            written.contents.truncate(whole.1);
         }
         waiting.push((acknowledge, encoded.map_err(|error| CommitError::Codec(Arc::new(error)))));
     }
+    let Written { entries, mut contents } = written;
     let committed = match until {
         Some(until) => store.commit(owner, Batch { entries: &entries, at_ms: now_ms(), until }),
         None => Ok(()),
@@ -238,14 +250,30 @@ fn commit(
         tracing::error!(%error, "what was written could not be synced");
     }
     let committed = committed.map_err(|error| CommitError::Store(Arc::new(error)));
-    waiting.into_iter().map(|(acknowledge, encoded)| (acknowledge, encoded.and(committed.clone()))).collect()
+    if committed.is_err() {
+        contents.clear();
+    }
+    let heard = |(acknowledge, encoded): (_, Result<(), _>)| (acknowledge, encoded.and(committed.clone()));
+    Committed { waiting: waiting.into_iter().map(heard).collect(), contents }
+}
+
+/// What is to be written, and the contents among it that are in memory.
+#[derive(Default)]
+struct Written {
+    entries: Vec<Entry>,
+    contents: Vec<Content>,
 }
 
 /// Encodes one thing; the contents that it refers to stand before it (DUR-3).
-fn encode(durable: Durable, entries: &mut Vec<Entry>) -> Result<(), CodecError> {
+fn encode(durable: Durable, Written { entries, contents }: &mut Written) -> Result<(), CodecError> {
     let mut refer = |content: Content| {
-        entries.push(Entry::Content { hash: content.hash(), bytes: content.bytes().clone(), index: Bytes::new() });
-        Ok::<ContentRef, CodecError>(content.reference())
+        let reference = content.reference();
+        // What is not in memory came from the store, or was written to it before it left.
+        if let Some(bytes) = content.resident() {
+            entries.push(Entry::Content { hash: reference.hash, bytes, index: content.sealed_index() });
+            contents.push(content);
+        }
+        Ok::<ContentRef, CodecError>(reference)
     };
     let entry = match durable {
         Durable::Born { row, image } => Entry::Born { row, image: codec::encode(&image.try_map(&mut refer)?)? },
@@ -259,11 +287,7 @@ fn encode(durable: Durable, entries: &mut Vec<Entry>) -> Result<(), CodecError> 
         Durable::Ended { pid, exit } => Entry::Ended { pid, exit },
         Durable::TempFile { root, record } => {
             let number = record.number;
-            let record = record.try_map(&mut |held| match held {
-                Held::Here(content) => refer(content),
-                Held::Stored(reference) => Ok(reference),
-            })?;
-            Entry::TempFile { root, number, record: codec::encode(&record)? }
+            Entry::TempFile { root, number, record: codec::encode(&record.try_map(&mut refer)?)? }
         }
     };
     entries.push(entry);

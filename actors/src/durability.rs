@@ -29,6 +29,8 @@ impl Durability {
     /// How far a commit of these must have come before anyone hears of it; none where there is nothing to commit.
     pub(crate) fn until<'a>(self, entries: impl IntoIterator<Item = &'a Durable>) -> Option<Until> {
         let each = entries.into_iter().map(|entry| match self {
+            // It only saves the reading of facts, which are durable without it.
+            _ if matches!(entry, Durable::Snapshot { .. }) => Until::Written,
             Self::EveryFact => Until::Synced,
             Self::EveryTurn if ends_something(entry) => Until::Synced,
             Self::EveryTurn | Self::Relaxed => Until::Written,

@@ -47,6 +47,14 @@ pub enum KernelError {
         /// How many inputs it holds.
         limit: usize,
     },
+    /// The process cannot hibernate now.
+    #[error("process {pid} cannot hibernate now: {what}. Wait until it has nothing to do, or stop it, then try again")]
+    Pending {
+        /// The process.
+        pid: Pid,
+        /// What it has to do.
+        what: String,
+    },
     /// The process stopped before the input was durable or the call was answered.
     #[error("process {0} stopped before it could answer. Its journal says how far it came: look, then try again")]
     Unanswered(Pid),

@@ -19,6 +19,7 @@ mod permits;
 pub mod ports;
 mod process;
 mod recovery;
+mod residents;
 mod spans;
 mod supervisor;
 mod temp_files;

@@ -10,6 +10,7 @@ mod herald;
 mod model_call;
 mod perform;
 mod post;
+mod rest;
 pub(crate) mod tool_call;
 mod turn;
 
@@ -35,6 +36,7 @@ use crate::world::World;
 use alarm::Alarm;
 pub(crate) use copy::{Copied, CopyReply};
 pub(crate) use herald::Herald;
+pub(crate) use rest::StaysAwake;
 
 pub(crate) enum ProcessMessage {
     /// Something happened to the process.
@@ -45,6 +47,10 @@ pub(crate) enum ProcessMessage {
     Told { call: CallId, children: Vec<Child> },
     /// Hand out the process as it stands.
     Copy { reply: CopyReply },
+    /// Be only a journal, if nothing is pending. Nothing is delivered from here on until that is answered.
+    Hibernate,
+    /// The image that is to be slept on is written, or cannot be.
+    Imaged { result: Result<(), CommitError> },
 }
 
 /// Told once an input is durable, or why it was not taken.
@@ -114,6 +120,8 @@ pub(crate) struct Running {
     /// The places in the inbox of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
     in_flight: BTreeMap<CallId, JoinHandle<()>>,
+    /// The supervisor was told that it is at rest.
+    is_resting: bool,
     alarm: Option<Alarm>,
     tickets: BTreeMap<Arc<str>, oneshot::Sender<Answer>>,
 }
@@ -156,6 +164,7 @@ impl Actor for ProcessActor {
             undurable: VecDeque::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
+            is_resting: false,
             alarm: None,
             tickets: BTreeMap::new(),
         })
@@ -173,7 +182,10 @@ impl Actor for ProcessActor {
             ProcessMessage::Committed { result: Err(error), .. } => running.stop_undurable(&error),
             ProcessMessage::Told { call, children } => running.start_told(call, children),
             ProcessMessage::Copy { reply } => running.copy(reply),
+            ProcessMessage::Hibernate => running.hibernate(),
+            ProcessMessage::Imaged { result } => running.imaged(result),
         }
+        running.report_rest();
         Ok(())
     }
 
@@ -205,6 +217,7 @@ impl Running {
 
     fn take(&mut self, delivery: Delivery) {
         let Delivery { input, permit, answer, received } = delivery;
+        self.is_resting = false;
         self.tickets.extend(answer);
         self.forget_finished(&input);
         if let (Input::ModelReplied { .. }, Some(herald)) = (&input, &self.herald) {
@@ -335,7 +348,7 @@ impl Running {
 
     /// The process cannot go on, since what it would do next might be lost: it stops, and its journal stays as it is.
     fn stop_undurable(&mut self, error: &CommitError) {
-        self.tell_supervisor(SupervisorMessage::Undurable { pid: self.pid(), reason: error.to_string() });
+        self.tell_supervisor(SupervisorMessage::Undurable { pid: self.pid(), error: error.clone() });
         self.myself.kill();
     }
 

@@ -3,8 +3,12 @@
 //! It never awaits a process and never reads the disk: what takes long runs beside it and comes back as a message.
 
 mod children;
+mod entry;
 mod post;
+mod recover;
+mod refusal;
 mod release;
+mod rest;
 mod restart;
 mod signals;
 mod table;
@@ -16,19 +20,46 @@ use dormouse_kernel::process::{Child, Image, Input, State};
 use dormouse_kernel::program::Program;
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
+use dormouse_proto::record::Control;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::checkpoint::{CommitError, Durable};
 use crate::error::KernelError;
-use crate::process::{CopyReply, Delivery, Herald, ProcessMessage, Received};
+use crate::event::View;
+use crate::process::{CopyReply, Delivery, Herald, ProcessMessage, Received, StaysAwake};
 use crate::recovery::{self, LoadError, Loaded, Purpose};
 use crate::world::World;
 
+use entry::Run;
 pub(crate) use post::{Neighbours, Post};
+use recover::Recovering;
+pub(crate) use rest::HibernateReply;
 pub(crate) use signals::Signal;
-use table::Run;
-pub(crate) use table::{Listed, Seat, Table};
+use table::Desk;
+pub(crate) use table::{Listed, Table, Which};
+
+/// What a handle of a process holds.
+pub(crate) struct Seat {
+    pub(crate) pid: Pid,
+    pub(crate) exit: watch::Receiver<Option<Exit>>,
+    pub(crate) view: watch::Receiver<Option<View>>,
+    pub(crate) inbox: Arc<Semaphore>,
+    pub(crate) taken: Arc<Taken>,
+}
+
+/// Tells the supervisor, when it is dropped, that nobody holds this seat any more.
+pub(crate) struct Taken {
+    pid: Pid,
+    supervisor: ActorRef<SupervisorMessage>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // Where the supervisor is gone, the kernel is.
+        let _ = self.supervisor.cast(SupervisorMessage::Vacated { pid: self.pid });
+    }
+}
 
 /// Where the handle of a process goes.
 pub(crate) type SeatReply = oneshot::Sender<Result<Seat, KernelError>>;
@@ -61,7 +92,7 @@ pub(crate) enum SupervisorMessage {
     /// Kill the children of all calls but these.
     KeepChildren { parent: Pid, calls: Vec<CallId> },
     /// A process stopped since its facts could not be made durable.
-    Undurable { pid: Pid, reason: String },
+    Undurable { pid: Pid, error: CommitError },
     /// A process ended, durably.
     Ended { pid: Pid, exit: Exit },
     /// A pause after a fault is over.
@@ -72,8 +103,30 @@ pub(crate) enum SupervisorMessage {
     Find { pid: Pid, reply: SeatReply },
     /// The handle of the living process of a name.
     FindNamed { name: Arc<str>, reply: SeatReply },
-    /// The process table, or of it the children of one.
-    List { parent: Option<Pid>, reply: oneshot::Sender<Vec<Listed>> },
+    /// Lines of the process table.
+    List { which: Which, reply: oneshot::Sender<Vec<Listed>> },
+    /// What has to do with hibernation.
+    Rest(RestMessage),
+    /// Run these from their journals, a few at a time.
+    Recover { pids: Vec<Pid> },
+    /// Nobody holds a seat any more.
+    Vacated { pid: Pid },
+}
+
+/// What is said of processes that rest, sleep and wake.
+pub(crate) enum RestMessage {
+    /// A process has nothing to do.
+    Rests { pid: Pid },
+    /// The time of the one that rests longest may be over.
+    Due,
+    /// The host wants a process to hibernate.
+    Hibernate { pid: Pid, reply: HibernateReply },
+    /// A process is durable and gone.
+    Asleep { pid: Pid },
+    /// It was to hibernate and cannot.
+    StaysAwake { pid: Pid, why: StaysAwake },
+    /// Somebody waits for a process.
+    LookAt { pid: Pid },
 }
 
 /// A process that is about to be.
@@ -93,20 +146,21 @@ pub(crate) struct Supervisor {
     held_back: BTreeMap<Pid, Newborn>,
     /// Messages that were taken to a receiver so far.
     posted: u64,
+    recovering: Recovering,
 }
 
 impl Actor for SupervisorActor {
     type Msg = SupervisorMessage;
     type State = Supervisor;
-    type Arguments = (Arc<World>, Vec<ProcessRow>);
+    type Arguments = (Arc<World>, Table);
 
     async fn pre_start(
         &self,
         myself: ActorRef<Self::Msg>,
-        (world, rows): Self::Arguments,
+        (world, table): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let table = Table::new(rows, world.limits.inbox);
-        Ok(Supervisor { world, myself, table, held_back: BTreeMap::new(), posted: 0 })
+        let (held_back, recovering) = (BTreeMap::new(), Recovering::default());
+        Ok(Supervisor { world, myself, table, held_back, posted: 0, recovering })
     }
 
     async fn handle(
@@ -153,21 +207,42 @@ impl Supervisor {
             SupervisorMessage::FindChild { parent, call, index } => self.find_child(parent, call, index),
             SupervisorMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
             SupervisorMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
-            SupervisorMessage::Undurable { pid, reason } => self.park(pid, &reason),
+            SupervisorMessage::Undurable { pid, error } => self.refused(pid, &error),
             SupervisorMessage::Ended { pid, exit } => self.ended(pid, exit),
             SupervisorMessage::Restart { pid } => self.load(pid),
             SupervisorMessage::Resume { pid, reply } => self.resume(pid, reply),
             SupervisorMessage::Find { pid, reply } => {
-                let _ = reply.send(self.table.seat(pid));
+                let _ = reply.send(self.seat(pid));
             }
             SupervisorMessage::FindNamed { name, reply } => {
                 let pid = self.table.named(&name).ok_or_else(|| KernelError::UnknownName(name.to_string()));
-                let _ = reply.send(pid.and_then(|pid| self.table.seat(pid)));
+                let _ = reply.send(pid.and_then(|pid| self.seat(pid)));
             }
-            SupervisorMessage::List { parent, reply } => {
-                let _ = reply.send(self.table.list(parent));
+            SupervisorMessage::List { which, reply } => {
+                let _ = reply.send(self.table.list(which));
             }
+            SupervisorMessage::Rest(message) => self.take_rest(message),
+            SupervisorMessage::Recover { pids } => self.recover(pids),
+            SupervisorMessage::Vacated { pid } => self.vacated(pid),
         }
+    }
+
+    fn take_rest(&mut self, message: RestMessage) {
+        match message {
+            RestMessage::Rests { pid } => self.rests(pid),
+            RestMessage::Due => self.timer_rang(),
+            RestMessage::Hibernate { pid, reply } => self.hibernate(pid, reply),
+            RestMessage::Asleep { pid } => self.asleep(pid),
+            RestMessage::StaysAwake { pid, why } => self.stays_awake(pid, &why),
+            RestMessage::LookAt { pid } => self.look_at(pid),
+        }
+    }
+
+    /// A place at a process, for a handle.
+    fn seat(&mut self, pid: Pid) -> Result<Seat, KernelError> {
+        let Desk { exit, view, inbox } = self.table.desk(pid)?;
+        let taken = Arc::new(Taken { pid, supervisor: self.myself.clone() });
+        Ok(Seat { pid, exit, view, inbox, taken })
     }
 
     fn start(&mut self, program: Program, image: Box<Image>, origin: Origin, name: Option<Arc<str>>, reply: SeatReply) {
@@ -186,8 +261,12 @@ impl Supervisor {
         Newborn { row, program, image }
     }
 
-    /// Makes births durable, all together; they run once they are.
-    fn bear(&mut self, newborns: Vec<Newborn>, reply: Option<SeatReply>) {
+    /// Makes births durable, all together; they run once they are. In a tree that was stopped they are born stopped, which
+    /// is as durable as they are.
+    fn bear(&mut self, mut newborns: Vec<Newborn>, reply: Option<SeatReply>) {
+        for born in newborns.iter_mut().filter(|born| self.table.is_halted(born.row.parent)) {
+            born.image.control = Control::Stopped;
+        }
         let kept = newborns.iter().filter(|_| self.world.is_kept);
         let entries = kept.map(|born| Durable::Born { row: born.row.clone(), image: born.image.clone() }).collect();
         newborns.iter().for_each(|born| self.table.reserve(born.row.clone()));
@@ -210,7 +289,7 @@ impl Supervisor {
             Err(error) => newborns.iter().for_each(|born| self.stillborn(born, error)),
         }
         if let (Some(pid), Some(reply)) = (pid, reply) {
-            let seat = result.map_err(KernelError::from).and_then(|()| self.table.seat(pid));
+            let seat = result.map_err(KernelError::from).and_then(|()| self.seat(pid));
             let _ = reply.send(seat);
         }
     }
@@ -227,14 +306,19 @@ impl Supervisor {
     fn resume(&mut self, pid: Pid, reply: SeatReply) {
         if let Some(reply) = self.table.await_run(pid, reply) {
             // Who no longer waits has dropped its side.
-            let _ = reply.send(self.table.seat(pid));
+            let _ = reply.send(self.seat(pid));
         }
         self.wake(pid);
     }
 
-    /// Reads a process's journal beside the actor, once what is on its way to the store has arrived there.
+    /// Reads a process's journal beside the actor, once what is on its way to the store has arrived there. All of one that
+    /// hibernates has.
     fn load(&mut self, pid: Pid) {
+        let is_asleep = self.table.run_of(pid) == Some(Run::Hibernated);
         self.table.loading(pid);
+        if let Some(live) = self.table.live_mut(pid) {
+            live.is_waking = is_asleep;
+        }
         let (world, myself) = (self.world.clone(), self.myself.clone());
         let read = move |_durable| {
             tokio::task::spawn_blocking(move || {
@@ -245,12 +329,13 @@ impl Supervisor {
                 let _ = myself.cast(SupervisorMessage::Loaded { pid, result: loaded.map(Box::new) });
             });
         };
-        self.world.append(Vec::new(), Box::new(read));
+        if is_asleep { read(Ok(())) } else { self.world.append(Vec::new(), Box::new(read)) }
     }
 
     /// A journal that cannot be read now may be readable later, by a kernel with another tool or a mended disk: nothing is
     /// written, and the process stays what it is.
     async fn loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
+        self.recovered(pid);
         match result.map_err(KernelError::from) {
             Ok(loaded) => self.run(*loaded, None).await,
             Err(error) => {
@@ -271,7 +356,8 @@ impl Supervisor {
     }
 
     fn copy(&self, pid: Pid, reply: CopyReply) {
-        if let Some(Run::Running(actor)) = self.table.get(pid).map(|entry| &entry.run) {
+        let running = self.table.get(pid).filter(|entry| entry.run == Run::Running);
+        if let Some(actor) = running.and_then(|entry| entry.live()?.actor.as_ref()) {
             // One that has just ended drops the reply.
             let _ = actor.cast(ProcessMessage::Copy { reply });
         }
@@ -279,7 +365,7 @@ impl Supervisor {
 
     /// Begins to run a process that is only its journal.
     fn wake(&mut self, pid: Pid) {
-        if self.table.is_held(pid) {
+        if matches!(self.table.run_of(pid), Some(Run::Held | Run::Hibernated)) {
             self.load(pid);
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use dormouse::KernelError;
+use dormouse::ports::Unreadable;
 use dormouse::process::ExitStatus;
 
 /// Why a command did not do its work.
@@ -46,6 +47,12 @@ impl From<KernelError> for Failure {
             KernelError::Store(_) | KernelError::NotDurable(_) | KernelError::Load(_) => Self::Store(error.to_string()),
             _ => Self::Run(error.to_string()),
         }
+    }
+}
+
+impl From<Unreadable> for Failure {
+    fn from(error: Unreadable) -> Self {
+        Self::Store(error.to_string())
     }
 }
 

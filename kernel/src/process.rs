@@ -25,6 +25,7 @@ mod evolve;
 mod goto;
 mod input;
 mod mail;
+mod rest;
 mod resume;
 mod spawn;
 mod state;
@@ -41,6 +42,7 @@ pub use effect::{Child, Effect};
 pub use environment::{Gathered, tell_environment};
 pub use evolve::evolve;
 pub use input::Input;
+pub use rest::Unrest;
 pub use state::{State, StateError};
 pub use toolbox::{HostTool, Surroundings};
 

@@ -40,7 +40,8 @@ impl World {
             905..920 => self.fault(pid),
             920..923 => self.fault_again_and_again(pid),
             923..931 => self.schedule.after(0, Event::Crash),
-            931..970 => self.speak(pid),
+            931..950 => self.speak(pid),
+            950..980 => self.ask_supervisor(SupervisorMessage::Hibernate { pid }),
             _ => self.ask_supervisor(SupervisorMessage::Resume { pid }),
         }
         Ok(())

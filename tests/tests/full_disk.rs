@@ -6,15 +6,15 @@ use std::fs::File;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use dormouse::model::Request;
 use dormouse::process::ExitStatus;
-use dormouse::store::LogStore;
+use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
-use dormouse_tests::faulty::Faulty;
+use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::swarm::{self, Held, Ledger, Line, STORE, Snapshots};
-use dormouse_tests::{FnModel, asks, program, says, within};
+use dormouse_tests::{FnModel, asks, program, results, says, within};
 use futures_util::StreamExt;
 
 /// What the coordinator says in the end, and how often the disk was full before; there is room again when it was.
@@ -62,6 +62,42 @@ async fn a_swarm_that_is_stopped_by_a_full_disk_goes_on_when_there_is_room() {
         assert_eq!(ran.len(), all, "CALL-2, after {commits} commits: {ran:?}");
         within(kernel.shutdown()).await;
     }
+}
+
+/// The store refuses the one commit of a child in which its tool was called, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_that_a_full_disk_stops_has_not_ended_for_its_parent() {
+    let full = Arc::new(AtomicBool::new(false));
+    let refuses = full.clone();
+    let store = Faulty::new(MemoryStore::new(), move |_, operation| match operation {
+        Operation::Commit { .. } if refuses.swap(false, Ordering::SeqCst) => Fate::Fail(disk_full()),
+        _ => Fate::Pass,
+    });
+    let model = FnModel(|request: Request| async move {
+        let last = results(&request, 0);
+        Ok(match (request.pid.0, last.first()) {
+            (1, None) => asks(&[("fork", r#"{"prompts": ["look"]}"#)]),
+            (1, Some((text, _))) => says(text),
+            (2, Some((text, _))) if text.starts_with("You are") => asks(&[("fill", "{}")]),
+            _ => says("fine"),
+        })
+    });
+    let calls = AtomicUsize::new(0);
+    let fill = FnTool::new("fill", "Fills the disk, the first time.", move |()| {
+        full.store(calls.fetch_add(1, Ordering::SeqCst) == 0, Ordering::SeqCst);
+        async { Ok::<_, String>("filled") }
+    });
+    let kernel = Kernel::open(store).model("m", model).tool(fill.idempotent()).build().await.unwrap();
+    let program = program(&kernel, "[tools]\nenabled = [\"fork\", \"fill\"]\n");
+    let parent = kernel.start(program).input("go").await.unwrap();
+    let stopped = within(parent.wait()).await.unwrap();
+    assert!(stopped.status == ExitStatus::Faulted && stopped.message.contains("append"), "{stopped:?}");
+    assert!(kernel.processes().await.unwrap().iter().all(|info| info.row.exit.is_none()), "nobody has ended");
+    within(kernel.resume_all()).await.unwrap();
+    let exit = within(parent.wait()).await.unwrap();
+    assert!(exit.status == ExitStatus::Done && exit.message.contains("fine"), "{exit:?}");
+    let ended = kernel.processes().await.unwrap();
+    assert!(ended.iter().all(|info| info.status == "done"), "{ended:?}");
 }
 
 /// How often the process on the small disk calls its tool, of which each answer is some 40 KB.

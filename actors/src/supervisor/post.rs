@@ -16,6 +16,7 @@ use dormouse_proto::tool::Answer;
 use tokio::sync::oneshot;
 
 use super::Supervisor;
+use super::entry::Entry;
 use super::table::Table;
 use crate::process::Delivery;
 
@@ -63,7 +64,7 @@ impl Table {
     /// Who is meant by an address, if it lives and may be written to. Costs the depth of the tree.
     fn receiver(&self, from: Pid, to: &Address, reach: Reach) -> Result<Pid, String> {
         let pid = match to {
-            Address::Parent => self.get(from).and_then(|entry| entry.row.parent).ok_or_else(|| {
+            Address::Parent => self.get(from).and_then(Entry::parent).ok_or_else(|| {
                 "This process has no parent: the host started it. list_processes shows who there is.".to_owned()
             })?,
             Address::Process(pid) | Address::Correspondent(pid) => *pid,
@@ -75,11 +76,11 @@ impl Table {
             return Err(format!("Process {pid} is this process itself."));
         }
         let reaches = |pid| matches!(to, Address::Correspondent(_)) || self.reaches(from, pid, reach);
-        let Some(entry) = self.get(pid).filter(|entry| reaches(entry.row.pid)) else {
+        let Some(entry) = self.get(pid).filter(|_| reaches(pid)) else {
             let reach = word(reach);
             return Err(format!("There is no process {pid} {reach}. list_processes shows who there is."));
         };
-        match &entry.row.exit {
+        match entry.exit() {
             Some(exit) => Err(format!(
                 "Process {pid} has ended as {}: what it had not heard by then, nobody hears.",
                 exit.status.word()
@@ -90,8 +91,8 @@ impl Table {
 
     /// Whether `from` may write to `to`.
     fn reaches(&self, from: Pid, to: Pid, reach: Reach) -> bool {
-        let parent = |pid: Pid| self.get(pid).and_then(|entry| entry.row.parent);
-        let is_named = self.get(to).is_some_and(|entry| entry.row.name.is_some());
+        let parent = |pid: Pid| self.get(pid).and_then(Entry::parent);
+        let is_named = self.get(to).is_some_and(|entry| entry.name().is_some());
         is_named
             || match reach {
                 Reach::Everyone => true,
@@ -106,7 +107,7 @@ impl Table {
     /// The living processes that `of` may write to, itself among them: its relatives and those that have a name, then of the
     /// others as many as are shown, the newest first. Costs the tree, or all processes where the reach is everyone.
     fn neighbours(&self, of: Pid, reach: Reach) -> Neighbours {
-        let parent = self.get(of).and_then(|entry| entry.row.parent);
+        let parent = self.get(of).and_then(Entry::parent);
         let children = |pid: Pid| self.living_children(pid).into_iter().map(|(child, _)| child);
         let siblings = parent.into_iter().flat_map(children);
         let mut near: BTreeSet<Pid> = siblings.chain(children(of)).chain(parent).chain([of]).collect();
@@ -126,8 +127,8 @@ impl Table {
 
     fn neighbour(&self, pid: Pid) -> Option<Neighbour> {
         let entry = self.get(pid)?;
-        let (row, status) = (&entry.row, entry.status());
-        Some(Neighbour { pid, parent: row.parent, program: row.program.clone(), name: row.name.clone(), status })
+        let (program, name) = (entry.program().clone(), entry.name().cloned());
+        Some(Neighbour { pid, parent: entry.parent(), program, name, status: entry.status() })
     }
 }
 

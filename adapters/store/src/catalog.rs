@@ -113,7 +113,7 @@ impl Catalog {
             let mut index = built.index.ok_or_else(|| Fault("was not built".to_owned()))?;
             let mut changes = Changes::default();
             for (pid, line) in self.table.encoded() {
-                changes.line(pid, line.map_err(unencodable)?);
+                changes.line(pid, line);
             }
             for (id, line) in self.table.encoded_checkpoints() {
                 changes.checkpoint(id, line.map_err(unencodable)?);
@@ -200,7 +200,7 @@ impl Catalog {
 
     fn note_process(&mut self, at: Location, header: &Header, payload: PayloadOf<'_>) -> Result<(), CatalogError> {
         let (pid, first) = (Pid(header.subject), FactNumber(header.first));
-        let old = self.table.line(pid).cloned();
+        let old = self.table.line(pid);
         // Of a process whose birth is lost, files may be lost as well.
         let touched = if header.kind == Kind::Born { at } else { Location::START };
         let temp_files = Reach { last: 0, touched };
@@ -227,7 +227,7 @@ impl Catalog {
         if header.kind != Kind::TempFile {
             line.touched = at;
         }
-        changes.line(pid, self.table.put(pid, line).map_err(unencodable)?);
+        changes.line(pid, self.table.put(pid, &line).map_err(unencodable)?);
         Ok(())
     }
 

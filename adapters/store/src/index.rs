@@ -169,16 +169,14 @@ impl Index {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn table(&self, applied: &Applied) -> Result<Table, Fault> {
-        let not_whole = || Fault("has a process table that is not whole".to_owned());
-        let mut lines = Vec::new();
+        let mut table = Table::load(*self.keys.headers(), applied);
         for kind in [b'p', b'k'] {
-            for (name, line) in self.shelf.range(&[kind], &[kind + 1])? {
-                let line = self.keys.open_line(&line, &name).ok_or_else(not_whole)?;
-                lines.push((name, line));
-            }
+            // What does not open is no line, and the table not whole.
+            self.shelf.each(&[kind], &[kind + 1], &mut |name, line| {
+                table.take(name, &self.keys.open_line(line, name).unwrap_or_default());
+            })?;
         }
-        let lines = lines.iter().map(|(key, line)| (&key[..], &line[..]));
-        Table::load(*self.keys.headers(), lines, applied).ok_or_else(not_whole)
+        table.finish().ok_or_else(|| Fault("has a process table that is not whole".to_owned()))
     }
 
     /// Applies `changes` with the mark that they lead to, all or nothing. Not durable, and need not be.

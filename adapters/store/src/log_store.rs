@@ -190,7 +190,7 @@ impl LogStore {
     fn drafts(&self, Batch { entries, at_ms, .. }: Batch<'_>) -> Result<Vec<Draft>, StoreError> {
         let is_held = |id: CheckpointId| self.catalog().table().checkpoint(id).is_some();
         let checkpoints = Checkpoints { last: self.catalog().table().last_checkpoint(), is_held: &is_held };
-        let stand_of = |pid: Pid| self.catalog().table().line(pid).map(Line::stand);
+        let stand_of = |pid: Pid| self.catalog().table().line(pid).as_ref().map(Line::stand);
         let mut members = check_entries(entries, checkpoints, stand_of)?.into_iter();
         let (mut drafts, mut fresh) = (Vec::new(), HashSet::new());
         for entry in entries {
@@ -247,7 +247,7 @@ impl LogStore {
     fn line(&self, pid: Pid) -> Result<Line, StoreError> {
         let catalog = self.catalog();
         match (catalog.table().line(pid), catalog.table().lost()) {
-            (Some(line), _) => Ok(line.clone()),
+            (Some(line), _) => Ok(line),
             (None, None) => Err(StoreError::UnknownProcess(pid)),
             (None, Some(lost)) => Err(damaged(format!(
                 "process {pid} is not known, and may be among the records lost from {} to {}",

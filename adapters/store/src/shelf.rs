@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use crate::disk::{Disk as _, System};
 use crate::index::Fault;
 
-const CACHE_BYTES: u64 = 64 << 20;
+/// sled counts pages as they lie on the disk, and holds them in some four times that.
+const CACHE_BYTES: u64 = 16 << 20;
 
 /// A key and its value.
 pub(crate) type Pair = (Vec<u8>, Vec<u8>);
@@ -89,6 +90,26 @@ impl Shelf {
         match self {
             Self::Sled(sled) => guard(|| sled.db().range(first..=last).map(|entry| entry.map(pair)).collect()),
             Self::Memory(map) => Ok(between(map, first, last).collect()),
+        }
+    }
+
+    /// Shows all pairs from `first` up to and with `last`, in order, without holding them.
+    ///
+    /// # Errors
+    /// [`Fault`]. Some may have been shown by then.
+    pub(crate) fn each(&self, first: &[u8], last: &[u8], show: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Fault> {
+        match self {
+            Self::Sled(sled) => guard(|| {
+                for entry in sled.db().range(first..=last) {
+                    let (key, value) = entry?;
+                    show(&key, &value);
+                }
+                Ok(())
+            }),
+            Self::Memory(map) => {
+                between(map, first, last).for_each(|(key, value)| show(&key, &value));
+                Ok(())
+            }
         }
     }
 

@@ -1,13 +1,18 @@
 //! The process table, in memory: one line a process, with what its journal reaches to.
 //!
+//! A line is kept as its bytes, some fifty of them, and read when it is asked for: there are as many as processes ever were,
+//! and most of those sleep or have ended.
+//!
 //! The index keeps a copy on disk. Its digest, a sum over all lines that does not depend on their order, tells whether
 //! that copy is whole: a line that is missing or out of date changes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use dormouse_proto::pid_map::PidMap;
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
 
@@ -92,7 +97,8 @@ type Encoded = Result<Vec<u8>, codec::CodecError>;
 #[derive(Debug)]
 pub(crate) struct Table {
     key: StoreKey,
-    lines: BTreeMap<Pid, Line>,
+    /// As [`Line::to_bytes`] makes them.
+    lines: PidMap<Box<[u8]>>,
     /// None: given up, or its record is damaged.
     checkpoints: BTreeMap<CheckpointId, Option<Checkpoint>>,
     digest: Digest,
@@ -102,33 +108,12 @@ pub(crate) struct Table {
 impl Table {
     /// Without a line.
     pub(crate) fn new(key: StoreKey) -> Self {
-        Self { key, lines: BTreeMap::new(), checkpoints: BTreeMap::new(), digest: Digest::default(), lost: None }
+        Self { key, lines: PidMap::default(), checkpoints: BTreeMap::new(), digest: Digest::default(), lost: None }
     }
 
-    /// From the lines of an index; none where they are not those that the digest was made over. Nothing is decoded before
-    /// the digest has been checked.
-    pub(crate) fn load<'a>(
-        key: StoreKey,
-        lines: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-        applied: &Applied,
-    ) -> Option<Self> {
-        let mut table = Self { digest: Digest::default(), lost: applied.lost, ..Self::new(key) };
-        for (name, line) in lines.clone() {
-            table.digest.combine(Digest::of(&key, name.try_into().ok()?, line), u64::wrapping_add);
-        }
-        if table.digest != applied.digest {
-            return None;
-        }
-        for (name, line) in lines {
-            let (kind, number) = name.split_first()?;
-            let number = u64::from_be_bytes(number.try_into().ok()?);
-            if *kind == b'k' {
-                table.checkpoints.insert(CheckpointId(number), codec::decode(line).ok()?);
-            } else {
-                table.lines.insert(Pid(number), Line::from_bytes(line)?);
-            }
-        }
-        Some(table)
+    /// From the lines of an index: [`take`](Loading::take) each, then [`finish`](Loading::finish).
+    pub(crate) fn load(key: StoreKey, applied: &Applied) -> Loading {
+        Loading { table: Self { lost: applied.lost, ..Self::new(key) }, digest: applied.digest, is_whole: true }
     }
 
     /// The key of the store that it belongs to.
@@ -137,8 +122,8 @@ impl Table {
     }
 
     /// All lines as [`Table::put`] encoded them.
-    pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Encoded)> {
-        self.lines.iter().map(|(pid, line)| (*pid, line.to_bytes()))
+    pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Vec<u8>)> {
+        self.lines.iter().map(|(pid, line)| (pid, line.to_vec()))
     }
 
     /// All lines of checkpoints as [`Table::put_checkpoint`] encoded them.
@@ -175,8 +160,8 @@ impl Table {
     }
 
     /// The line of a process.
-    pub(crate) fn line(&self, pid: Pid) -> Option<&Line> {
-        self.lines.get(&pid)
+    pub(crate) fn line(&self, pid: Pid) -> Option<Line> {
+        Line::from_bytes(self.lines.get(pid)?)
     }
 
     /// The digest over all lines.
@@ -198,13 +183,12 @@ impl Table {
     ///
     /// # Errors
     /// Where the line cannot be encoded.
-    pub(crate) fn put(&mut self, pid: Pid, line: Line) -> Encoded {
+    pub(crate) fn put(&mut self, pid: Pid, line: &Line) -> Encoded {
         let (name, bytes) = (line_key(pid), line.to_bytes()?);
-        if let Some(old) = self.lines.get(&pid) {
-            self.digest.combine(Digest::of(&self.key, &name, &old.to_bytes()?), u64::wrapping_sub);
+        if let Some(old) = self.lines.insert(pid, bytes.as_slice().into()) {
+            self.digest.combine(Digest::of(&self.key, &name, &old), u64::wrapping_sub);
         }
         self.digest.combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
-        self.lines.insert(pid, line);
         Ok(bytes)
     }
 
@@ -220,7 +204,58 @@ impl Table {
                 lost.from, lost.to
             )));
         }
-        self.lines.iter().map(|(pid, line)| line.row.clone().ok_or_else(|| row_is_lost(*pid))).collect()
+        let mut programs = BTreeSet::new();
+        let rows = self.lines.iter().map(|(pid, line)| {
+            let mut row = Line::from_bytes(line).and_then(|line| line.row).ok_or_else(|| row_is_lost(pid))?;
+            row.program = shared(&mut programs, row.program);
+            Ok(row)
+        });
+        rows.collect()
+    }
+}
+
+/// The one text that all rows of a program share.
+fn shared(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
+    if let Some(known) = known.get(&program) {
+        return known.clone();
+    }
+    known.insert(program.clone());
+    program
+}
+
+/// A table whose lines come in one by one. Nothing of it is believed before all have.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    table: Table,
+    /// The digest that the lines were made over.
+    digest: Digest,
+    is_whole: bool,
+}
+
+impl Loading {
+    /// A line, by its name in the index.
+    pub(crate) fn take(&mut self, name: &[u8], line: &[u8]) {
+        let taken = self.try_take(name, line);
+        self.is_whole &= taken.is_some();
+    }
+
+    fn try_take(&mut self, name: &[u8], line: &[u8]) -> Option<()> {
+        let name: &[u8; 9] = name.try_into().ok()?;
+        self.table.digest.combine(Digest::of(&self.table.key, name, line), u64::wrapping_add);
+        let number = u64::from_be_bytes(*name.last_chunk()?);
+        if name[0] == b'k' {
+            self.table.checkpoints.insert(CheckpointId(number), codec::decode(line).ok()?);
+        } else {
+            self.table.lines.insert(Pid(number), line.into());
+        }
+        Some(())
+    }
+
+    /// The table; none where its lines are not those that the digest was made over, or one cannot be read.
+    pub(crate) fn finish(self) -> Option<Table> {
+        let is_whole = self.is_whole && self.table.digest == self.digest;
+        let is_readable = || self.table.lines.iter().all(|(_, line)| Line::from_bytes(line).is_some());
+        (is_whole && is_readable()).then_some(self.table)
     }
 }
 
@@ -245,7 +280,7 @@ mod tests {
 
     fn digest(lines: &[(u64, u64)]) -> Digest {
         let mut table = Table::new(StoreKey([1; 32]));
-        lines.iter().for_each(|(pid, last)| drop(table.put(Pid(*pid), line(*last)).unwrap()));
+        lines.iter().for_each(|(pid, last)| drop(table.put(Pid(*pid), &line(*last)).unwrap()));
         table.digest()
     }
 

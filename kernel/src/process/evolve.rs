@@ -29,7 +29,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         }
         Fact::TurnBegan => begin_turn(state),
         Fact::DescriptorOpened { id, entry } => {
-            state.budget.hold(entry.content.bytes().len() as u64);
+            state.budget.hold(entry.content.len_bytes());
             state.table.insert(id.clone(), entry.clone());
         }
         Fact::DescriptorNoted { id, note } => {

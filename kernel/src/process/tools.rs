@@ -201,7 +201,8 @@ impl Draft {
                 let (table, settings) = (&draft.state.table, draft.state.settings());
                 let admission = admission::admit_temp_file(table, (id, version), &content, settings, draft.now_ms);
                 let answer = draft.admitted(admission);
-                draft.answer(call, answer, content.total_chars());
+                // What cannot be read is answered with an error, and counts for nothing.
+                draft.answer(call, answer, content.total_chars().unwrap_or_default());
             }
             result => draft.answer_whole(call, pending.answer(result)),
         });

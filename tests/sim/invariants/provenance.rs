@@ -51,7 +51,9 @@ impl World {
     /// What a fact puts where the model reads it.
     pub(super) fn fd_3(&self, pid: Pid, fact: &Fact) -> Held {
         match fact {
-            Fact::DescriptorOpened { id, entry } => self.check_told(pid, entry.content.text(), &id.to_string()),
+            Fact::DescriptorOpened { id, entry } => {
+                self.check_told(pid, &entry.content.text().expect("it is in memory"), &id.to_string())
+            }
             Fact::ToolReturned { answer, .. } => self.check_told(pid, &answer.text, "an answer"),
             Fact::MessageQueued { message, .. }
             | Fact::MessageReceived { message, .. }
@@ -160,7 +162,7 @@ fn of_entry(entry: &Entry<Content>, mut found: Found<'_>) {
 }
 
 fn of_content(content: &Content, found: Found<'_>) {
-    of_bytes(content.bytes(), found);
+    of_bytes(&content.bytes().expect("it is in memory"), found);
 }
 
 fn of_bytes(bytes: &[u8], mut found: Found<'_>) {

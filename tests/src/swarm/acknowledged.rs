@@ -29,6 +29,8 @@ impl Line {
             | Event::ToolCalled { .. }
             | Event::Retrying { .. }
             | Event::TurnEnded { .. }
+            | Event::Hibernated { .. }
+            | Event::Woke { .. }
             | Event::Lagged { .. } => None,
         })
     }

@@ -16,7 +16,7 @@ use crate::says;
 const BOARD: &str = "temp:1";
 
 /// How often the coordinator forks and spawns.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 4;
 
 /// What the children of a fork are told.
 const PARTS: [&str; 3] = ["left", "middle", "right"];
