@@ -355,6 +355,23 @@ async fn one_kernel_at_a_time_has_a_store() {
     drop(LogStore::open(folder.path()).unwrap());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kernel_looks_into_a_store_that_another_one_writes_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = open(folder.path()).model("m", Scripted::silent()).build().await.unwrap();
+    let process = kernel.start(program(&kernel, "")).without_input().session().await.unwrap();
+    let looking = Kernel::open(LogStore::read_only(folder.path()).unwrap()).model("m", Scripted::silent());
+    let looking = looking.build().await.unwrap();
+    let seen = looking.processes().await.unwrap();
+    assert_eq!(seen.iter().map(|info| info.row.pid).collect::<Vec<_>>(), [process.pid()]);
+    looking.inspect(process.pid()).await.unwrap();
+    let refused = looking.start(program(&looking, "")).without_input().session().await.unwrap_err();
+    assert!(refused.to_string().contains("is open for reading only"), "{refused}");
+    within(looking.shutdown()).await;
+    assert_eq!(kernel.processes().await.unwrap().len(), 1);
+    within(kernel.shutdown()).await;
+}
+
 /// Not now and then: every time, whatever was in flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_is_free_when_its_kernel_has_shut_down() {

@@ -4,6 +4,7 @@
 
 mod conformance;
 mod damage;
+mod golden;
 mod lock;
 mod permissions;
 mod reading;
