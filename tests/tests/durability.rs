@@ -476,12 +476,12 @@ fn the_key_of_the_provider_is_in_no_byte_of_the_store() {
 async fn run_with_a_key_in_the_environment() {
     let Some(folder) = std::env::var_os("DORMOUSE_TEST_STORE") else { return };
     assert_eq!(std::env::var("ANTHROPIC_API_KEY").as_deref(), Ok(CANARY));
-    let script =
-        "[[turn]]\nwhen.round = 0\ncalls = [{ tool = \"environment\" }]\n[[turn]]\ntext = \"the turn is over\"\n";
+    let script = "[[turn]]\nwhen.round = 0\ncalls = [{ tool = \"environment\" }, { tool = \"create_temp_file\", \
+                  args = { content = \"begun\" } }]\n[[turn]]\ntext = \"the turn is over\"\n";
     let host = LocalHost::new(Permissions::none().allow_run("env"), ".").unwrap();
     let builder = open(Path::new(&folder)).model("m", Scripted::parse(script, "s").unwrap()).host(host);
-    let kernel = builder.build().await.unwrap();
-    let rest = "[env_info]\nvariables = \"all\"\n[[tools.command]]\nname = \"environment\"\ndescription = \"Prints it.\"\n\
+    let kernel = builder.snapshot_after(1).build().await.unwrap();
+    let rest = "[tools]\nenabled = [\"create_temp_file\"]\n[env_info]\nvariables = \"all\"\n[[tools.command]]\nname = \"environment\"\ndescription = \"Prints it.\"\n\
                 argv = [\"env\"]\n";
     let process = kernel.start(program(&kernel, rest)).input("go").await.unwrap();
     assert_eq!(&*within(process.wait()).await.unwrap().message, "the turn is over");

@@ -19,11 +19,7 @@ const PIDS: u64 = 3;
 
 fn stores() -> [(&'static str, Options); 3] {
     let compressed = LogStore::options().compression(Compression::Zstd(3));
-    [
-        ("plain", LogStore::options()),
-        ("compressed", compressed.clone()),
-        ("encrypted", compressed.key(secret(1))),
-    ]
+    [("plain", LogStore::options()), ("compressed", compressed.clone()), ("encrypted", compressed.key(secret(1)))]
 }
 
 fn golden(name: &str) -> PathBuf {
@@ -83,7 +79,11 @@ fn check(store: &LogStore, name: &str) {
         let last = right.journal(pid, None).unwrap();
         for number in 0..=last.base.plus(last.facts.len()).0 {
             let upto = Some(FactNumber(number));
-            assert_eq!(store.journal(pid, upto).unwrap(), right.journal(pid, upto).unwrap(), "{name}: {pid} at {number}");
+            assert_eq!(
+                store.journal(pid, upto).unwrap(),
+                right.journal(pid, upto).unwrap(),
+                "{name}: {pid} at {number}"
+            );
         }
         assert_eq!(store.history(pid).unwrap(), right.history(pid).unwrap(), "{name}: {pid}");
         assert_eq!(store.temp_files(pid).unwrap(), right.temp_files(pid).unwrap(), "{name}: {pid}");
