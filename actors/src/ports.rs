@@ -9,6 +9,6 @@ pub use dormouse_kernel::content::Collected;
 pub use host::{Host, NoHost};
 pub use model::{Model, Provider};
 pub use store::{
-    Backing, Batch, Entry, Journal, OwnerToken, Store, StoreError, TempFileChange, Unreadable, Until, Written,
+    Backing, Batch, Entry, Journal, KeyFault, OwnerToken, Store, StoreError, TempFileChange, Unreadable, Until, Written,
 };
 pub use tool::{OutputFull, OutputSink, Tool};

@@ -355,6 +355,23 @@ async fn one_kernel_at_a_time_has_a_store() {
     drop(LogStore::open(folder.path()).unwrap());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kernel_looks_into_a_store_that_another_one_writes_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = open(folder.path()).model("m", Scripted::silent()).build().await.unwrap();
+    let process = kernel.start(program(&kernel, "")).without_input().session().await.unwrap();
+    let looking = Kernel::open(LogStore::read_only(folder.path()).unwrap()).model("m", Scripted::silent());
+    let looking = looking.build().await.unwrap();
+    let seen = looking.processes().await.unwrap();
+    assert_eq!(seen.iter().map(|info| info.row.pid).collect::<Vec<_>>(), [process.pid()]);
+    looking.inspect(process.pid()).await.unwrap();
+    let refused = looking.start(program(&looking, "")).without_input().session().await.unwrap_err();
+    assert!(refused.to_string().contains("is open for reading only"), "{refused}");
+    within(looking.shutdown()).await;
+    assert_eq!(kernel.processes().await.unwrap().len(), 1);
+    within(kernel.shutdown()).await;
+}
+
 /// Not now and then: every time, whatever was in flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_is_free_when_its_kernel_has_shut_down() {
@@ -459,12 +476,12 @@ fn the_key_of_the_provider_is_in_no_byte_of_the_store() {
 async fn run_with_a_key_in_the_environment() {
     let Some(folder) = std::env::var_os("DORMOUSE_TEST_STORE") else { return };
     assert_eq!(std::env::var("ANTHROPIC_API_KEY").as_deref(), Ok(CANARY));
-    let script =
-        "[[turn]]\nwhen.round = 0\ncalls = [{ tool = \"environment\" }]\n[[turn]]\ntext = \"the turn is over\"\n";
+    let script = "[[turn]]\nwhen.round = 0\ncalls = [{ tool = \"environment\" }, { tool = \"create_temp_file\", \
+                  args = { content = \"begun\" } }]\n[[turn]]\ntext = \"the turn is over\"\n";
     let host = LocalHost::new(Permissions::none().allow_run("env"), ".").unwrap();
     let builder = open(Path::new(&folder)).model("m", Scripted::parse(script, "s").unwrap()).host(host);
-    let kernel = builder.build().await.unwrap();
-    let rest = "[env_info]\nvariables = \"all\"\n[[tools.command]]\nname = \"environment\"\ndescription = \"Prints it.\"\n\
+    let kernel = builder.snapshot_after(1).build().await.unwrap();
+    let rest = "[tools]\nenabled = [\"create_temp_file\"]\n[env_info]\nvariables = \"all\"\n[[tools.command]]\nname = \"environment\"\ndescription = \"Prints it.\"\n\
                 argv = [\"env\"]\n";
     let process = kernel.start(program(&kernel, rest)).input("go").await.unwrap();
     assert_eq!(&*within(process.wait()).await.unwrap().message, "the turn is over");

@@ -113,7 +113,7 @@ async fn fails_at(at: usize, how: Failure, expected: String) -> Result<(), Strin
     }
     // One that never saw the failure has ended. Where the disk had no room for a temporary file, a model was told, and
     // these know nothing better than to wait.
-    if was_told(&*inner) {
+    if was_told(&inner) {
         return Ok(());
     }
     if let Some(said) = said.filter(|said| *said != expected) {

@@ -20,7 +20,7 @@ use crate::environment;
 use crate::error::KernelError;
 use crate::lease::{Lease, Leased};
 use crate::permits::{Bounds, Providers};
-use crate::ports::{Host, Model, NoHost, OwnerToken, Provider, Store, Tool};
+use crate::ports::{Host, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool};
 use crate::residents::Residents;
 use crate::supervisor::{SupervisorActor, SupervisorMessage, Table};
 use crate::temp_files::TempFilesActor;
@@ -74,7 +74,8 @@ impl Default for KernelBuilder {
 }
 
 impl KernelBuilder {
-    /// Where everything durable goes. One kernel at a time writes a store.
+    /// Where everything durable goes. One kernel at a time writes a store. On one that is open for reading only, processes can be
+    /// listed and inspected as they stood when it was opened; whatever would be written is refused.
     pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
         self
@@ -254,8 +255,12 @@ impl KernelBuilder {
         let Some(store) = self.store.clone() else { return Ok((None, Table::new(Vec::new(), inbox), Vec::new(), 0)) };
         let recovery = self.recovery.clone();
         let claim = move || {
-            let (owner, rows, last_mark) = (store.claim()?, store.processes()?, store.last_checkpoint()?);
-            let resumed = recovery.of(&rows);
+            let (rows, last_mark) = (store.processes()?, store.last_checkpoint()?);
+            let (owner, resumed) = match store.claim() {
+                // A kernel to look into a store that is only read: nothing in it goes on, and what is done is refused.
+                Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
+                claimed => (claimed?, recovery.of(&rows)),
+            };
             Ok((Some((store, owner)), Table::new(rows, inbox), resumed, last_mark))
         };
         tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)

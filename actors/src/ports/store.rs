@@ -267,6 +267,28 @@ pub enum StoreError {
         /// Who holds it.
         holder: String,
     },
+    /// The key that was given is not the one that the store is encrypted with. Nothing was read or changed.
+    #[error("the store {path} {fault}")]
+    Key {
+        /// The store's folder.
+        path: String,
+        /// What is wrong with the key.
+        fault: KeyFault,
+    },
+    /// The store is open for reading only.
+    #[error(
+        "the store {path} is open for reading only, and takes no owner and no commit. Open it for writing, once nobody else has it open"
+    )]
+    ReadOnly {
+        /// The store's folder.
+        path: String,
+    },
+    /// The store holds something that this version does not know. Nothing was changed.
+    #[error("the store holds {what}, as a later version writes it. Open it with that version")]
+    Newer {
+        /// What, and where.
+        what: String,
+    },
     /// Something read back is not what was written.
     #[error("the store is damaged: {what}")]
     Damaged {
@@ -284,6 +306,20 @@ pub enum StoreError {
     /// A sync failed earlier: what the disk holds since is unknown.
     #[error("the store takes no more commits since a sync failed: {0}. Reopen it; what was acknowledged is there")]
     Failed(String),
+}
+
+/// What is wrong with the key of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyFault {
+    /// None was given, and the store is encrypted.
+    #[error("is encrypted, and no key was given. Give the key that it was made with")]
+    Missing,
+    /// The store is encrypted with another.
+    #[error("is encrypted with another key than the one that was given. Give the key that it was made with")]
+    Wrong,
+    /// One was given, and the store is not encrypted.
+    #[error("is not encrypted, and a key was given. Open it without one, or name a new folder for an encrypted store")]
+    Needless,
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {

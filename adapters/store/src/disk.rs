@@ -3,6 +3,7 @@
 //!
 //! The lock and the index are no part of it: the one is the operating system's, the other can be thrown away.
 
+mod reading;
 mod system;
 #[cfg(test)]
 pub(crate) mod volatile;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub(crate) use reading::Reading;
 pub(crate) use system::System;
 
 /// A file system. Files are for their owner alone.
@@ -61,6 +63,11 @@ pub(crate) trait DiskFile: Debug + Send + Sync {
 
     /// Cuts it, or lengthens it with zeros.
     fn set_length(&self, length: u64) -> io::Result<()>;
+
+    /// Whether nobody else changes it, so that it can be mapped.
+    fn is_mappable(&self) -> bool {
+        true
+    }
 
     /// Its first `length` bytes as memory. They must not change any more.
     fn map(&self, length: u64) -> io::Result<Bytes>;

@@ -13,8 +13,14 @@
 //! * **INDEX-1** the index holds nothing that the log lacks. Deleting it between any two operations changes no answer.
 //! * **READ-1** an answer is what was written, or an error: every byte is checked against its hash before it is given out.
 //!
+//! * **SEAL-1** of what an encrypted store holds, no byte in its folder tells anything to who does not have the secret, but
+//!   kinds, numbers, times and lengths of records.
+//! * **LOOK-1** who opens a store for reading only changes nothing in its folder, and takes nothing for damage that a writer
+//!   is just doing.
+//!
 //! This crate never decodes a fact or an image, never looks at a clock, and starts no thread of its own (sled has one).
-//! The bytes of a record are described in the module `envelope`, the way back after a crash in `scan`.
+//! The bytes of a record are described in the module `envelope`, those of a whole store in `docs/format.md`, the way back after
+//! a crash in `scan`.
 //!
 //! ```
 //! use dormouse_actors::ports::{Batch, Entry, Store};
@@ -45,12 +51,16 @@ mod log_store;
 mod map;
 mod mark;
 mod memory;
+mod packed;
+mod read_only;
 mod reader;
 mod recover;
 mod rules;
 mod scan;
 mod search;
+mod secret;
 mod segment;
+mod shelf;
 mod stored;
 mod table;
 mod tail;
@@ -61,3 +71,5 @@ mod power_tests;
 
 pub use log_store::{LogStore, Options};
 pub use memory::MemoryStore;
+pub use packed::Compression;
+pub use secret::StoreSecret;

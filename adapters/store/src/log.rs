@@ -10,9 +10,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use dormouse_actors::ports::StoreError;
 
 use crate::disk::Disk;
-use crate::envelope::{HEADER_BYTES, Header, Kind, Sealed, StoreKey};
+use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Part, Sealed, StoreKey};
 use crate::error::{damaged, io as io_error};
 use crate::mark::{Location, Mark};
+use crate::secret::Keys;
 use crate::segment::Segment;
 use crate::stored::Stored;
 
@@ -21,7 +22,7 @@ use crate::stored::Stored;
 pub(crate) struct Log {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
-    key: StoreKey,
+    keys: Keys,
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
 }
 
@@ -30,18 +31,23 @@ impl Log {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub(crate) fn open(disk: Arc<dyn Disk>, folder: &Path, key: StoreKey) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: Arc<dyn Disk>, folder: &Path, keys: Keys) -> Result<Self, StoreError> {
         let open = || -> io::Result<_> {
             let numbers = segment_numbers(&*disk, folder)?;
             numbers.into_iter().map(|number| Ok((number, Arc::new(Segment::open(&*disk, folder, number)?)))).collect()
         };
         let segments = open().map_err(io_error(format!("open the log in {}", folder.display())))?;
-        Ok(Self { disk, folder: folder.to_owned(), key, segments: RwLock::new(segments) })
+        Ok(Self { disk, folder: folder.to_owned(), keys, segments: RwLock::new(segments) })
     }
 
-    /// The key that its records are sealed with.
+    /// The key that its headers are signed with.
     pub(crate) fn key(&self) -> &StoreKey {
-        &self.key
+        self.keys.headers()
+    }
+
+    /// The keys that it is written with.
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// The numbers of its segments, rising.
@@ -85,7 +91,8 @@ impl Log {
     /// The header at a place; none where no record of this store starts there, or the record is cut off.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the disk does not answer, which is not the same as damage.
+    /// [`StoreError::Io`] where the disk does not answer, which is not the same as damage. [`StoreError::Newer`] where a later
+    /// version wrote it.
     pub(crate) fn header(&self, at: Location) -> Result<Option<Sealed>, StoreError> {
         let Some(segment) = self.segment(at.segment) else { return Ok(None) };
         let mut bytes = [0; HEADER_BYTES];
@@ -96,7 +103,8 @@ impl Log {
         let fits = |sealed: &Sealed| {
             payload_start(at).checked_add(sealed.header.length).is_some_and(|end| end <= segment.end())
         };
-        Ok(Header::open(&bytes, &self.key, at).filter(fits))
+        let newer = |unknown| StoreError::Newer { what: format!("{unknown} at {at}") };
+        Ok(Header::open(&bytes, self.key(), at).map_err(newer)?.filter(fits))
     }
 
     /// Whether the commit that a mark names stands in the log as it says.
@@ -108,7 +116,8 @@ impl Log {
         Ok(mark.is_empty() || self.header(mark.last_record())?.is_some_and(same))
     }
 
-    /// The payload of a record that is not a content, checked. Costs one read and one hash.
+    /// The payload of a record that is not a content, checked. Costs one read and one hash, and the opening where it is
+    /// sealed.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -117,7 +126,18 @@ impl Log {
         let length = usize::try_from(header.length).map_err(|_| missing(at))?;
         let mut bytes = vec![0; length];
         segment.read(payload_start(at), &mut bytes).map_err(cannot_read(at))?;
-        if *blake3::hash(&bytes).as_bytes() == header.payload { Ok(bytes) } else { Err(unlike_its_hash(at)) }
+        let whole = *blake3::hash(&bytes).as_bytes() == header.payload;
+        let opened = whole.then(|| self.open_payload(header, bytes)).flatten();
+        opened.ok_or_else(|| unlike_its_hash(at))
+    }
+
+    /// The payload of a record that is not a content, as it was before it was sealed; none where it cannot be opened.
+    pub(crate) fn open_payload(&self, header: &Header, stored: Vec<u8>) -> Option<Vec<u8>> {
+        if header.coding == Coding::PLAIN {
+            Some(stored)
+        } else {
+            self.keys.open(&stored, &header.bound(Part::Whole, 0))
+        }
     }
 
     /// Whether a record's payload is whole, a content's list of chunks included.

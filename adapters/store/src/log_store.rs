@@ -22,24 +22,29 @@ use crate::draft::Draft;
 use crate::error::{damaged, io};
 use crate::index::Fault;
 use crate::lock::StoreLock;
-use crate::log::Log;
+use crate::log::{Log, unlike_its_hash};
 use crate::mark::Mark;
+use crate::packed::Compression;
+use crate::read_only;
 use crate::reader;
 use crate::recover;
 use crate::rules::{Checkpoints, check_entries, check_name, check_owner};
+use crate::secret::StoreSecret;
 use crate::stored::{Stored, Suspects};
 use crate::table::{Line, row_is_lost};
 use crate::writer::{Placed, Writer};
 
 /// How a store is opened.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
-    segment_bytes: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) compression: Compression,
+    pub(crate) secret: Option<StoreSecret>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { segment_bytes: 256 << 20 }
+        Self { segment_bytes: 256 << 20, compression: Compression::None, secret: None }
     }
 }
 
@@ -48,7 +53,32 @@ impl Options {
     /// its own. May differ from one opening to the next.
     #[must_use]
     pub fn segment_bytes(self, bytes: u64) -> Self {
-        Self { segment_bytes: bytes }
+        Self { segment_bytes: bytes, ..self }
+    }
+
+    /// Whether contents are compressed when they are written; they are not, until said otherwise. May differ from one opening to
+    /// the next: what is there stays as it is, and is read either way.
+    #[must_use]
+    pub fn compression(self, compression: Compression) -> Self {
+        Self { compression, ..self }
+    }
+
+    /// What a new store is to be encrypted with, and what an encrypted one is opened with; a store stays as it was made. All
+    /// that is said, done and called somehow is sealed, in the log and in the index. What can still be seen is how much there
+    /// is, when it was written and of which process it is: kinds, numbers, times and lengths of records. Costs a pass of
+    /// XChaCha20-Poly1305 over what is written and what is read, and 40 bytes for each record and each 64 KiB of a content.
+    #[must_use]
+    pub fn key(self, secret: StoreSecret) -> Self {
+        Self { secret: Some(secret), ..self }
+    }
+
+    /// Opens the store in `dir` for reading, as [`LogStore::read_only`].
+    ///
+    /// # Errors
+    /// As [`LogStore::read_only`].
+    pub fn read_only(self, dir: impl AsRef<Path>) -> Result<LogStore, StoreError> {
+        let opened = read_only::open(dir.as_ref(), &self)?;
+        Ok(LogStore::of(dir.as_ref(), opened.log, opened.catalog, opened.writer, None))
     }
 
     /// Opens the store in `dir`, as [`LogStore::open`].
@@ -68,7 +98,8 @@ pub struct LogStore {
     catalog: RwLock<Catalog>,
     writer: Mutex<Writer>,
     suspects: Arc<Suspects>,
-    _lock: StoreLock,
+    /// None where it is only read.
+    _lock: Option<StoreLock>,
 }
 
 impl LogStore {
@@ -76,10 +107,25 @@ impl LogStore {
     /// came since the index was last written; over all headers where the index is missing or cannot be right.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] while someone else has it open. [`StoreError::Damaged`] where log and HEAD do not belong
-    /// together: an older, empty or foreign log was put in place. [`StoreError::Io`].
+    /// [`StoreError::InUse`] while someone else has it open. [`StoreError::Key`] where it is encrypted with another key, or is
+    /// not. [`StoreError::Damaged`] where log and HEAD do not belong together: an older, empty or foreign log was put in place.
+    /// [`StoreError::Newer`], [`StoreError::Io`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Options::default().open(dir)
+    }
+
+    /// Opens the store in `dir` to look into it, beside whoever writes it, or beside nobody. Takes no lock and writes nothing.
+    /// Its answers are those of the moment of opening: what stands in the log up to its last whole commit, whether the writer
+    /// was told already that it is durable or not. Claims and commits are refused as [`StoreError::ReadOnly`].
+    ///
+    /// Costs a pass over all headers of the log, and some 150 bytes of memory for each record. A segment that is swept
+    /// meanwhile stays readable here, and takes its room until this is dropped.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] of kind `NotFound` where there is no store, otherwise as [`LogStore::open`]; never
+    /// [`StoreError::InUse`].
+    pub fn read_only(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Options::default().read_only(dir)
     }
 
     /// How to open a store otherwise than [`LogStore::open`] does.
@@ -89,20 +135,18 @@ impl LogStore {
     }
 
     fn open_with(dir: &Path, options: Options) -> Result<Self, StoreError> {
-        Self::open_on(Arc::new(System), dir, options)
+        Self::open_on(Arc::new(System), dir, &options)
     }
 
     /// The same on files that are not the operating system's.
-    pub(crate) fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Self, StoreError> {
-        let opened = recover::open(disk, dir, options.segment_bytes)?;
-        Ok(Self {
-            dir: dir.to_owned(),
-            log: opened.log,
-            catalog: RwLock::new(opened.catalog),
-            writer: Mutex::new(opened.writer),
-            suspects: Arc::default(),
-            _lock: opened.lock,
-        })
+    pub(crate) fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result<Self, StoreError> {
+        let opened = recover::open(disk, dir, options)?;
+        Ok(Self::of(dir, opened.log, opened.catalog, opened.writer, Some(opened.lock)))
+    }
+
+    fn of(dir: &Path, log: Arc<Log>, catalog: Catalog, writer: Writer, lock: Option<StoreLock>) -> Self {
+        let (catalog, writer) = (RwLock::new(catalog), Mutex::new(writer));
+        Self { dir: dir.to_owned(), log, catalog, writer, suspects: Arc::default(), _lock: lock }
     }
 
     /// The store's folder.
@@ -174,7 +218,8 @@ impl LogStore {
         index: &Bytes,
         fresh: &mut HashSet<ContentHash>,
     ) -> Result<Option<Draft>, StoreError> {
-        let held = self.catalog().holds_content(hash.0) && !self.suspects.lock().contains(&hash);
+        let name = self.log.keys().name(hash);
+        let held = self.catalog().holds_content(name) && !self.suspects.lock().contains(&name);
         if held || fresh.contains(&hash) {
             return Ok(None);
         }
@@ -187,14 +232,14 @@ impl LogStore {
     /// Brings the catalog up to a commit that is durable. What fails here is mended by building the index again.
     fn note(&self, writer: &Writer, written: &[Placed]) {
         let mut catalog = self.catalog_mut();
-        let noted = note_all(&mut catalog, written, writer.mark());
+        let noted = note_all(&mut catalog, &self.log, written, writer.mark());
         if let Err(fault) = noted {
             tracing::warn!(%fault, "the index did not take a commit and will be built again");
         }
         let mut suspects = self.suspects.lock();
         if !suspects.is_empty() {
             for record in written {
-                suspects.remove(&ContentHash(record.header.payload));
+                suspects.remove(&record.header.payload);
             }
         }
     }
@@ -247,9 +292,12 @@ impl LogStore {
     }
 }
 
-fn note_all(catalog: &mut Catalog, written: &[Placed], end: Mark) -> Result<(), CatalogError> {
+fn note_all(catalog: &mut Catalog, log: &Log, written: &[Placed], end: Mark) -> Result<(), CatalogError> {
     for record in written {
-        let payload = || Ok(Bytes::from(record.payload.concat()));
+        let payload = || {
+            let opened = log.open_payload(&record.header, record.payload.concat());
+            opened.map(Bytes::from).ok_or_else(|| unlike_its_hash(record.at))
+        };
         catalog.note(record.at, &record.header, &payload)?;
     }
     Ok(catalog.reach(end)?)
@@ -262,8 +310,8 @@ impl Store for LogStore {
 
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
         let mut writer = self.writer();
-        check_owner(owner, writer.owner())?;
         writer.check_alive()?;
+        check_owner(owner, writer.owner())?;
         let drafts = self.drafts(batch)?;
         if drafts.is_empty() {
             return if batch.until == Until::Synced { writer.sync() } else { Ok(()) };
@@ -324,7 +372,8 @@ impl Store for LogStore {
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
-        let at = self.ask(|catalog| catalog.content(hash.0))?;
+        let name = self.log.keys().name(hash);
+        let at = self.ask(|catalog| catalog.content(name))?;
         let Some(at) = at else {
             return Err(match self.catalog().table().lost() {
                 None => StoreError::UnknownContent(hash),
@@ -334,7 +383,7 @@ impl Store for LogStore {
         let opened = reader::known_header(&self.log, at)
             .and_then(|header| Stored::open(&self.log, at, &header, Arc::clone(&self.suspects)));
         if matches!(opened, Err(StoreError::Damaged { .. })) {
-            self.suspects.lock().insert(hash);
+            self.suspects.lock().insert(name);
         }
         Ok(Arc::new(opened?))
     }
@@ -373,6 +422,7 @@ mod tests {
     use super::*;
     use crate::head::Head;
     use crate::index::Index;
+    use crate::secret::Keys;
 
     const CONTENT: &[u8] = b"content";
 
@@ -441,8 +491,8 @@ mod tests {
         for kind in *b"fsctpm" {
             let folder = tempfile::tempdir().unwrap();
             fill(&LogStore::open(folder.path()).unwrap());
-            let key = Head::read(&System, folder.path()).unwrap().unwrap().key;
-            Index::open(&folder.path().join("index"), key).unwrap().lose_last(kind);
+            let keys = Keys::plain(Head::read(&System, folder.path()).unwrap().unwrap().key);
+            Index::open(&folder.path().join("index"), keys).unwrap().lose_last(kind);
             let case = format!("a key of kind {} was lost", char::from(kind));
             check_filled(&LogStore::open(folder.path()).unwrap(), &case);
         }

@@ -51,6 +51,7 @@ fn entries(number: u64) -> Vec<Entry> {
         program: "worker".into(),
         name: None,
         origin: Origin::Started,
+        restored: None,
         exit: None,
     };
     let born = |pid| Entry::Born { row: row(pid), image: vec![pid as u8; 40] };
@@ -75,7 +76,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn open(disk: &Volatile, folder: &Path) -> Result<(LogStore, OwnerToken), StoreError> {
-    let store = LogStore::open_on(Arc::new(disk.clone()), folder, LogStore::options().segment_bytes(120_000))?;
+    let store = LogStore::open_on(Arc::new(disk.clone()), folder, &LogStore::options().segment_bytes(120_000))?;
     let owner = store.claim()?;
     Ok((store, owner))
 }

@@ -15,8 +15,10 @@ use crate::error::{damaged, io as io_error};
 use crate::head::Head;
 use crate::lock::StoreLock;
 use crate::log::{Log, segment_numbers};
+use crate::log_store::Options;
 use crate::mark::Mark;
 use crate::scan::survey;
+use crate::secret::{Keys, StoreSecret};
 use crate::segment::Segment;
 use crate::tail::Tail as _;
 use crate::writer::Writer;
@@ -33,19 +35,25 @@ pub(crate) struct Recovered {
 /// Opens the store in `dir`, or makes one where there is none.
 ///
 /// # Errors
-/// [`StoreError::InUse`], [`StoreError::Damaged`] where HEAD and log do not belong together, [`StoreError::Io`].
-pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, segment_bytes: u64) -> Result<Recovered, StoreError> {
+/// [`StoreError::InUse`], [`StoreError::Key`] where it is encrypted otherwise, [`StoreError::Damaged`] where HEAD and log do
+/// not belong together, [`StoreError::Newer`], [`StoreError::Io`].
+pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result<Recovered, StoreError> {
+    // Who does not have the key leaves no trace, not even in LOCK.
+    if let Some(head) = Head::read(&*disk, dir)? {
+        keys_of(&head, options.secret.as_ref(), dir)?;
+    }
     // Lock and index are real, whatever the disk is.
     make_folder(&System, dir)?;
     make_folder(&*disk, dir)?;
     let lock = StoreLock::take(dir)?;
     let mut head = match Head::read(&*disk, dir)? {
         Some(head) => head,
-        None => begin(&*disk, dir)?,
+        None => begin(&*disk, dir, options.secret.as_ref())?,
     };
+    let keys = keys_of(&head, options.secret.as_ref(), dir)?;
     let log_folder = dir.join("log");
     make_folder(&*disk, &log_folder)?;
-    let log = Arc::new(Log::open(disk.clone(), &log_folder, head.key)?);
+    let log = Arc::new(Log::open(disk.clone(), &log_folder, keys)?);
     check_log(&log, head.mark)?;
     let (catalog, mark) = Catalog::open(&dir.join("index"), &log, head.mark)?;
     check_tail(&log, mark)?;
@@ -54,12 +62,21 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, segment_bytes: u64) -> Resul
         head.mark = mark;
         head.write(&*disk, dir).map_err(io_error("write HEAD"))?;
     }
-    let writer = Writer::new(disk, dir.to_owned(), Arc::clone(&log), segment, head, segment_bytes);
+    let writer = Writer::new(disk, dir.to_owned(), Arc::clone(&log), segment, head, options);
     Ok(Recovered { lock, log, catalog, writer })
 }
 
+/// The keys of the store that HEAD belongs to.
+///
+/// # Errors
+/// [`StoreError::Key`].
+pub(crate) fn keys_of(head: &Head, secret: Option<&StoreSecret>, dir: &Path) -> Result<Keys, StoreError> {
+    let fault = |fault| StoreError::Key { path: dir.display().to_string(), fault };
+    Keys::of(head.key, &head.check, secret).map_err(fault)
+}
+
 /// A store that begins: nothing but its lock may be there yet.
-fn begin(disk: &dyn Disk, dir: &Path) -> Result<Head, StoreError> {
+fn begin(disk: &dyn Disk, dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreError> {
     let segments = segment_numbers(disk, &dir.join("log")).map_err(io_error("look for a log"))?;
     if !segments.is_empty() || dir.join("index").exists() {
         return Err(damaged(format!(
@@ -68,12 +85,16 @@ fn begin(disk: &dyn Disk, dir: &Path) -> Result<Head, StoreError> {
             dir.display()
         )));
     }
-    let head = Head::fresh()?;
+    let head = Head::fresh(secret)?;
     head.write(disk, dir).map_err(io_error("write HEAD"))?;
     Ok(head)
 }
 
-fn check_log(log: &Log, head: Mark) -> Result<(), StoreError> {
+/// Refuses a log that is shorter than HEAD says, or another one.
+///
+/// # Errors
+/// [`StoreError::Damaged`], [`StoreError::Io`].
+pub(crate) fn check_log(log: &Log, head: Mark) -> Result<(), StoreError> {
     let numbers = log.numbers();
     let reach = numbers.last().copied().unwrap_or(0);
     let end = log.segment(head.end.segment).map_or(0, |segment| segment.end());
@@ -88,7 +109,10 @@ fn check_log(log: &Log, head: Mark) -> Result<(), StoreError> {
 }
 
 /// A torn tail is in the segment of the last commit or in the one that was just begun. Behind that nothing may be cut.
-fn check_tail(log: &Log, mark: Mark) -> Result<(), StoreError> {
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn check_tail(log: &Log, mark: Mark) -> Result<(), StoreError> {
     let reach = log.numbers().last().copied().unwrap_or(0);
     if reach <= mark.end.segment + 1 {
         return Ok(());

@@ -80,7 +80,13 @@ impl Segment {
         }
     }
 
-    /// A range of it as memory. Costs nothing where the range was mapped before, otherwise one map of the segment.
+    /// Whether [`Segment::slice`] gives memory that stays as it is: not beside a writer, who may cut off what it failed to
+    /// write.
+    pub(crate) fn is_mappable(&self) -> bool {
+        self.file.is_mappable()
+    }
+
+    /// A range of it as memory, where that can be had. Costs nothing where the range was mapped before, otherwise one map of the segment.
     pub(crate) fn slice(&self, range: Range<u64>) -> io::Result<Bytes> {
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         if (mapped.len() as u64) < range.end {

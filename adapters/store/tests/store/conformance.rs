@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
+use dormouse_actors::ports::{
+    Backing, Batch, Entry, Journal, OwnerToken, Store, StoreError, TempFileChange, Until, Written,
+};
 use dormouse_proto::checkpoint::Checkpoint;
-use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
+use dormouse_proto::process::ProcessRow;
 use dormouse_store::{LogStore, MemoryStore};
 
 use crate::support::*;
@@ -66,6 +70,67 @@ fn the_log_store_conforms_though_its_index_is_deleted_while_it_is_open() {
             }
         })
     });
+}
+
+#[test]
+fn a_store_that_is_encrypted_or_compressed_conforms() {
+    for (name, options) in coded() {
+        conforms(&mut || {
+            let (folder, options) = (tempfile::tempdir().unwrap(), options.clone());
+            Box::new(move |operation| {
+                let store = options.clone().segment_bytes(700).open(folder.path());
+                operation(&store.unwrap_or_else(|error| panic!("{name}: {error}")));
+            })
+        });
+    }
+}
+
+#[test]
+fn what_is_open_for_reading_only_answers_like_the_store_that_it_stands_beside() {
+    for options in [LogStore::options()].into_iter().chain(coded().into_iter().map(|(_, options)| options)) {
+        conforms(&mut || {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Arc::new(options.clone().segment_bytes(700).open(folder.path()).unwrap());
+            let options = options.clone();
+            Box::new(move |operation| {
+                let beside = options.clone().read_only(folder.path()).unwrap();
+                operation(&Beside { reads: beside, writes: Arc::clone(&store) });
+            })
+        });
+    }
+}
+
+/// Writes one store and reads from another that looks at it.
+struct Beside {
+    reads: LogStore,
+    writes: Arc<LogStore>,
+}
+
+impl Store for Beside {
+    fn claim(&self) -> Result<OwnerToken, StoreError> {
+        self.writes.claim()
+    }
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
+        self.writes.commit(owner, batch)
+    }
+    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
+        self.reads.processes()
+    }
+    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+        self.reads.journal(pid, upto)
+    }
+    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+        self.reads.history(pid)
+    }
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        self.reads.checkpoints()
+    }
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+        self.reads.content(hash)
+    }
+    fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
+        self.reads.temp_files(root)
+    }
 }
 
 type Opened = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;

@@ -4,7 +4,11 @@
 
 mod conformance;
 mod damage;
+mod golden;
 mod lock;
+mod permissions;
+mod reading;
 mod recovery;
+mod sealed;
 mod sharing;
 mod support;
