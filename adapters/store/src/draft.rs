@@ -15,7 +15,7 @@ use crate::chunks::Chunks;
 use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Part, StoreKey, Turn};
 use crate::error::{damaged, refused};
 use crate::mark::Hash;
-use crate::packed::{Compression, Unpacked, cannot_pack, coding};
+use crate::packed::{Compression, Unpacked, cannot_pack};
 use crate::secret::Keys;
 
 /// A record before its place in the log is known.
@@ -161,7 +161,9 @@ impl Body {
             }
             Self::Content(content) => {
                 let compressed = content.compressed(*compression)?;
-                let (coding, hash) = (coding(compressed.is_some(), keys), keys.name(content.hash));
+                let compression = compressed.as_ref().map_or(Coding::PLAIN, |_| Coding::COMPRESSED);
+                let sealing = if keys.are_sealing() { Coding::ENCRYPTED } else { Coding::PLAIN };
+                let (coding, hash) = (compression.and(sealing), keys.name(content.hash));
                 if coding == Coding::PLAIN {
                     return Ok(Payload { coding, hash, parts: content.plain() });
                 }

@@ -17,7 +17,7 @@ use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::ContentHash;
 
 use crate::chunks::{CHUNK_BYTES, Chunks, list_length};
-use crate::envelope::{Coding, HEADER_BYTES, Header, Part};
+use crate::envelope::{HEADER_BYTES, Header, Part};
 use crate::error::io as io_error;
 use crate::log::{Log, cannot_read, unlike_its_hash};
 use crate::mark::Location;
@@ -205,12 +205,6 @@ impl Packed {
         }
         self.keys.open(&bytes, &self.header.bound(part, number)).ok_or_else(|| unlike_its_hash(self.at))
     }
-}
-
-/// How a content is coded that is worth compressing or not.
-pub(crate) fn coding(compressed: bool, keys: &Keys) -> Coding {
-    let compressed = if compressed { Coding::COMPRESSED } else { Coding::PLAIN };
-    compressed.and(if keys.are_sealing() { Coding::ENCRYPTED } else { Coding::PLAIN })
 }
 
 /// The error of a content that cannot be packed.
