@@ -122,8 +122,14 @@ impl Store for Beside {
     fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
         self.reads.history(pid)
     }
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.reads.facts(pid, first, upto)
+    }
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
         self.reads.checkpoints()
+    }
+    fn last_checkpoint(&self) -> Result<u64, StoreError> {
+        self.reads.last_checkpoint()
     }
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
         self.reads.content(hash)
@@ -137,7 +143,7 @@ type Opened = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
 
 /// The suite. `open` makes an empty store.
 fn conforms(open: &mut dyn FnMut() -> Opened) {
-    let suite: [fn(Subject<'_>); 14] = [
+    let suite: [fn(Subject<'_>); 15] = [
         an_empty_store_knows_nothing,
         a_journal_is_the_latest_image_and_what_follows,
         a_commit_is_all_or_nothing,
@@ -148,6 +154,7 @@ fn conforms(open: &mut dyn FnMut() -> Opened) {
         processes_do_not_mix,
         temporary_files_are_a_journal_of_their_own,
         changes_of_temporary_files_have_no_gaps,
+        facts_are_read_where_a_snapshot_stands_for_them_too,
         what_is_only_written_is_read_like_any_other,
         a_history_says_when_each_fact_was_written,
         a_checkpoint_is_a_cut_through_the_journals,
@@ -351,6 +358,21 @@ fn changes_of_temporary_files_have_no_gaps(subject: Subject<'_>) {
     check_temp_files(subject, 2, 1);
 }
 
+fn facts_are_read_where_a_snapshot_stands_for_them_too(subject: Subject<'_>) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), facts(1, 1..=3)]);
+    write(subject, owner, &[facts(1, 4..=6), snapshot(1, 5), facts(1, 7..=7)]);
+    for (first, upto) in [(1, 7), (2, 3), (5, 5), (4, 6), (7, 7), (6, 5)] {
+        let found = ask(subject, |store| store.facts(Pid(1), FactNumber(first), FactNumber(upto)).unwrap());
+        let expected: Vec<_> = (first..=upto).map(|number| fact(1, number)).collect();
+        assert_eq!(found, expected, "facts {first} to {upto}");
+    }
+    let beyond = ask(subject, |store| store.facts(Pid(1), FactNumber(1), FactNumber(8)));
+    assert!(matches!(beyond, Err(StoreError::UnknownFact { last: FactNumber(7), .. })), "{beyond:?}");
+    let unknown = ask(subject, |store| store.facts(Pid(9), FactNumber(1), FactNumber(1)));
+    assert!(matches!(unknown, Err(StoreError::UnknownProcess(Pid(9)))), "{unknown:?}");
+}
+
 fn what_is_only_written_is_read_like_any_other(subject: Subject<'_>) {
     let owner = claim(subject);
     let written = |entries: &[Entry]| {
@@ -416,6 +438,7 @@ fn a_checkpoint_is_a_cut_through_the_journals(subject: Subject<'_>) {
     assert!(matches!(gone, StoreError::UnknownCheckpoint(CheckpointId(5))), "{gone}");
     let text = refused(subject, owner, &[checkpoint(5, &[1])]).to_string();
     assert!(text.contains("the next checkpoint is cp:6"), "a number is never used again: {text}");
+    assert_eq!(ask(subject, |store| store.last_checkpoint().unwrap()), 5);
 }
 
 fn contents_are_read_in_parts_and_bring_their_index(subject: Subject<'_>) {

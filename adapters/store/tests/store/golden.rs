@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use dormouse_actors::ports::{Entry, Store};
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, Pid};
-use dormouse_proto::process::{Origin, ProcessRow};
+use dormouse_proto::process::{Origin, ProcessRow, Restored};
 use dormouse_store::{Compression, LogStore, MemoryStore, Options};
 
 use crate::support::*;
@@ -42,7 +42,9 @@ fn commits(name: &str) -> Vec<Vec<Entry>> {
         origin: Origin::Forked { call, index: 300 },
         ..row(2)
     };
-    let restored = ProcessRow { origin: Origin::Restored { from: Pid(1), at: FactNumber(2) }, ..row(3) };
+    let restored = Some(Restored { from: Pid(1), at: FactNumber(2), known_as: Pid(1) });
+    let forked = ProcessRow { restored, ..forked };
+    let restored = ProcessRow { origin: Origin::Copied { from: Pid(1), at: FactNumber(2) }, ..row(3) };
     let index = Bytes::from_static(b"an index");
     let entry = |bytes: &Bytes| Entry::Content { hash: hash(bytes), bytes: bytes.clone(), index: index.clone() };
     vec![
