@@ -40,8 +40,7 @@ impl Cut {
         Self { commit: checkpoint.commit, at_ms: checkpoint.at_ms, members }
     }
 
-    /// The one behind fact `at` of process `of`, and for all others behind the commit that holds it: what one commit holds of
-    /// several processes depends on nothing else in it. Costs a read for each commit of each of the family.
+    /// The one behind the commit that holds fact `at` of process `of`. Costs a read for each commit of each of the family.
     ///
     /// # Errors
     /// [`StoreError::UnknownFact`] where there is no such fact, and what the store fails with.
@@ -57,7 +56,6 @@ impl Cut {
             let before = history.iter().take_while(|written| written.commit <= commit);
             members.extend(before.last().map(|written| (row.pid, written.last())));
         }
-        members.insert(of, at);
         Ok(Self { commit, at_ms, members })
     }
 }

@@ -120,7 +120,7 @@ async fn from_every_fact_of_a_swarm_a_branch_runs_to_its_end_and_the_swarm_stays
             let branch = within(kernel.branch(Pid(pid), FactNumber(at)).into_future()).await.unwrap();
             let rows = rows(&kernel).await;
             let restored = rows[&branch.pid()].restored.unwrap();
-            assert_eq!((restored.from, restored.at), (Pid(pid), FactNumber(at)), "{of}");
+            assert!(restored.from == Pid(pid) && restored.at >= FactNumber(at), "{of}: {restored:?}");
             let root = root_of(&kernel, branch.pid()).await;
             assert_eq!(rows[&root.pid()].known_as(), Pid(1), "{of}");
             check_end(&within(root.wait()).await.unwrap(), &of);

@@ -26,7 +26,7 @@ use crate::supervisor::{Branching, Family, SupervisorMessage};
 pub enum Point {
     /// As it stands, with all that is on its way to the store.
     Now,
-    /// Behind this fact; all others of its tree behind the commit that holds it.
+    /// Behind the commit that holds this fact, whatever of the process and of others that commit holds as well.
     Fact(FactNumber),
     /// A checkpoint that it is in.
     Checkpoint(CheckpointId),
