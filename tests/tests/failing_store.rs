@@ -132,7 +132,7 @@ async fn fails_at(at: usize, how: Failure, expected: String) -> Result<(), Strin
 
 /// Whether a tool has answered that the store refused what it was to do.
 fn was_told(store: &MemoryStore) -> bool {
-    let text = "since it could not be made durable";
+    let text = "the store cannot append: no storage space";
     let tells = |bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
     store.processes().unwrap().iter().any(|row| {
         let journal = store.journal(row.pid, None).unwrap();

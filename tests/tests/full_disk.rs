@@ -23,7 +23,15 @@ async fn end(kernel: &Kernel, folder: &Path, room: &AtomicUsize) -> (String, usi
     loop {
         let said = match within(swarm::coordinator(kernel, folder)).await {
             Ok(coordinator) => {
-                let exit = within(coordinator.wait()).await.unwrap();
+                let clerk = kernel.named("clerk").await.unwrap();
+                let exit = within(async {
+                    // Whoever answers to the coordinator may be stopped while it is not.
+                    tokio::select! {
+                        exit = coordinator.wait() => exit,
+                        exit = clerk.wait() => exit,
+                    }
+                });
+                let exit = exit.await.unwrap();
                 if exit.status == ExitStatus::Done {
                     return (exit.message.to_string(), fulls);
                 }
