@@ -52,7 +52,11 @@ impl Cut {
         };
         let mut members = BTreeMap::new();
         for row in &family.rows {
-            let history = store.history(row.pid)?;
+            let history = match store.history(row.pid) {
+                // Its birth is on its way: it was not born then.
+                Err(StoreError::UnknownProcess(_)) => continue,
+                history => history?,
+            };
             let before = history.iter().take_while(|written| written.commit <= commit);
             members.extend(before.last().map(|written| (row.pid, written.last())));
         }

@@ -286,8 +286,7 @@ impl Supervisor {
 
     fn newborn(&mut self, parent: Option<Pid>, program: Program, image: Box<Image>, origin: Origin) -> Newborn {
         let pid = self.table.next_pid();
-        let row =
-            ProcessRow { pid, parent, program: program.name().into(), name: None, origin, restored: None, exit: None };
+        let row = ProcessRow { parent, origin, ..ProcessRow::started(pid, program.name()) };
         Newborn { row, program, image }
     }
 

@@ -1,6 +1,9 @@
 //! Time travel and signals, one at a time: what goto drops and keeps, what a stopped process does and does not do.
 
+mod replay;
+
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +19,8 @@ use dormouse_proto::model::{Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{ExitStatus, Priority};
 use dormouse_proto::record::{Caller, Control, Lifetime, Phase};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
+
+use replay::Replay;
 
 /// `[tools]` and what follows it. Without a descriptor tool there is nothing but `goto` that shows a message's number.
 const PLAIN: &str = "enabled = [\"goto\", \"grep\"]\n";
@@ -40,29 +45,28 @@ fn process(lifetime: Lifetime, tools: &str) -> State {
 
 /// A run: the state, all facts, and what the last input asked for.
 struct Run {
-    first: State,
-    state: State,
-    facts: Vec<Fact>,
-    effects: Vec<Effect>,
+    replay: Replay,
     uses: u32,
+}
+
+impl Deref for Run {
+    type Target = Replay;
+
+    fn deref(&self) -> &Replay {
+        &self.replay
+    }
+}
+
+impl DerefMut for Run {
+    fn deref_mut(&mut self) -> &mut Replay {
+        &mut self.replay
+    }
 }
 
 impl Run {
     fn new(lifetime: Lifetime, tools: &str) -> Self {
         let state = process(lifetime, tools);
-        let mut run = Self { first: state.clone(), state, facts: Vec::new(), effects: Vec::new(), uses: 0 };
-        run.feed(Input::Resumed);
-        run
-    }
-
-    fn feed(&mut self, input: Input) {
-        let Decision { facts, effects } = decide(&self.state, input, 0);
-        facts.iter().for_each(|fact| evolve(&mut self.state, fact));
-        self.facts.extend(facts);
-        self.effects = effects;
-        let mut replayed = self.first.clone();
-        self.facts.iter().for_each(|fact| evolve(&mut replayed, fact));
-        assert_eq!(replayed, self.state, "DUR-2");
+        Self { replay: Replay::of(state, 0), uses: 0 }
     }
 
     fn thinking(&self) -> CallId {

@@ -1,12 +1,13 @@
 //! Messages between processes, machine against machine: said once and heard once, whatever is sent again, lost or restarted.
 
+mod replay;
+
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::process::{
-    Birth, Decision, Effect, Fact, Input, Preloads, State, Surroundings, born, copied, decide, evolve,
-};
+use dormouse_kernel::process::{Birth, Effect, Input, Preloads, State, Surroundings, born, copied};
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::PendingMessage;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -17,14 +18,27 @@ use dormouse_proto::process::{Exit, ExitStatus, Priority};
 use dormouse_proto::record::{Lifetime, Phase};
 use dormouse_proto::tool::{Access, Answer};
 
+use replay::Replay;
+
 const MAIL: &str = "\"send_message\", \"receive_messages\", \"wait\", \"list_processes\", \"spawn\"";
 
 /// A process, all its facts, and what its last input asked for.
 struct Run {
-    first: State,
-    state: State,
-    facts: Vec<Fact>,
-    effects: Vec<Effect>,
+    replay: Replay,
+}
+
+impl Deref for Run {
+    type Target = Replay;
+
+    fn deref(&self) -> &Replay {
+        &self.replay
+    }
+}
+
+impl DerefMut for Run {
+    fn deref_mut(&mut self) -> &mut Replay {
+        &mut self.replay
+    }
 }
 
 impl Run {
@@ -47,23 +61,7 @@ impl Run {
         };
         let image = born(&program, &around, birth, 0);
         let state = State::from_image(Pid(pid), program, around, image).expect("a new image is valid");
-        let mut run = Self { first: state.clone(), state, facts: Vec::new(), effects: Vec::new() };
-        run.feed(Input::Resumed);
-        run
-    }
-
-    fn feed(&mut self, input: Input) {
-        let Decision { facts, effects } = decide(&self.state, input, 9);
-        facts.iter().for_each(|fact| evolve(&mut self.state, fact));
-        self.facts.extend(facts);
-        self.effects = effects;
-        assert_eq!(self.replayed(), self.state, "DUR-2");
-    }
-
-    fn replayed(&self) -> State {
-        let mut state = self.first.clone();
-        self.facts.iter().for_each(|fact| evolve(&mut state, fact));
-        state
+        Self { replay: Replay::of(state, 9) }
     }
 
     /// The kernel stops, and the process comes back from its journal.
@@ -465,10 +463,7 @@ fn a_copy_of_a_process_does_not_send_again_what_the_other_sends() {
     let (program, around) = (sender.state.program().clone(), Arc::new(Surroundings::default()));
     let image = copied(sender.state.image(), 9);
     let mut copy = Run::new(7, MAIL, "");
-    copy.first = State::from_image(Pid(7), program, around, image).expect("a copy is valid");
-    copy.state = copy.first.clone();
-    copy.facts.clear();
-    copy.feed(Input::Resumed);
+    copy.replay = Replay::of(State::from_image(Pid(7), program, around, image).expect("a copy is valid"), 9);
     assert!(copy.sent().is_empty());
     assert!(copy.heard()[0].contains("Its effect is unknown"), "{:?}", copy.heard());
     sender.restart();

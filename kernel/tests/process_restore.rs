@@ -1,12 +1,15 @@
 //! Going back to a checkpoint, one at a time: what returns, what stays, and what a provider would take.
 
+mod replay;
+
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Beginning, Birth, CheckpointOp, CheckpointReply, Decision, Effect, Fact, Image, Input, Kept, Preloads, Standing,
-    State, Surroundings, begins, born, branched, decide, diff, evolve,
+    Beginning, Birth, CheckpointOp, CheckpointReply, Effect, Image, Input, Kept, Preloads, Standing, State,
+    Surroundings, begins, born, branched, diff,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::checkpoint::Scope;
@@ -18,16 +21,29 @@ use dormouse_proto::process::Priority;
 use dormouse_proto::record::{Control, Lifetime, Phase};
 use dormouse_proto::tool::Access;
 
+use replay::Replay;
+
 const PROGRAM: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \"s\"\n[tools]\nenabled = \
                        [\"checkpoint_process\", \"restore_process\", \"list_checkpoints\", \"read_fd\", \"spawn\", \"wait\"]\n\
                        [linked_programs]\nme = \"p.toml\"\n[limits]\nmax_restores = 2\n[file_descriptor]\n\
                        max_input_chars = 20\n";
 
 struct Run {
-    first: State,
-    state: State,
-    facts: Vec<Fact>,
-    effects: Vec<Effect>,
+    replay: Replay,
+}
+
+impl Deref for Run {
+    type Target = Replay;
+
+    fn deref(&self) -> &Replay {
+        &self.replay
+    }
+}
+
+impl DerefMut for Run {
+    fn deref_mut(&mut self) -> &mut Replay {
+        &mut self.replay
+    }
 }
 
 impl Run {
@@ -41,19 +57,7 @@ impl Run {
         let birth = Birth { access: Access::Admin, depth: 0, lifetime, priority, preloads, input: Some(&said) };
         let image = born(&program, &around, birth, 0);
         let state = State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid");
-        let mut run = Self { first: state.clone(), state, facts: Vec::new(), effects: Vec::new() };
-        run.feed(Input::Resumed);
-        run
-    }
-
-    fn feed(&mut self, input: Input) {
-        let Decision { facts, effects } = decide(&self.state, input, 0);
-        facts.iter().for_each(|fact| evolve(&mut self.state, fact));
-        self.facts.extend(facts);
-        self.effects = effects;
-        let mut replayed = self.first.clone();
-        self.facts.iter().for_each(|fact| evolve(&mut replayed, fact));
-        assert_eq!(replayed, self.state, "DUR-2");
+        Self { replay: Replay::of(state, 0) }
     }
 
     fn reply(&mut self, calls: &[(&str, &str)]) {

@@ -146,6 +146,13 @@ pub struct Restored {
 }
 
 impl ProcessRow {
+    /// The row of a process that the host starts, without a name.
+    #[must_use]
+    pub fn started(pid: Pid, program: impl Into<Arc<str>>) -> Self {
+        let (program, origin) = (program.into(), Origin::Started);
+        Self { pid, parent: None, program, name: None, origin, restored: None, exit: None }
+    }
+
     /// The number that the process goes by within its tree.
     #[must_use]
     pub fn known_as(&self) -> Pid {

@@ -107,8 +107,7 @@ impl World {
         origin: Origin,
     ) -> Newborn {
         let pid = self.supervisor.table.next_pid();
-        let row =
-            ProcessRow { pid, parent, program: program.name().into(), name: None, origin, restored: None, exit: None };
+        let row = ProcessRow { parent, origin, ..ProcessRow::started(pid, program.name()) };
         Newborn { row, program, image }
     }
 

@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use dormouse_actors::ports::{Batch, Entry, Store as _};
 use dormouse_proto::id::{FactNumber, Pid};
-use dormouse_proto::process::{Origin, ProcessRow};
+use dormouse_proto::process::ProcessRow;
 use dormouse_store::LogStore;
 
 const FACT_BYTES: usize = 200;
@@ -22,15 +22,7 @@ fn commit_of_one_fact(bencher: divan::Bencher<'_, '_>) {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let store = LogStore::open(folder.path()).expect("an empty folder opens");
     let owner = store.claim().expect("the store is ours");
-    let row = ProcessRow {
-        pid: Pid(1),
-        parent: None,
-        program: "bench".into(),
-        name: None,
-        origin: Origin::Started,
-        restored: None,
-        exit: None,
-    };
+    let row = ProcessRow::started(Pid(1), "bench");
     store
         .commit(owner, Batch::durable(&[Entry::Born { row, image: vec![0; FACT_BYTES] }], 0))
         .expect("a birth is taken");

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use bytes::Bytes;
 use dormouse_actors::ports::{Batch, Entry, Store as _, StoreError};
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
-use dormouse_proto::process::{Origin, ProcessRow};
+use dormouse_proto::process::ProcessRow;
 use dormouse_store::LogStore;
 
 const PID: Pid = Pid(1);
@@ -28,15 +28,7 @@ fn write(dir: &str, start: u64) -> Result<(), Box<dyn std::error::Error>> {
     let store = LogStore::options().segment_bytes(16 << 20).open(dir)?;
     let owner = store.claim()?;
     if store.processes()?.is_empty() {
-        let row = ProcessRow {
-            pid: PID,
-            parent: None,
-            program: "writer".into(),
-            name: None,
-            origin: Origin::Started,
-            restored: None,
-            exit: None,
-        };
+        let row = ProcessRow::started(PID, "writer");
         store.commit(owner, Batch::durable(&[Entry::Born { row, image: Vec::new() }], 0))?;
     }
     let stands = store.journal(PID, None)?.facts.len() as u64;

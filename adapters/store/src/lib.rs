@@ -25,13 +25,13 @@
 //! ```
 //! use dormouse_actors::ports::{Batch, Entry, Store};
 //! use dormouse_proto::id::Pid;
-//! use dormouse_proto::process::{Origin, ProcessRow};
+//! use dormouse_proto::process::ProcessRow;
 //! use dormouse_store::LogStore;
 //!
 //! # let folder = tempfile::tempdir()?;
 //! let store = LogStore::open(folder.path())?;
 //! let owner = store.claim()?;
-//! let row = ProcessRow { pid: Pid(1), parent: None, program: "auditor".into(), name: None, origin: Origin::Started, restored: None, exit: None };
+//! let row = ProcessRow::started(Pid(1), "auditor");
 //! store.commit(owner, Batch::durable(&[Entry::Born { row, image: b"image".to_vec() }], 1_700_000_000_000))?;
 //! assert_eq!(store.journal(Pid(1), None)?.image, b"image");
 //! # Ok::<(), Box<dyn std::error::Error>>(())

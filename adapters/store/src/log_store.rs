@@ -20,7 +20,7 @@ use crate::chunks::Chunks;
 use crate::disk::{Disk, System};
 use crate::draft::Draft;
 use crate::error::{damaged, io};
-use crate::index::Fault;
+use crate::index::{Fault, Run};
 use crate::lock::StoreLock;
 use crate::log::{Log, unlike_its_hash};
 use crate::mark::Mark;
@@ -272,6 +272,12 @@ impl LogStore {
         }
     }
 
+    /// Where the facts of a process from `first` to `upto` stand.
+    fn runs(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Run>, StoreError> {
+        let runs = self.ask(|catalog| catalog.facts(pid, first, upto))?;
+        runs.ok_or_else(|| damaged(format!("facts of process {pid} between {first} and {upto} are lost")))
+    }
+
     /// The latest image at or before `upto` that can be read.
     fn image(&self, pid: Pid, upto: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
         let (mut below, mut first_error) = (Some(upto), None);
@@ -334,9 +340,7 @@ impl Store for LogStore {
             return Ok(Journal { row, base, image, facts: Vec::new() });
         }
         let first = base.plus(1);
-        let runs = self.ask(|catalog| catalog.facts(pid, first, upto))?;
-        let runs =
-            runs.ok_or_else(|| damaged(format!("facts of process {pid} between {first} and {upto} are lost")))?;
+        let runs = self.runs(pid, first, upto)?;
         Ok(Journal { row, base, image, facts: reader::facts(&self.log, pid, &runs, first, upto)? })
     }
 
@@ -346,9 +350,7 @@ impl Store for LogStore {
         if first > upto {
             return Ok(Vec::new());
         }
-        let runs = self.ask(|catalog| catalog.facts(pid, first, upto))?;
-        let runs =
-            runs.ok_or_else(|| damaged(format!("facts of process {pid} between {first} and {upto} are lost")))?;
+        let runs = self.runs(pid, first, upto)?;
         reader::facts(&self.log, pid, &runs, first, upto)
     }
 
@@ -357,8 +359,7 @@ impl Store for LogStore {
         let last = self.limit(pid, &line, None)?;
         let birth = self.ask(|catalog| catalog.image(pid, FactNumber(0)))?;
         let (_, birth) = birth.ok_or_else(|| row_is_lost(pid))?;
-        let runs = self.ask(|catalog| catalog.facts(pid, FactNumber(1), last))?;
-        let runs = runs.ok_or_else(|| damaged(format!("facts of process {pid} before {last} are lost")))?;
+        let runs = self.runs(pid, FactNumber(1), last)?;
         let places = std::iter::once(birth).chain(runs.iter().map(|run| run.at));
         places.map(|at| reader::written(&self.log, at)).collect()
     }
@@ -417,8 +418,6 @@ impl Drop for LogStore {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_proto::process::Origin;
-
     use super::*;
     use crate::head::Head;
     use crate::index::Index;
@@ -429,15 +428,7 @@ mod tests {
     /// A process with three facts, two images and a change of temporary files, and a content.
     fn fill(store: &LogStore) -> OwnerToken {
         let owner = store.claim().unwrap();
-        let row = ProcessRow {
-            pid: Pid(1),
-            parent: None,
-            program: "p".into(),
-            name: None,
-            origin: Origin::Started,
-            restored: None,
-            exit: None,
-        };
+        let row = ProcessRow::started(Pid(1), "p");
         store.commit(owner, Batch::durable(&[Entry::Born { row, image: vec![1] }], 0)).unwrap();
         let facts = |first, facts| Entry::Facts { pid: Pid(1), first: FactNumber(first), facts };
         let snapshot = Entry::Snapshot { pid: Pid(1), at: FactNumber(1), image: vec![5] };

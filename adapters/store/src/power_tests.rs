@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
-use dormouse_proto::process::{Origin, ProcessRow};
+use dormouse_proto::process::ProcessRow;
 
 use crate::disk::volatile::{Fault, Volatile};
 use crate::{LogStore, MemoryStore};
@@ -45,15 +45,7 @@ fn hash(bytes: &[u8]) -> ContentHash {
 
 /// Commit `number`, from 1. Each brings a fact of process 1, so that these count the commits.
 fn entries(number: u64) -> Vec<Entry> {
-    let row = |pid| ProcessRow {
-        pid: Pid(pid),
-        parent: None,
-        program: "worker".into(),
-        name: None,
-        origin: Origin::Started,
-        restored: None,
-        exit: None,
-    };
+    let row = |pid| ProcessRow::started(Pid(pid), "worker");
     let born = |pid| Entry::Born { row: row(pid), image: vec![pid as u8; 40] };
     let bytes = content(number);
     let fact = |pid, number: u64| Entry::Facts { pid: Pid(pid), first: FactNumber(number), facts: vec![vec![7; 30]] };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError, TempFileChange};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
-use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
+use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 use dormouse_store::{Compression, LogStore, Options, StoreSecret};
 
 /// The ways to keep a store that change its bytes and no answer.
@@ -39,15 +39,7 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
 pub(crate) const NOW_MS: u64 = 1_700_000_000_000;
 
 pub(crate) fn row(pid: u64) -> ProcessRow {
-    ProcessRow {
-        pid: Pid(pid),
-        parent: None,
-        program: "worker".into(),
-        name: None,
-        origin: Origin::Started,
-        restored: None,
-        exit: None,
-    }
+    ProcessRow::started(Pid(pid), "worker")
 }
 
 pub(crate) fn born(pid: u64) -> Entry {

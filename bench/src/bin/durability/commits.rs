@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dormouse::id::{FactNumber, Pid};
 use dormouse::model::Request;
 use dormouse::ports::{Batch, Entry, Store as _};
-use dormouse::process::{Origin, ProcessRow};
+use dormouse::process::ProcessRow;
 use dormouse::store::LogStore;
 use dormouse::{Kernel, Process};
 use dormouse_bench::{Outcome, Replies, Spread, line, program, ratio, says, shown};
@@ -48,15 +48,7 @@ pub(crate) fn one_fact(folder: &Path) -> Outcome {
 }
 
 fn row() -> ProcessRow {
-    ProcessRow {
-        pid: Pid(1),
-        parent: None,
-        program: "bench".into(),
-        name: None,
-        origin: Origin::Started,
-        restored: None,
-        exit: None,
-    }
+    ProcessRow::started(Pid(1), "bench")
 }
 
 const OPENINGS: usize = 200;
