@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::checkpoint::{CommitError, Durable};
 use crate::error::KernelError;
+use crate::ports::Listing;
 use crate::process::{CopyReply, Delivery, Herald, ProcessMessage, Received};
 use crate::recovery::{self, LoadError, Loaded, Purpose};
 use crate::world::World;
@@ -98,14 +99,14 @@ pub(crate) struct Supervisor {
 impl Actor for SupervisorActor {
     type Msg = SupervisorMessage;
     type State = Supervisor;
-    type Arguments = (Arc<World>, Vec<ProcessRow>);
+    type Arguments = (Arc<World>, Listing);
 
     async fn pre_start(
         &self,
         myself: ActorRef<Self::Msg>,
-        (world, rows): Self::Arguments,
+        (world, listing): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let table = Table::new(rows, world.limits.inbox);
+        let table = Table::new(listing, world.limits.inbox);
         Ok(Supervisor { world, myself, table, held_back: BTreeMap::new(), posted: 0 })
     }
 

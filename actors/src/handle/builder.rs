@@ -7,7 +7,6 @@ use std::time::Duration;
 use dormouse_kernel::process::{HostTool, Surroundings};
 use dormouse_proto::budget::Price;
 use dormouse_proto::mail::Reach;
-use dormouse_proto::process::ProcessRow;
 use dormouse_proto::program::BUILTIN_TOOLS;
 use ractor::Actor;
 use tokio::sync::{Semaphore, broadcast};
@@ -18,7 +17,7 @@ use crate::environment;
 use crate::error::KernelError;
 use crate::lease::Lease;
 use crate::permits::{Bounds, Providers};
-use crate::ports::{Host, Model, NoHost, OwnerToken, Provider, Store, Tool};
+use crate::ports::{Host, Listing, Model, NoHost, OwnerToken, Provider, Store, Tool};
 use crate::supervisor::SupervisorActor;
 use crate::temp_files::TempFilesActor;
 use crate::world::{Limits, World};
@@ -151,7 +150,7 @@ impl KernelBuilder {
         if let Some(name) = self.tools.keys().find(|name| BUILTIN_TOOLS.contains(&name.as_str())) {
             return Err(KernelError::ReservedTool(name.clone()));
         }
-        let (claimed, rows) = self.claim().await?;
+        let (claimed, listing) = self.claim().await?;
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, held) = match claimed {
             Some((store, owner)) => {
@@ -184,17 +183,18 @@ impl KernelBuilder {
             model_permits: Providers::new(self.model_calls),
             limits: self.limits,
         });
-        let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), rows)).await;
+        let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), listing)).await;
         let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;
         Ok(Kernel { world, supervisor })
     }
 
-    async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Vec<ProcessRow>), KernelError> {
-        let Some(store) = self.store.clone() else { return Ok((None, Vec::new())) };
+    async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Listing), KernelError> {
+        let Some(store) = self.store.clone() else { return Ok((None, Listing::default())) };
         let claim = move || Ok((store.claim()?, store.processes()?, store));
-        let (owner, rows, store) =
+        let (owner, listing, store) =
             tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)?;
-        Ok((Some((store, owner)), rows))
+        listing.lost.iter().for_each(|lost| tracing::error!(%lost, "not all processes of the store can be listed"));
+        Ok((Some((store, owner)), listing))
     }
 }
 

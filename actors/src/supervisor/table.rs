@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::error::KernelError;
 use crate::event::View;
+use crate::ports::Listing;
 use crate::process::{Delivery, ProcessMessage};
 use crate::supervisor::SeatReply;
 
@@ -94,8 +95,8 @@ impl Entry {
 }
 
 impl Table {
-    pub(crate) fn new(rows: Vec<ProcessRow>, inbox: usize) -> Self {
-        let next_pid = rows.iter().map(|row| row.pid.0 + 1).max().unwrap_or(1);
+    pub(crate) fn new(Listing { rows, last, .. }: Listing, inbox: usize) -> Self {
+        let next_pid = last + 1;
         let mut table = Self {
             next_pid,
             inbox,

@@ -5,7 +5,7 @@
 use bytes::{BufMut as _, Bytes};
 use dormouse_actors::ports::{Entry, StoreError};
 use dormouse_proto::checkpoint::Checkpoint;
-use dormouse_proto::id::ContentHash;
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
 use serde::Serialize;
@@ -24,6 +24,8 @@ pub(crate) struct Draft {
     count: u64,
     hash: Hash,
     payload: Vec<Bytes>,
+    /// Of a record that is moved: the commit that it was first written in, and when.
+    first_written: Option<(u64, u64)>,
 }
 
 impl Draft {
@@ -41,7 +43,31 @@ impl Draft {
             let check = Bytes::copy_from_slice(blake3::hash(index).as_bytes());
             (index.len() as u64, vec![list, check, index.clone(), bytes.clone()])
         };
-        Self { kind: Kind::Content, subject: 0, first, count: bytes.len() as u64, hash: hash.0, payload }
+        Self { kind: Kind::Content, subject: 0, first, count: bytes.len() as u64, hash: hash.0, payload, first_written: None }
+    }
+
+    /// A record that stood elsewhere, as it was.
+    pub(crate) fn moved(header: &Header, payload: Bytes) -> Self {
+        let Header { kind, subject, first, count, payload: hash, since, at_ms, .. } = *header;
+        Self { kind, subject, first, count, hash, payload: vec![payload], first_written: Some((since, at_ms)) }
+    }
+
+    /// The note that a content is lost.
+    pub(crate) fn content_lost(hash: Hash) -> Self {
+        Self { hash, ..Self::of(Kind::ContentLost, 0, Vec::new()) }
+    }
+
+    /// The note that an image of a process is lost.
+    pub(crate) fn snapshot_dropped(pid: Pid, at: FactNumber) -> Self {
+        Self { first: at.0, ..Self::of(Kind::SnapshotDropped, pid.0, Vec::new()) }
+    }
+
+    /// The note that the history of a process before `below` is given up.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] of kind `InvalidInput` where the row cannot be encoded.
+    pub(crate) fn shortened(row: &ProcessRow, below: FactNumber) -> Result<Self, StoreError> {
+        Ok(Self { first: below.0, ..Self::of(Kind::Shortened, row.pid.0, encode(row)?) })
     }
 
     /// The record of a checkpoint.
@@ -52,14 +78,14 @@ impl Draft {
         Ok(Self::of(Kind::Checkpoint, checkpoint.id.0, encode(checkpoint)?))
     }
 
-    /// The record of an entry; none for a content and a checkpoint, which have functions of their own, and for an empty list
-    /// of facts.
+    /// The record of an entry; none for a content, a checkpoint and a shortened history, which have functions of their own,
+    /// and for an empty list of facts.
     ///
     /// # Errors
     /// [`StoreError::Io`] of kind `InvalidInput` where a value cannot be encoded.
     pub(crate) fn entry(entry: &Entry) -> Result<Option<Self>, StoreError> {
         Ok(match entry {
-            Entry::Content { .. } | Entry::Checkpoint { .. } => None,
+            Entry::Content { .. } | Entry::Checkpoint { .. } | Entry::Shortened { .. } => None,
             Entry::Born { row, image } => Some(Self::of(Kind::Born, row.pid.0, born(row, image)?)),
             Entry::Facts { facts, .. } if facts.is_empty() => None,
             Entry::Facts { pid, first, facts } => {
@@ -73,12 +99,13 @@ impl Draft {
                 Some(Self { first: *number, ..Self::of(Kind::TempFile, root.0, record.clone()) })
             }
             Entry::CheckpointDropped { id } => Some(Self::of(Kind::CheckpointDropped, id.0, Vec::new())),
+            Entry::Forgotten { pid } => Some(Self::of(Kind::Forgotten, pid.0, Vec::new())),
         })
     }
 
     fn of(kind: Kind, subject: u64, payload: Vec<u8>) -> Self {
         let hash = *blake3::hash(&payload).as_bytes();
-        Self { kind, subject, first: 0, count: 0, hash, payload: vec![payload.into()] }
+        Self { kind, subject, first: 0, count: 0, hash, payload: vec![payload.into()], first_written: None }
     }
 
     /// The bytes that the record takes in the log.
@@ -90,7 +117,8 @@ impl Draft {
     pub(crate) fn header(&self, stamp: Stamp, turn: Turn, previous: Hash) -> Header {
         let Self { kind, subject, first, count, hash, .. } = *self;
         let Stamp { commit, synced, at_ms } = stamp;
-        let (since, length, payload) = (commit, self.payload_length(), hash);
+        let (since, at_ms) = self.first_written.unwrap_or((commit, at_ms));
+        let (length, payload) = (self.payload_length(), hash);
         Header { kind, turn, commit, since, synced, at_ms, length, subject, first, count, payload, previous }
     }
 
@@ -130,6 +158,14 @@ pub(crate) fn read_checkpoint(payload: &[u8]) -> Result<Checkpoint, StoreError> 
 pub(crate) fn read_born(payload: &[u8]) -> Result<(ProcessRow, &[u8]), StoreError> {
     let (row, image) = split_frame(payload).ok_or_else(|| malformed("born"))?;
     Ok((decode(row)?, image))
+}
+
+/// The row in the payload of a `shortened` record.
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn read_shortened(payload: &[u8]) -> Result<ProcessRow, StoreError> {
+    decode(payload)
 }
 
 /// The exit in the payload of an `ended` record.

@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/LOCK              who has the store open (one writer, by file lock)
 //! DIR/HEAD              the store's key, how far the log reaches at least, who may write
-//! DIR/log/00000001.seg  records in envelopes, chained by hash; never changed, only appended to
+//! DIR/log/00000001.seg  records in envelopes, chained by hash; only appended to, or swept and replaced by one record
 //! DIR/index/            where in the log things are (sled): derived, checked, rebuilt when in doubt
 //! ```
 //!
@@ -12,6 +12,8 @@
 //! * **LOG-3** nothing that HEAD vouches for is ever cut from the log: damage there is reported by name.
 //! * **INDEX-1** the index holds nothing that the log lacks. Deleting it between any two operations changes no answer.
 //! * **READ-1** an answer is what was written, or an error: every byte is checked against its hash before it is given out.
+//! * **SWEEP-1** a sweep changes no answer but that nothing is known of contents to which nothing refers. A crash at any
+//!   moment of it leaves each segment either as it was or swept, and of what is live at least one copy.
 //!
 //! This crate never decodes a fact or an image, never looks at a clock, and starts no thread of its own (sled has one).
 //! The bytes of a record are described in the module `envelope`, the way back after a crash in `scan`.
@@ -44,13 +46,16 @@ mod log_store;
 mod map;
 mod mark;
 mod memory;
+mod quota;
 mod reader;
 mod recover;
 mod rules;
 mod scan;
 mod search;
 mod segment;
+mod spared;
 mod stored;
+mod sweep;
 mod table;
 mod tail;
 mod writer;

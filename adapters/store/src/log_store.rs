@@ -9,11 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, OwnerToken, Store, StoreError, TempFileChange, Until, Written,
+    Backing, Batch, Entry, Journal, Listing, OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange, Until, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
-use dormouse_proto::process::ProcessRow;
 
 use crate::catalog::{Catalog, CatalogError};
 use crate::chunks::Chunks;
@@ -23,10 +22,13 @@ use crate::index::Fault;
 use crate::lock::StoreLock;
 use crate::log::Log;
 use crate::mark::Mark;
+use crate::quota::Quota;
 use crate::reader;
 use crate::recover;
-use crate::rules::{Checkpoints, check_entries, check_name, check_owner};
+use crate::rules::{Checkpoints, check_entries, check_name, check_owner, no_image};
+use crate::spared::Spared;
 use crate::stored::{Stored, Suspects};
+use crate::sweep::Sweeper;
 use crate::table::{Line, row_is_lost};
 use crate::writer::{Placed, Writer};
 
@@ -34,11 +36,12 @@ use crate::writer::{Placed, Writer};
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     segment_bytes: u64,
+    quota: Quota,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { segment_bytes: 256 << 20 }
+        Self { segment_bytes: 256 << 20, quota: Quota::default() }
     }
 }
 
@@ -47,7 +50,16 @@ impl Options {
     /// its own. May differ from one opening to the next.
     #[must_use]
     pub fn segment_bytes(self, bytes: u64) -> Self {
-        Self { segment_bytes: bytes }
+        Self { segment_bytes: bytes, ..self }
+    }
+
+    /// The most bytes that the log may have; without a bound until said otherwise. A commit that would exceed it is refused
+    /// as [`StoreError::Full`], and nothing is lost: it can be made again when there is room. Ends of processes, and what
+    /// gives something up, may exceed it by a 64th. A sweep may for a while exceed it by what is live in one segment. The
+    /// index, which can be thrown away, is not counted.
+    #[must_use]
+    pub fn quota_bytes(self, bytes: u64) -> Self {
+        Self { quota: Quota::of(bytes), ..self }
     }
 
     /// Opens the store in `dir`, as [`LogStore::open`].
@@ -63,10 +75,13 @@ impl Options {
 #[derive(Debug)]
 pub struct LogStore {
     dir: PathBuf,
-    log: Arc<Log>,
+    pub(crate) log: Arc<Log>,
     catalog: RwLock<Catalog>,
     writer: Mutex<Writer>,
-    suspects: Arc<Suspects>,
+    pub(crate) suspects: Arc<Suspects>,
+    /// Contents that commits brought or spared since the mark began, while there is one. Changed only by who holds the writer.
+    pub(crate) spared: Spared,
+    quota: Quota,
     _lock: StoreLock,
 }
 
@@ -95,6 +110,8 @@ impl LogStore {
             catalog: RwLock::new(opened.catalog),
             writer: Mutex::new(opened.writer),
             suspects: Arc::default(),
+            spared: Spared::default(),
+            quota: options.quota,
             _lock: opened.lock,
         })
     }
@@ -105,21 +122,21 @@ impl LogStore {
         &self.dir
     }
 
-    fn writer(&self) -> MutexGuard<'_, Writer> {
+    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
         // A panic in the middle of a write has left the writer failed, which is all that the next one needs to know.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+    pub(crate) fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
+    pub(crate) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
         self.catalog.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the catalog; where its index cannot answer, builds it again and asks once more.
-    fn ask<T>(&self, question: impl Fn(&Catalog) -> Result<T, Fault>) -> Result<T, StoreError> {
+    pub(crate) fn ask<T>(&self, question: impl Fn(&Catalog) -> Result<T, Fault>) -> Result<T, StoreError> {
         let fault = match self.settle_catalog().and_then(|()| question(&self.catalog())) {
             Ok(answer) => return Ok(answer),
             Err(fault) => fault,
@@ -131,8 +148,19 @@ impl LogStore {
         question(&catalog).map_err(|fault| io("ask its index")(std::io::Error::other(fault)))
     }
 
+    /// Reads something, and once more where what it is about may have been moved meanwhile.
+    fn reading<T>(&self, read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        loop {
+            let swept = self.log.swept().count();
+            match read() {
+                Err(StoreError::Damaged { .. }) if self.log.swept().count() != swept => {}
+                other => return other,
+            }
+        }
+    }
+
     /// Tells the index what it has yet to be told.
-    fn settle_catalog(&self) -> Result<(), Fault> {
+    pub(crate) fn settle_catalog(&self) -> Result<(), Fault> {
         if self.catalog().is_ahead() { self.catalog_mut().settle() } else { Ok(()) }
     }
 
@@ -154,10 +182,24 @@ impl LogStore {
                     let checkpoint = Checkpoint { id, label, of, root, scope, members, commit, at_ms };
                     drafts.push(Draft::checkpoint(&checkpoint)?);
                 }
+                Entry::Shortened { pid, below } => drafts.push(self.shortened_draft(*pid, *below)?),
                 _ => drafts.extend(Draft::entry(entry)?),
             }
         }
         Ok(drafts)
+    }
+
+    /// The record of a history that is shortened: it takes the place of the birth, so the row stands in it.
+    fn shortened_draft(&self, pid: Pid, below: FactNumber) -> Result<Draft, StoreError> {
+        let line = self.line(pid)?;
+        if below < line.since() {
+            return Err(StoreError::ForgottenFact { pid, asked: below, since: line.since() });
+        }
+        let catalog = self.catalog();
+        if catalog.image(pid, below).ok().flatten().is_none_or(|(at, _)| at != below) {
+            return Err(no_image(pid, below));
+        }
+        Draft::shortened(&line.row().ok_or_else(|| row_is_lost(pid))?, below)
     }
 
     /// The record of a content; none where the log holds it, or an earlier entry of the commit brings it.
@@ -168,6 +210,7 @@ impl LogStore {
         index: &Bytes,
         fresh: &mut HashSet<ContentHash>,
     ) -> Result<Option<Draft>, StoreError> {
+        self.spared.note(hash);
         let held = self.catalog().holds_content(hash.0) && !self.suspects.lock().contains(&hash);
         if held || fresh.contains(&hash) {
             return Ok(None);
@@ -179,7 +222,7 @@ impl LogStore {
     }
 
     /// Brings the catalog up to a commit that is durable. What fails here is mended by building the index again.
-    fn note(&self, writer: &Writer, written: &[Placed]) {
+    pub(crate) fn note(&self, writer: &Writer, written: &[Placed]) {
         let mut catalog = self.catalog_mut();
         let noted = note_all(&mut catalog, written, writer.mark());
         if let Err(fault) = noted {
@@ -196,6 +239,7 @@ impl LogStore {
     fn line(&self, pid: Pid) -> Result<Line, StoreError> {
         let catalog = self.catalog();
         match (catalog.table().line(pid), catalog.table().lost()) {
+            (Some(line), _) if line.is_forgotten() => Err(StoreError::UnknownProcess(pid)),
             (Some(line), _) => Ok(line.clone()),
             (None, None) => Err(StoreError::UnknownProcess(pid)),
             (None, Some(lost)) => Err(damaged(format!(
@@ -207,8 +251,11 @@ impl LogStore {
 
     /// The number that a journal is wanted up to, if it can be had.
     fn limit(&self, pid: Pid, line: &Line, upto: Option<FactNumber>) -> Result<FactNumber, StoreError> {
-        let asked = upto.unwrap_or(line.last);
-        let lost = self.catalog().table().lost().filter(|lost| line.touched < lost.to);
+        let (asked, since) = (upto.unwrap_or(line.last), line.since());
+        if asked < since {
+            return Err(StoreError::ForgottenFact { pid, asked, since });
+        }
+        let lost = self.catalog().table().lost().filter(|lost| line.touched.may_go_on_in(lost));
         match (asked <= line.last, lost) {
             (true, None) => Ok(asked),
             (true, Some(_)) if upto.is_some() => Ok(asked),
@@ -221,8 +268,8 @@ impl LogStore {
         }
     }
 
-    /// The latest image at or before `upto` that can be read.
-    fn image(&self, pid: Pid, upto: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
+    /// The latest image from `since` to `upto` that can be read.
+    fn image(&self, pid: Pid, since: FactNumber, upto: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
         let (mut below, mut first_error) = (Some(upto), None);
         while let Some(limit) = below {
             let Some((base, at)) = self.ask(|catalog| catalog.image(pid, limit))? else { break };
@@ -234,7 +281,7 @@ impl LogStore {
                 }
                 Err(error) => return Err(error),
             }
-            below = base.0.checked_sub(1).map(FactNumber);
+            below = base.0.checked_sub(1).map(FactNumber).filter(|below| *below >= since);
         }
         Err(first_error
             .unwrap_or_else(|| damaged(format!("no image of process {pid} is left at or before fact {upto}"))))
@@ -258,24 +305,64 @@ impl Store for LogStore {
         let mut writer = self.writer();
         check_owner(owner, writer.owner())?;
         writer.check_alive()?;
+        self.settle_for(batch.entries);
         let drafts = self.drafts(batch)?;
         if drafts.is_empty() {
             return if batch.until == Until::Synced { writer.sync() } else { Ok(()) };
         }
+        self.quota.check(self.log.bytes(), drafts.iter().map(Draft::length).sum(), batch.entries)?;
         let written = writer.append(drafts, batch.at_ms, batch.until)?;
         self.note(&writer, &written);
         Ok(())
     }
 
-    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
-        self.catalog().table().rows()
+    fn processes(&self) -> Result<Listing, StoreError> {
+        Ok(self.catalog().table().listing())
     }
 
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+        self.reading(|| self.read_journal(pid, upto))
+    }
+
+    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+        self.reading(|| self.read_history(pid))
+    }
+
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        Ok(self.catalog().table().checkpoints().cloned().collect())
+    }
+
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+        let opened = self.reading(|| self.open_content(hash));
+        if matches!(opened, Err(StoreError::Damaged { .. })) {
+            self.suspects.lock().insert(hash);
+        }
+        Ok(Arc::new(opened?))
+    }
+
+    fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
+        self.reading(|| self.read_temp_files(root))
+    }
+
+    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+        let writer = self.writer();
+        check_owner(owner, writer.owner())?;
+        self.spared.begin();
+        Ok(())
+    }
+
+    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+        check_owner(owner, self.writer().owner())?;
+        Sweeper::new(self, owner, sweep)?.run()
+    }
+}
+
+impl LogStore {
+    fn read_journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
         let line = self.line(pid)?;
         let upto = self.limit(pid, &line, upto)?;
-        let row = line.row.ok_or_else(|| row_is_lost(pid))?;
-        let (base, image) = self.image(pid, upto)?;
+        let row = line.row().ok_or_else(|| row_is_lost(pid))?;
+        let (base, image) = self.image(pid, line.since(), upto)?;
         if base == upto {
             return Ok(Journal { row, base, image, facts: Vec::new() });
         }
@@ -286,40 +373,41 @@ impl Store for LogStore {
         Ok(Journal { row, base, image, facts: reader::facts(&self.log, pid, &runs, first, upto)? })
     }
 
-    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+    fn read_history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
         let line = self.line(pid)?;
-        let last = self.limit(pid, &line, None)?;
-        let birth = self.ask(|catalog| catalog.image(pid, FactNumber(0)))?;
-        let (_, birth) = birth.ok_or_else(|| row_is_lost(pid))?;
-        let runs = self.ask(|catalog| catalog.facts(pid, FactNumber(1), last))?;
-        let runs = runs.ok_or_else(|| damaged(format!("facts of process {pid} before {last} are lost")))?;
-        let places = std::iter::once(birth).chain(runs.iter().map(|run| run.at));
-        places.map(|at| reader::written(&self.log, at)).collect()
+        let (since, last) = (line.since(), self.limit(pid, &line, None)?);
+        let mut places = Vec::new();
+        if since == FactNumber(0) {
+            let birth = self.ask(|catalog| catalog.image(pid, FactNumber(0)))?;
+            places.push(birth.ok_or_else(|| row_is_lost(pid))?.1);
+        }
+        if since < last {
+            let runs = self.ask(|catalog| catalog.facts(pid, since.plus(1), last))?;
+            let runs = runs.ok_or_else(|| damaged(format!("facts of process {pid} before {last} are lost")))?;
+            places.extend(runs.iter().map(|run| run.at));
+        }
+        places.into_iter().map(|at| reader::written(&self.log, at)).collect()
     }
 
-    fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
-        Ok(self.catalog().table().checkpoints().cloned().collect())
-    }
-
-    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
-        let at = self.ask(|catalog| catalog.content(hash.0))?;
-        let Some(at) = at else {
+    fn open_content(&self, hash: ContentHash) -> Result<Stored, StoreError> {
+        let Some(place) = self.ask(|catalog| catalog.content(hash.0))? else {
             return Err(match self.catalog().table().lost() {
                 None => StoreError::UnknownContent(hash),
                 Some(_) => damaged(format!("the content {hash} is not known, and may be among records that are lost")),
             });
         };
-        let opened = reader::known_header(&self.log, at)
-            .and_then(|header| Stored::open(&self.log, at, &header, Arc::clone(&self.suspects)));
-        if matches!(opened, Err(StoreError::Damaged { .. })) {
-            self.suspects.lock().insert(hash);
+        if place.count == 0 {
+            return Err(damaged(format!(
+                "the content {hash} was damaged on disk and is given up. It is kept again when it is committed again"
+            )));
         }
-        Ok(Arc::new(opened?))
+        let header = reader::known_header(&self.log, place.at)?;
+        Stored::open(&self.log, place.at, &header, Arc::clone(&self.suspects))
     }
 
-    fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
+    fn read_temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
         let reach = self.line(root)?.temp_files;
-        if let Some(lost) = self.catalog().table().lost().filter(|lost| reach.touched < lost.to) {
+        if let Some(lost) = self.catalog().table().lost().filter(|lost| reach.touched.may_go_on_in(lost)) {
             return Err(damaged(format!(
                 "the temporary files of process {root} may go on behind change {}: records are lost from {} to {}",
                 reach.last, lost.from, lost.to
@@ -329,6 +417,14 @@ impl Store for LogStore {
         let places =
             places.ok_or_else(|| damaged(format!("changes of the temporary files of process {root} are lost")))?;
         places.into_iter().map(|at| reader::temp_file(&self.log, at)).collect()
+    }
+
+    /// What is given up is looked for in the index, which must have been told of everything then. Where it cannot be told,
+    /// the rules refuse.
+    fn settle_for(&self, entries: &[Entry]) {
+        if entries.iter().any(|entry| matches!(entry, Entry::Shortened { .. })) {
+            let _ = self.settle_catalog();
+        }
     }
 }
 
@@ -346,7 +442,7 @@ impl Drop for LogStore {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_proto::process::Origin;
+    use dormouse_proto::process::{Origin, ProcessRow};
 
     use super::*;
     use crate::head::Head;
@@ -388,7 +484,7 @@ mod tests {
     }
 
     fn check_filled(store: &LogStore, case: &str) {
-        assert_eq!(store.processes().unwrap().len(), 1, "{case}");
+        assert_eq!(store.processes().unwrap().rows.len(), 1, "{case}");
         let journal = store.journal(Pid(1), Some(FactNumber(0))).unwrap();
         assert_eq!((journal.image, journal.facts), (vec![1], vec![]), "{case}");
         let journal = store.journal(Pid(1), None).unwrap();

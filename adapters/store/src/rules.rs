@@ -26,6 +26,17 @@ pub(crate) struct Stand {
     pub(crate) last: FactNumber,
     /// The last change of the temporary files of the tree that begins with it; 0 where there is none.
     pub(crate) temp_files: u64,
+    /// Whether it is still there.
+    pub(crate) life: Life,
+}
+
+/// Whether a process that was born is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It is.
+    Kept,
+    /// It was given up, and its number is not given again.
+    Forgotten,
 }
 
 /// Refuses entries that do not fit the journals as they stand. `stand_of` tells how a process stands, none where there is no
@@ -87,6 +98,8 @@ impl Journals<'_> {
             Entry::Checkpoint { id, members, .. } => self.checkpoint(*id, members),
             Entry::CheckpointDropped { id } if (self.checkpoints.is_held)(*id) => Ok(()),
             Entry::CheckpointDropped { id } => Err(StoreError::UnknownCheckpoint(*id)),
+            Entry::Forgotten { pid } => self.forgotten(*pid),
+            Entry::Shortened { pid, below } => self.shortened(*pid, *below),
         }
     }
 
@@ -97,7 +110,7 @@ impl Journals<'_> {
         }
         self.checkpoints.last = id.0;
         let mut members: Vec<_> =
-            members.iter().filter_map(|pid| Some(Member { pid: *pid, at: self.known(*pid)?.last })).collect();
+            members.iter().filter_map(|pid| Some(Member { pid: *pid, at: self.stand(*pid).ok()?.last })).collect();
         members.sort_unstable_by_key(|member| member.pid);
         members.dedup();
         self.members.push(members);
@@ -109,14 +122,32 @@ impl Journals<'_> {
     }
 
     fn stand(&self, pid: Pid) -> Result<Stand, StoreError> {
-        self.known(pid).ok_or(StoreError::UnknownProcess(pid))
+        self.known(pid).filter(|stand| stand.life == Life::Kept).ok_or(StoreError::UnknownProcess(pid))
+    }
+
+    fn forgotten(&mut self, pid: Pid) -> Result<(), StoreError> {
+        let stand = self.stand(pid)?;
+        self.changed.insert(pid, Stand { life: Life::Forgotten, ..stand });
+        Ok(())
+    }
+
+    fn shortened(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
+        let last = self.stand(pid)?.last;
+        if below > last {
+            return Err(StoreError::UnknownFact { pid, asked: below, last });
+        }
+        // What was brought by the same commit has no place yet.
+        if self.changed.contains_key(&pid) {
+            return Err(refused(format!("the history of process {pid} cannot be given up by a commit that goes on with it")));
+        }
+        Ok(())
     }
 
     fn born(&mut self, pid: Pid, image: &[u8]) -> Result<(), StoreError> {
         if self.known(pid).is_some() {
             return Err(refused(format!("process {pid} was born before: a pid is never used again")));
         }
-        self.changed.insert(pid, Stand { last: FactNumber(0), temp_files: 0 });
+        self.changed.insert(pid, Stand { last: FactNumber(0), temp_files: 0, life: Life::Kept });
         check_size(&format!("the image of process {pid}"), image)
     }
 
@@ -163,4 +194,9 @@ fn check_size(what: &str, bytes: &[u8]) -> Result<(), StoreError> {
         "{what} has {} bytes, more than the {MAX_PAYLOAD_BYTES} of a record: keep what is large in contents",
         bytes.len()
     )))
+}
+
+/// The error of a history that is to be given up before a fact where there is no image to begin from.
+pub(crate) fn no_image(pid: Pid, below: FactNumber) -> StoreError {
+    refused(format!("the history of process {pid} cannot begin at fact {below}: no image of it stands there"))
 }

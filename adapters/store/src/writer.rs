@@ -126,6 +126,16 @@ impl Writer {
         Ok(())
     }
 
+    /// Takes no more commits: what the disk holds is not known any more.
+    pub(crate) fn give_up(&mut self, why: String) {
+        self.failed = Some(why);
+    }
+
+    /// What HEAD vouches for.
+    pub(crate) fn vouched(&self) -> Mark {
+        self.head.mark
+    }
+
     /// Takes a step after which, if it fails without a trace being undone, nothing more may be written. A panic in it counts
     /// as such a failure.
     fn attempt(&mut self, doing: &str, step: impl FnOnce(&Segment) -> Result<(), Failure>) -> Result<(), StoreError> {

@@ -8,3 +8,4 @@ mod lock;
 mod recovery;
 mod sharing;
 mod support;
+mod sweep;

@@ -59,7 +59,7 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
         let store = LogStore::open(copy.path()).unwrap();
         let whole = length == after;
         assert_eq!(last_fact(&store, 1), if whole { 4 } else { 2 }, "cut at {length} of {after}");
-        assert_eq!(store.processes().unwrap().len(), if whole { 2 } else { 1 }, "cut at {length} of {after}");
+        assert_eq!(store.processes().unwrap().rows.len(), if whole { 2 } else { 1 }, "cut at {length} of {after}");
         assert_eq!(read(&store, hash(&brought)).is_ok(), whole, "cut at {length} of {after}");
         assert_eq!(last_change(&store, 1), if whole { 2 } else { 1 }, "cut at {length} of {after}");
         assert_eq!(store.temp_files(Pid(2)).is_ok(), whole, "cut at {length} of {after}");
