@@ -108,6 +108,21 @@ pub enum Step {
     Clean(u32),
 }
 
+impl Step {
+    /// The number of the part that it is taken in.
+    #[must_use]
+    pub fn segment(self) -> u32 {
+        match self {
+            Self::Inspect(number)
+            | Self::Move(number)
+            | Self::Settle(number)
+            | Self::Write(number)
+            | Self::Replace(number)
+            | Self::Clean(number) => number,
+        }
+    }
+}
+
 /// What a sweep did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Swept {

@@ -191,6 +191,7 @@ impl Catalog {
             Kind::Born => {
                 changes.image(pid, FactNumber(0), at, key);
                 line.birth = unless_damaged(payload().and_then(|bytes| Ok(read_born(&bytes)?.0)))?.or(line.birth);
+                line.born_at = at;
                 // Before its birth there are no files; of a process whose birth is lost, files may be lost as well.
                 line.temp_files.touched = line.temp_files.touched.max(touched);
             }

@@ -378,8 +378,7 @@ impl LogStore {
         let (since, last) = (line.since(), self.limit(pid, &line, None)?);
         let mut places = Vec::new();
         if since == FactNumber(0) {
-            let birth = self.ask(|catalog| catalog.image(pid, FactNumber(0)))?;
-            places.push(birth.ok_or_else(|| row_is_lost(pid))?.1);
+            places.push(line.birth.as_ref().map(|_| line.born_at).ok_or_else(|| row_is_lost(pid))?);
         }
         if since < last {
             let runs = self.ask(|catalog| catalog.facts(pid, since.plus(1), last))?;

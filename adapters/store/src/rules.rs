@@ -169,6 +169,9 @@ impl Journals<'_> {
         if at > last {
             return Err(StoreError::UnknownFact { pid, asked: at, last });
         }
+        if at == FactNumber(0) {
+            return Err(refused(format!("the image of process {pid} at fact 0 is the one that it was born with")));
+        }
         check_size(&format!("the image of process {pid}"), image)
     }
 

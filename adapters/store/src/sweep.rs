@@ -129,7 +129,8 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         if self.order.purpose == Purpose::Free {
             writer.settle().map_err(io_error("write HEAD before a sweep"))?;
         }
-        let head = writer.vouched().end.segment;
+        let mark = if self.order.purpose == Purpose::Free { writer.vouched() } else { writer.mark() };
+        let head = mark.end.segment;
         let (log, swept) = (&self.store.log, self.store.log.swept());
         Ok(log.numbers().into_iter().filter(|number| *number < head && !swept.contain(*number)).collect())
     }
@@ -251,7 +252,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
                 if is_named { leads_here() } else { Ok(false) }
             }
             Kind::ContentLost => leads_here(),
-            Kind::Born => if since == Some(FactNumber(0)) { leads_here() } else { Ok(false) },
+            Kind::Born => Ok(since == Some(FactNumber(0)) && line.is_some_and(|line| line.born_at == at)),
             Kind::Facts => match since {
                 Some(since) if header.first + header.count > since.0 + 1 => leads_here(),
                 _ => Ok(false),

@@ -26,6 +26,8 @@ type PlaceBytes = [u8; Location::BYTES];
 pub(crate) struct Line {
     /// As it was born; none where that record is damaged, or was not yet come by.
     pub(crate) birth: Option<ProcessRow>,
+    /// The record of its birth; the log's start where none was come by.
+    pub(crate) born_at: Location,
     /// Its end, if it has ended.
     pub(crate) end: Option<End>,
     /// What is kept of it.
@@ -101,9 +103,9 @@ impl Touched {
     }
 }
 
-/// How a line stands in the index: birth, end, kept, last, touched, temp files.
+/// How a line stands in the index: birth and its place, end, kept, last, touched, temp files.
 type LineParts = (
-    Option<ProcessRow>,
+    (Option<ProcessRow>, PlaceBytes),
     Option<(u64, PlaceBytes, Option<Exit>)>,
     (Option<FactNumber>, Option<PlaceBytes>),
     FactNumber,
@@ -115,7 +117,8 @@ impl Line {
     /// Of a process of which one record is known.
     pub(crate) fn begun(touched: Touched) -> Self {
         let temp_files = Reach { last: 0, touched: Touched::NEVER };
-        Self { birth: None, end: None, kept: Kept::Whole, last: FactNumber(0), touched, temp_files }
+        let (born_at, last) = (Location::START, FactNumber(0));
+        Self { birth: None, born_at, end: None, kept: Kept::Whole, last, touched, temp_files }
     }
 
     /// Of a process that is given up, which the record at `at` says.
@@ -132,13 +135,14 @@ impl Line {
             Kept::Number(at) => (None, Some(at.to_bytes())),
         };
         let temp_files = (self.temp_files.last, self.temp_files.touched.to_parts());
-        let parts: LineParts = (self.birth.clone(), end, kept, self.last, self.touched.to_parts(), temp_files);
+        let birth = (self.birth.clone(), self.born_at.to_bytes());
+        let parts: LineParts = (birth, end, kept, self.last, self.touched.to_parts(), temp_files);
         codec::encode(&parts)
     }
 
     /// The reverse of [`Line::to_bytes`], for bytes that were checked.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (birth, end, kept, last, touched, temp_files): LineParts = codec::decode(bytes).ok()?;
+        let ((birth, born_at), end, kept, last, touched, temp_files): LineParts = codec::decode(bytes).ok()?;
         let end = match end {
             Some((since, at, exit)) => Some(End { since, at: Location::from_bytes(&at)?, exit }),
             None => None,
@@ -149,7 +153,8 @@ impl Line {
             (_, None) => Kept::Whole,
         };
         let temp_files = Reach { last: temp_files.0, touched: Touched::from_parts(temp_files.1)? };
-        Some(Self { birth, end, kept, last, touched: Touched::from_parts(touched)?, temp_files })
+        let (born_at, touched) = (Location::from_bytes(&born_at)?, Touched::from_parts(touched)?);
+        Some(Self { birth, born_at, end, kept, last, touched, temp_files })
     }
 
     /// Its row, with its end if it has ended; none where the record of either is damaged.
@@ -369,10 +374,6 @@ impl Table {
         listing
     }
 
-    /// All lines, by rising pid.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = (Pid, &Line)> {
-        self.lines.iter().map(|(pid, line)| (*pid, line))
-    }
 }
 
 /// The error of a process whose row is gone.
@@ -388,7 +389,8 @@ mod tests {
         let touched = Touched { since: last + 1, at: Location { segment: 7, offset: last } };
         let end = Some(End { since: 3, at: Location::START, exit: None });
         let kept = Kept::From(FactNumber(2), Location { segment: 2, offset: 5 });
-        Line { birth: None, end, kept, last: FactNumber(last), touched, temp_files: Reach { last: last * 2, touched } }
+        let (last, temp_files) = (FactNumber(last), Reach { last: last * 2, touched });
+        Line { birth: None, born_at: touched.at, end, kept, last, touched, temp_files }
     }
 
     fn digest(lines: &[(u64, u64)]) -> Digest {

@@ -77,12 +77,10 @@ fn newest(store: &LogStore) -> Option<OwnerToken> {
 fn the_log_store_conforms_swept_between_any_two_operations() {
     for reopened in [false, true] {
         conforms(&mut || {
-            let folder = tempfile::tempdir().unwrap();
-            let open = || LogStore::options().segment_bytes(700).open(folder.path()).unwrap();
-            let mut store = Some(open());
-            let folder = folder.path().to_owned();
+            let (folder, mut store) = (tempfile::tempdir().unwrap(), None);
             Box::new(move |operation| {
-                let held = store.take().unwrap_or_else(|| LogStore::options().segment_bytes(700).open(&folder).unwrap());
+                let open = || LogStore::options().segment_bytes(700).open(folder.path()).unwrap();
+                let held = store.take().unwrap_or_else(open);
                 operation(&held);
                 if let Some(owner) = newest(&held) {
                     let swept = sweep(&held, owner, &Live::default());
@@ -90,7 +88,7 @@ fn the_log_store_conforms_swept_between_any_two_operations() {
                 }
                 if reopened {
                     drop(held);
-                    fs::remove_dir_all(folder.join("index")).unwrap();
+                    fs::remove_dir_all(folder.path().join("index")).unwrap();
                 } else {
                     store = Some(held);
                 }
@@ -236,6 +234,7 @@ fn journals_have_no_gaps(subject: Subject<'_>) {
         (snapshot(9, 0), "no process 9"),
         (ended(9), "no process 9"),
         (snapshot(1, 3), "no fact 3"),
+        (snapshot(1, 0), "at fact 0 is the one that it was born with"),
     ];
     for (entry, complaint) in cases {
         let error = refused(subject, owner, std::slice::from_ref(&entry));
