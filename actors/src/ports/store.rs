@@ -129,6 +129,12 @@ pub enum Entry {
         /// What serves reads of it without a pass over its bytes; opaque here, may be empty.
         index: Bytes,
     },
+    /// A content that the store holds, and that a later entry refers to: a mark that runs meanwhile knows it by this. Refused
+    /// as [`StoreError::UnknownContent`] where it is not held.
+    Held {
+        /// Its name.
+        hash: ContentHash,
+    },
     /// A process begins: its line in the table and its image (fact number 0).
     Born {
         /// The line.

@@ -79,13 +79,13 @@ impl Draft {
     }
 
     /// The record of an entry; none for a content, a checkpoint and a shortened history, which have functions of their own,
-    /// and for an empty list of facts.
+    /// for a content that is held, and for an empty list of facts.
     ///
     /// # Errors
     /// [`StoreError::Io`] of kind `InvalidInput` where a value cannot be encoded.
     pub(crate) fn entry(entry: &Entry) -> Result<Option<Self>, StoreError> {
         Ok(match entry {
-            Entry::Content { .. } | Entry::Checkpoint { .. } | Entry::Shortened { .. } => None,
+            Entry::Content { .. } | Entry::Held { .. } | Entry::Checkpoint { .. } | Entry::Shortened { .. } => None,
             Entry::Born { row, image } => Some(Self::of(Kind::Born, row.pid.0, born(row, image)?)),
             Entry::Facts { facts, .. } if facts.is_empty() => None,
             Entry::Facts { pid, first, facts } => {

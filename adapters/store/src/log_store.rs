@@ -25,7 +25,7 @@ use crate::mark::Mark;
 use crate::quota::Quota;
 use crate::reader;
 use crate::recover;
-use crate::rules::{Checkpoints, check_entries, check_name, check_owner, no_image};
+use crate::rules::{Checkpoints, check_entries, check_name, check_owner, needed, no_image};
 use crate::spared::Spared;
 use crate::stored::{Stored, Suspects};
 use crate::sweep::Sweeper;
@@ -167,7 +167,9 @@ impl LogStore {
     /// The records that `entries` need, after all rules were checked.
     fn drafts(&self, Batch { entries, at_ms, .. }: Batch<'_>) -> Result<Vec<Draft>, StoreError> {
         let is_held = |id: CheckpointId| self.catalog().table().checkpoint(id).is_some();
-        let checkpoints = Checkpoints { last: self.catalog().table().last_checkpoint(), is_held: &is_held };
+        let needs = |pid: Pid| needed(self.catalog().table().checkpoints(), pid);
+        let checkpoints =
+            Checkpoints { last: self.catalog().table().last_checkpoint(), is_held: &is_held, needs: &needs };
         let stand_of = |pid: Pid| self.catalog().table().line(pid).map(Line::stand);
         let mut members = check_entries(entries, checkpoints, stand_of)?.into_iter();
         let (mut drafts, mut fresh) = (Vec::new(), HashSet::new());
@@ -182,11 +184,20 @@ impl LogStore {
                     let checkpoint = Checkpoint { id, label, of, root, scope, members, commit, at_ms };
                     drafts.push(Draft::checkpoint(&checkpoint)?);
                 }
+                Entry::Held { hash } => self.check_held(*hash, &fresh)?,
                 Entry::Shortened { pid, below } => drafts.push(self.shortened_draft(*pid, *below)?),
                 _ => drafts.extend(Draft::entry(entry)?),
             }
         }
         Ok(drafts)
+    }
+
+    /// Refuses a content that is known not to be held. Where the index cannot answer, the word of who commits is taken.
+    fn check_held(&self, hash: ContentHash, fresh: &HashSet<ContentHash>) -> Result<(), StoreError> {
+        self.spared.note(hash);
+        let catalog = self.catalog();
+        let held = fresh.contains(&hash) || catalog.holds_content(hash.0) || catalog.content(hash.0).is_err();
+        if held { Ok(()) } else { Err(StoreError::UnknownContent(hash)) }
     }
 
     /// The record of a history that is shortened: it takes the place of the birth, so the row stands in it.

@@ -17,7 +17,7 @@ use dormouse_proto::process::ProcessRow;
 
 use crate::chunks::Chunks;
 use crate::error::refused;
-use crate::rules::{Checkpoints, Life, Stand, check_entries, check_name, check_owner, no_image};
+use crate::rules::{Checkpoints, Life, Stand, check_entries, check_name, check_owner, needed, no_image};
 use crate::spared::Spared;
 
 /// A store in memory.
@@ -96,11 +96,15 @@ impl Held {
 
     fn check(&self, entries: &[Entry]) -> Result<Vec<Vec<Member>>, StoreError> {
         let is_held = |id: CheckpointId| self.checkpoints.contains_key(&id);
-        let checkpoints = Checkpoints { last: self.last_checkpoint, is_held: &is_held };
+        let needs = |pid: Pid| needed(self.checkpoints.values(), pid);
+        let checkpoints = Checkpoints { last: self.last_checkpoint, is_held: &is_held, needs: &needs };
         let members = check_entries(entries, checkpoints, |pid| self.stand(pid))?;
         entries.iter().try_for_each(|entry| match entry {
             Entry::Content { hash, bytes, .. } if !self.contents.contains_key(hash) => {
                 check_name(*hash, &Chunks::of(bytes))
+            }
+            Entry::Held { hash } if !self.contents.contains_key(hash) && !brings(entries, *hash) => {
+                Err(StoreError::UnknownContent(*hash))
             }
             Entry::Shortened { pid, below } => match self.processes.get(pid) {
                 Some(process) if *below < process.since => {
@@ -121,6 +125,7 @@ impl Held {
             Entry::Content { hash, bytes, index } => {
                 self.contents.insert(*hash, InMemory { bytes: bytes.clone(), index: index.clone() });
             }
+            Entry::Held { .. } => {}
             Entry::Born { row, image } => {
                 let images = BTreeMap::from([(FactNumber(0), image.clone())]);
                 let history = vec![Written { commit, at_ms, first: FactNumber(0), count: 1 }];
@@ -156,6 +161,10 @@ impl Held {
     }
 }
 
+fn brings(entries: &[Entry], wanted: ContentHash) -> bool {
+    entries.iter().any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
+}
+
 impl MemoryStore {
     /// An empty store.
     #[must_use]
@@ -181,7 +190,7 @@ impl Store for MemoryStore {
         let mut members = held.check(batch.entries)?.into_iter();
         held.commit += u64::from(!batch.entries.is_empty());
         for entry in batch.entries {
-            if let Entry::Content { hash, .. } = entry {
+            if let Entry::Content { hash, .. } | Entry::Held { hash } = entry {
                 self.spared.note(*hash);
             }
         }

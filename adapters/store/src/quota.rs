@@ -31,6 +31,7 @@ fn lessens(entry: &Entry) -> bool {
     match entry {
         Entry::Ended { .. } | Entry::CheckpointDropped { .. } | Entry::Forgotten { .. } | Entry::Shortened { .. } => true,
         Entry::Content { .. }
+        | Entry::Held { .. }
         | Entry::Born { .. }
         | Entry::Facts { .. }
         | Entry::Snapshot { .. }

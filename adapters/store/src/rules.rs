@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_actors::ports::{Entry, OwnerToken, StoreError};
-use dormouse_proto::checkpoint::Member;
+use dormouse_proto::checkpoint::{Checkpoint, Member};
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_proto::record::codec::MAX_PAYLOAD_BYTES;
 
@@ -63,6 +63,13 @@ pub(crate) struct Checkpoints<'a> {
     pub(crate) last: u64,
     /// Whether there is one of this number.
     pub(crate) is_held: &'a dyn Fn(CheckpointId) -> bool,
+    /// How far a process had come at the first of them that it is in.
+    pub(crate) needs: &'a dyn Fn(Pid) -> Option<FactNumber>,
+}
+
+/// What [`Checkpoints::needs`] answers for these.
+pub(crate) fn needed<'a>(checkpoints: impl Iterator<Item = &'a Checkpoint>, pid: Pid) -> Option<FactNumber> {
+    checkpoints.filter_map(|checkpoint| checkpoint.standing(pid)).min()
 }
 
 /// Refuses a content that does not have the hash it comes with.
@@ -89,7 +96,7 @@ struct Journals<'a> {
 impl Journals<'_> {
     fn check(&mut self, entry: &Entry) -> Result<(), StoreError> {
         match entry {
-            Entry::Content { .. } => Ok(()),
+            Entry::Content { .. } | Entry::Held { .. } => Ok(()),
             Entry::Born { row, image } => self.born(row.pid, image),
             Entry::Facts { pid, first, facts } => self.facts(*pid, *first, facts),
             Entry::Snapshot { pid, at, image } => self.snapshot(*pid, *at, image),
@@ -127,6 +134,9 @@ impl Journals<'_> {
 
     fn forgotten(&mut self, pid: Pid) -> Result<(), StoreError> {
         let stand = self.stand(pid)?;
+        if let Some(at) = (self.checkpoints.needs)(pid) {
+            return Err(refused(format!("process {pid} is in a checkpoint, at fact {at}: drop that first")));
+        }
         self.changed.insert(pid, Stand { life: Life::Forgotten, ..stand });
         Ok(())
     }
@@ -135,6 +145,9 @@ impl Journals<'_> {
         let last = self.stand(pid)?.last;
         if below > last {
             return Err(StoreError::UnknownFact { pid, asked: below, last });
+        }
+        if let Some(at) = (self.checkpoints.needs)(pid).filter(|at| *at < below) {
+            return Err(refused(format!("fact {at} of process {pid} is in a checkpoint: drop that first")));
         }
         // What was brought by the same commit has no place yet.
         if self.changed.contains_key(&pid) {

@@ -101,7 +101,7 @@ type Opened = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
 
 /// The suite. `open` makes an empty store.
 fn conforms(open: &mut dyn FnMut() -> Opened) {
-    let suite: [fn(Subject<'_>); 16] = [
+    let suite: [fn(Subject<'_>); 18] = [
         an_empty_store_knows_nothing,
         a_journal_is_the_latest_image_and_what_follows,
         a_commit_is_all_or_nothing,
@@ -117,6 +117,8 @@ fn conforms(open: &mut dyn FnMut() -> Opened) {
         a_checkpoint_is_a_cut_through_the_journals,
         contents_are_read_in_parts_and_bring_their_index,
         what_is_forgotten_leaves_its_number,
+        what_a_checkpoint_needs_is_not_forgotten,
+        a_content_that_is_said_to_be_held_is,
         a_history_that_is_shortened_begins_with_an_image,
     ];
     for case in suite {
@@ -429,6 +431,33 @@ fn what_is_forgotten_leaves_its_number(subject: Subject<'_>) {
     write(subject, owner, &[born(3)]);
     let listing = ask(subject, |store| store.processes().unwrap());
     assert_eq!((&listing.rows[..], listing.last), (&[row(3)][..], 3));
+}
+
+fn what_a_checkpoint_needs_is_not_forgotten(subject: Subject<'_>) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), facts(1, 1..=2), snapshot(1, 2)]);
+    write(subject, owner, &[facts(1, 3..=3), checkpoint(1, &[1])]);
+    write(subject, owner, &[facts(1, 4..=4), snapshot(1, 4)]);
+    for entry in [forgotten(1), shortened(1, 4)] {
+        let text = refused(subject, owner, std::slice::from_ref(&entry)).to_string();
+        assert!(text.contains("in a checkpoint") && text.contains("drop that first"), "{entry:?}: {text}");
+    }
+    write(subject, owner, &[shortened(1, 2)]);
+    write(subject, owner, &[Entry::CheckpointDropped { id: CheckpointId(1) }]);
+    write(subject, owner, &[shortened(1, 4)]);
+    write(subject, owner, &[forgotten(1)]);
+}
+
+fn a_content_that_is_said_to_be_held_is(subject: Subject<'_>) {
+    let owner = claim(subject);
+    let (one, two) = (bytes(1, 10), bytes(2, 10));
+    let held = |bytes: &Bytes| Entry::Held { hash: hash(bytes) };
+    let unknown = refused(subject, owner, &[held(&one)]);
+    assert!(matches!(unknown, StoreError::UnknownContent(_)), "{unknown}");
+    write(subject, owner, &[content(&one), held(&one)]);
+    write(subject, owner, &[held(&one)]);
+    let unknown = refused(subject, owner, &[held(&one), held(&two)]);
+    assert!(matches!(unknown, StoreError::UnknownContent(_)), "{unknown}");
 }
 
 fn a_history_that_is_shortened_begins_with_an_image(subject: Subject<'_>) {

@@ -90,7 +90,8 @@ fn a_sweep_of_what_was_swept_finds_nothing_more() {
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
-    commit(&store, owner, &[forgotten(2), Entry::CheckpointDropped { id: CheckpointId(1) }, shortened(1, 6)]);
+    commit(&store, owner, &[Entry::CheckpointDropped { id: CheckpointId(1) }]);
+    commit(&store, owner, &[forgotten(2), shortened(1, 6)]);
     let live = only(&[&contents[7]]);
     // What a sweep moves lies behind what it looks at, and is looked at by the next.
     let sizes: Vec<_> = (0..6).map(|_| sweep(&store, owner, &live).bytes_after).collect();
@@ -109,7 +110,7 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
         let owner = store.claim().unwrap();
         let contents = fill(&store, owner);
         store.begin_mark(owner).unwrap();
-        let name = || commit(&store, owner, &[content(&contents[3]), content(&contents[5])]);
+        let name = || commit(&store, owner, &[content(&contents[3]), Entry::Held { hash: hash(&contents[5]) }]);
         if at.is_none() {
             name();
         }
@@ -182,7 +183,8 @@ fn a_crash_at_any_step_leaves_every_answer() {
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
-    commit(&store, owner, &[forgotten(2), Entry::CheckpointDropped { id: CheckpointId(1) }, shortened(1, 6)]);
+    commit(&store, owner, &[Entry::CheckpointDropped { id: CheckpointId(1) }]);
+    commit(&store, owner, &[forgotten(2), shortened(1, 6)]);
     let right = answers(&store);
     let live = only(&[&contents[2], &contents[7]]);
     store.begin_mark(owner).unwrap();
