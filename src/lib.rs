@@ -54,10 +54,10 @@
 //! This crate only gathers what an embedder needs; the rooms behind it are described in ARCHITECTURE.md.
 
 pub use dormouse_actors::handle::{Events, FnTool, Kernel, KernelBuilder, Process, ProcessInfo, Start, Tree};
-pub use dormouse_actors::{DescriptorView, Event, Fact, KernelError, LoadError, View, ports};
+pub use dormouse_actors::{DescriptorView, Event, Fact, KernelError, LoadError, View, garbage, ports};
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, Reached};
-pub use dormouse_kernel::{content, program};
+pub use dormouse_kernel::{content, program, retention};
 pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
 pub use dormouse_proto::{

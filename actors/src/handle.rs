@@ -2,6 +2,7 @@
 
 mod builder;
 mod events;
+mod garbage;
 mod kernel;
 mod process;
 mod start;

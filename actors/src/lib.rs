@@ -12,6 +12,7 @@ mod clock;
 mod environment;
 mod error;
 mod event;
+pub mod garbage;
 pub mod handle;
 mod lease;
 mod permits;

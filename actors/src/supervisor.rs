@@ -73,6 +73,8 @@ pub(crate) enum SupervisorMessage {
     Find { pid: Pid, reply: SeatReply },
     /// The handle of the living process of a name.
     FindNamed { name: Arc<str>, reply: SeatReply },
+    /// Processes that have ended were given up.
+    Forget { pids: Vec<Pid> },
     /// The process table, or of it the children of one.
     List { parent: Option<Pid>, reply: oneshot::Sender<Vec<Listed>> },
 }
@@ -165,6 +167,7 @@ impl Supervisor {
                 let pid = self.table.named(&name).ok_or_else(|| KernelError::UnknownName(name.to_string()));
                 let _ = reply.send(pid.and_then(|pid| self.table.seat(pid)));
             }
+            SupervisorMessage::Forget { pids } => pids.into_iter().for_each(|pid| self.table.forget(pid)),
             SupervisorMessage::List { parent, reply } => {
                 let _ = reply.send(self.table.list(parent));
             }

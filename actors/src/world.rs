@@ -61,6 +61,11 @@ impl World {
         self.store.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(lease, _)| lease.clone())
     }
 
+    /// Whether the kernel runs: it is neither shut down nor about to be.
+    pub(crate) fn is_open(&self) -> bool {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Commits what is on its way and lets go of the store.
     pub(crate) async fn close(&self) {
         // One that is gone already needs no stopping.

@@ -77,7 +77,7 @@ pub trait Store: Send + Sync + 'static {
     fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError>;
 
     /// Gives back the room of what was given up, and of contents that nothing refers to. It changes no answer but that of
-    /// [`Store::content`]. Commits and reads go on meanwhile; a crash at any moment loses nothing.
+    /// [`Store::content`]. Commits and reads go on meanwhile; a crash at any moment loses nothing. To count needs no owner.
     ///
     /// # Errors
     /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`]; [`StoreError::Io`] of kind `InvalidInput` where no

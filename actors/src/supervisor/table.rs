@@ -185,6 +185,17 @@ impl Table {
         }
     }
 
+    /// Takes out a process that has ended. Its name may be another's by now, and its number is never given again.
+    pub(super) fn forget(&mut self, pid: Pid) {
+        if !self.get(pid).is_some_and(|entry| matches!(entry.run, Run::Ended)) {
+            return;
+        }
+        let place = self.entries.remove(&pid).and_then(|entry| Some((entry.row.parent?, place(&entry.row.origin)?)));
+        if let Some((parent, (call, index))) = place {
+            self.children.remove(&(parent, call, index));
+        }
+    }
+
     /// The living process that the host gave this name.
     pub(super) fn named(&self, name: &str) -> Option<Pid> {
         self.names.get(name).copied()

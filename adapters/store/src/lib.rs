@@ -34,10 +34,12 @@
 //! ```
 
 mod catalog;
+mod census;
 mod chunks;
 mod draft;
 mod envelope;
 mod error;
+mod fsck;
 mod head;
 mod index;
 mod lock;
@@ -60,5 +62,6 @@ mod table;
 mod tail;
 mod writer;
 
+pub use fsck::{Checkup, Finding, Repair, fsck};
 pub use log_store::{LogStore, Options};
 pub use memory::MemoryStore;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, Listing, OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange, Until, Written,
+    Backing, Batch, Entry, Journal, Listing, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, TempFileChange, Until, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -247,6 +247,19 @@ impl LogStore {
         }
     }
 
+    /// Writes notes of damage as one commit, durably.
+    ///
+    /// # Errors
+    /// As those of a commit.
+    pub(crate) fn write_notes(&self, drafts: Vec<Draft>, at_ms: u64) -> Result<(), StoreError> {
+        let mut writer = self.writer();
+        if !drafts.is_empty() {
+            let written = writer.append(drafts, at_ms, Until::Synced)?;
+            self.note(&writer, &written);
+        }
+        Ok(())
+    }
+
     fn line(&self, pid: Pid) -> Result<Line, StoreError> {
         let catalog = self.catalog();
         match (catalog.table().line(pid), catalog.table().lost()) {
@@ -363,7 +376,9 @@ impl Store for LogStore {
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
-        check_owner(owner, self.writer().owner())?;
+        if sweep.purpose == Purpose::Free {
+            check_owner(owner, self.writer().owner())?;
+        }
         Sweeper::new(self, owner, sweep)?.run()
     }
 }

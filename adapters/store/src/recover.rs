@@ -72,7 +72,11 @@ fn begin(dir: &Path) -> Result<Head, StoreError> {
     Ok(head)
 }
 
-fn check_log(log: &Log, head: Mark) -> Result<(), StoreError> {
+/// Refuses a log that is not the one that HEAD speaks of, or an older copy of it.
+///
+/// # Errors
+/// [`StoreError::Damaged`], [`StoreError::Io`].
+pub(crate) fn check_log(log: &Log, head: Mark) -> Result<(), StoreError> {
     let numbers = log.numbers();
     let reach = numbers.last().copied().unwrap_or(0);
     let end = log.segment(head.end.segment).map_or(0, |segment| segment.end());
