@@ -19,8 +19,8 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, Contents, Entry, Forgotten, Journal, Live, OwnerToken, Purpose, Step, Store, StoreError, Sweep, Swept,
-    Until,
+    Batch, Bounds, Contents, Entry, Forgotten, Journal, Live, OwnerToken, Purpose, Step, Store, StoreError, Sweep,
+    Swept, Until,
 };
 
 /// An order to collect garbage.
@@ -130,19 +130,19 @@ fn generation_before(store: &dyn Store, pid: Pid, floor: FactNumber) -> Result<O
 
 /// Makes durable what is given up, one commit each. What the store refuses since something needs it again is kept.
 fn forget(store: &dyn Store, owner: OwnerToken, at_ms: u64, forgotten: &mut Forgotten) -> Result<(), StoreError> {
-    let give_up = |entry: Entry| {
-        match store.commit(owner, Batch { entries: &[entry], at_ms, until: Until::Written }) {
-            Ok(()) => Ok(true),
-            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(false),
-            Err(StoreError::UnknownProcess(_) | StoreError::UnknownCheckpoint(_)) => Ok(true),
-            Err(error) => Err(error),
-        }
+    let give_up = |entry: Entry| match store.commit(owner, Batch { entries: &[entry], at_ms, until: Until::Written }) {
+        Ok(()) => Ok(true),
+        Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(false),
+        Err(StoreError::UnknownProcess(_) | StoreError::UnknownCheckpoint(_)) => Ok(true),
+        Err(error) => Err(error),
     };
     let mut failed = None;
-    let mut keeps = |outcome: Result<bool, StoreError>| outcome.unwrap_or_else(|error| {
-        failed.get_or_insert(error);
-        false
-    });
+    let mut keeps = |outcome: Result<bool, StoreError>| {
+        outcome.unwrap_or_else(|error| {
+            failed.get_or_insert(error);
+            false
+        })
+    };
     forgotten.checkpoints.retain(|id| keeps(give_up(Entry::CheckpointDropped { id: *id })));
     forgotten.processes.retain(|pid| keeps(give_up(Entry::Forgotten { pid: *pid })));
     forgotten.histories.retain(|pid, below| keeps(give_up(Entry::Shortened { pid: *pid, below: *below })));

@@ -5,6 +5,8 @@
 mod args;
 mod call;
 mod compose;
+mod fsck;
+mod gc;
 mod page;
 mod progress;
 mod ps;
@@ -29,6 +31,8 @@ async fn main() -> ExitCode {
         Command::Run(run) => run::run(run).await,
         Command::Resume(resume) => run::resume(resume).await,
         Command::Ps(ps) => ps::ps(ps).await,
+        Command::Gc(gc) => gc::gc(&gc),
+        Command::Fsck(fsck) => fsck::run(&fsck),
         Command::Call(call) => call::call(call).await,
         Command::Page(page) => page::page(&page),
     };

@@ -183,7 +183,8 @@ mod tests {
     #[test]
     fn a_tree_is_forgotten_as_a_whole_when_all_of_it_is_over() {
         let over = Some(());
-        let trees = [row(1, None, over), row(2, Some(1), over), row(3, None, None), row(4, Some(3), over), row(5, None, over)];
+        let trees =
+            [row(1, None, over), row(2, Some(1), over), row(3, None, None), row(4, Some(3), over), row(5, None, over)];
         let orphans = [row(7, Some(6), over)];
         let rows = [&trees[..], &orphans].concat();
         let retention = |ended| Retention { ended, ..Retention::default() };

@@ -105,7 +105,15 @@ impl Catalog {
         }
         let table = index.table(&applied)?;
         let (waiting, folder) = (Changes::default(), folder.to_owned());
-        let catalog = Self { table, index: Some(index), waiting, mark: applied.mark, folder, built_here: false, swept: log.swept().clone() };
+        let catalog = Self {
+            table,
+            index: Some(index),
+            waiting,
+            mark: applied.mark,
+            folder,
+            built_here: false,
+            swept: log.swept().clone(),
+        };
         catalog.follow(log, head)
     }
 
@@ -283,7 +291,10 @@ impl Catalog {
     pub(crate) fn holds_content(&self, hash: Hash) -> bool {
         let held = |place: Place| place.count > 0 && !self.swept.contain(place.at.segment);
         self.waiting.tell_of(hash)
-            || self.index().and_then(|index| index.stands(&Name::Content(hash))).is_ok_and(|place| place.is_some_and(held))
+            || self
+                .index()
+                .and_then(|index| index.stands(&Name::Content(hash)))
+                .is_ok_and(|place| place.is_some_and(held))
     }
 
     /// Where a content stands, or the note that it is lost (with a count of 0); none where the log does not hold it.

@@ -101,7 +101,9 @@ impl Census {
                     Kind::TempFile => drop(records.temp_files.insert(header.first, health)),
                     Kind::Snapshot => drop(records.images.insert(first, health)),
                     _ => {
-                        records.row.get_or_insert(health);
+                        if records.since == FactNumber(0) {
+                            records.row = Some(health);
+                        }
                         records.images.insert(FactNumber(0), health);
                     }
                 }

@@ -43,7 +43,15 @@ impl Draft {
             let check = Bytes::copy_from_slice(blake3::hash(index).as_bytes());
             (index.len() as u64, vec![list, check, index.clone(), bytes.clone()])
         };
-        Self { kind: Kind::Content, subject: 0, first, count: bytes.len() as u64, hash: hash.0, payload, first_written: None }
+        Self {
+            kind: Kind::Content,
+            subject: 0,
+            first,
+            count: bytes.len() as u64,
+            hash: hash.0,
+            payload,
+            first_written: None,
+        }
     }
 
     /// A record that stood elsewhere, as it was.

@@ -9,7 +9,8 @@
 //! Segments with damage are never changed: a copy of one can still be put back.
 
 use std::fmt;
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use dormouse_actors::garbage::Piece;
@@ -18,7 +19,7 @@ use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 
 use crate::census::{Census, Health, Records};
 use crate::draft::Draft;
-use crate::envelope::{HEADER_BYTES, StoreKey};
+use crate::envelope::{HEADER_BYTES, Header, StoreKey};
 use crate::error::{damaged, io};
 use crate::head::Head;
 use crate::index::Index;
@@ -230,13 +231,13 @@ fn key_in(dir: &Path) -> Result<StoreKey, StoreError> {
     let folder = dir.join("log");
     let numbers = segment_numbers(&folder).map_err(io("look for a log"))?;
     for number in numbers.into_iter().rev() {
-        let start = fs::read(folder.join(Segment::file_name(number))).map_err(io("read a segment"))?;
+        let mut start = Vec::new();
+        let file = File::open(folder.join(Segment::file_name(number))).map_err(io("open a segment"))?;
+        file.take((HEADER_BYTES + size_of::<Hash>()) as u64).read_to_end(&mut start).map_err(io("read a segment"))?;
         let payload = start.get(HEADER_BYTES..HEADER_BYTES + size_of::<Hash>());
         let Some(key) = payload.and_then(|bytes| bytes.first_chunk()).map(|key| StoreKey(*key)) else { continue };
-        let header = start.first_chunk().and_then(|bytes| {
-            crate::envelope::Header::open(bytes, &key, Location { segment: number, offset: 0 })
-        });
-        if header.is_some() {
+        let at = Location { segment: number, offset: 0 };
+        if start.first_chunk().is_some_and(|bytes| Header::open(bytes, &key, at).is_some()) {
             return Ok(key);
         }
     }

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, Listing, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, TempFileChange, Until, Written,
+    Backing, Batch, Entry, Journal, Listing, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, TempFileChange,
+    Until, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};

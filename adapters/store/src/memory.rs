@@ -209,9 +209,7 @@ impl Store for MemoryStore {
         let held = self.held();
         let process = held.processes.get(&pid).ok_or(StoreError::UnknownProcess(pid))?;
         match upto.unwrap_or(process.last()) {
-            asked if asked < process.since => {
-                Err(StoreError::ForgottenFact { pid, asked, since: process.since })
-            }
+            asked if asked < process.since => Err(StoreError::ForgottenFact { pid, asked, since: process.since }),
             asked if asked <= process.last() => Ok(process.journal(asked)),
             asked => Err(StoreError::UnknownFact { pid, asked, last: process.last() }),
         }

@@ -29,7 +29,9 @@ impl Quota {
 
 fn lessens(entry: &Entry) -> bool {
     match entry {
-        Entry::Ended { .. } | Entry::CheckpointDropped { .. } | Entry::Forgotten { .. } | Entry::Shortened { .. } => true,
+        Entry::Ended { .. } | Entry::CheckpointDropped { .. } | Entry::Forgotten { .. } | Entry::Shortened { .. } => {
+            true
+        }
         Entry::Content { .. }
         | Entry::Held { .. }
         | Entry::Born { .. }
@@ -48,9 +50,11 @@ mod tests {
 
     #[test]
     fn the_reserve_is_for_what_makes_room() {
-        let (small, forgets) = (Entry::Facts { pid: Pid(1), first: Default::default(), facts: vec![] }, Entry::Forgotten { pid: Pid(1) });
+        let (small, forgets) =
+            (Entry::Facts { pid: Pid(1), first: Default::default(), facts: vec![] }, Entry::Forgotten { pid: Pid(1) });
         let quota = Quota::of(6400);
-        let cases = [(6300, 100, true, true), (6300, 101, false, true), (6400, 100, false, true), (6400, 101, false, false)];
+        let cases =
+            [(6300, 100, true, true), (6300, 101, false, true), (6400, 100, false, true), (6400, 101, false, false)];
         for (used, needed, plain, lessening) in cases {
             let fits = |entry: &Entry| quota.check(used, needed, std::slice::from_ref(entry)).is_ok();
             assert_eq!((fits(&small), fits(&forgets)), (plain, lessening), "{needed} bytes to {used}");

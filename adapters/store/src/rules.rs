@@ -151,7 +151,9 @@ impl Journals<'_> {
         }
         // What was brought by the same commit has no place yet.
         if self.changed.contains_key(&pid) {
-            return Err(refused(format!("the history of process {pid} cannot be given up by a commit that goes on with it")));
+            return Err(refused(format!(
+                "the history of process {pid} cannot be given up by a commit that goes on with it"
+            )));
         }
         Ok(())
     }

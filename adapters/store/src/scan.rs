@@ -197,11 +197,7 @@ impl Walk<'_> {
     }
 
     /// Goes on behind a segment that was swept. HEAD's mark is always further on, so that no commit ends here.
-    fn step_over<E>(
-        &mut self,
-        header: Header,
-        visit: &mut dyn FnMut(Found) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn step_over<E>(&mut self, header: Header, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
         self.flush(visit)?;
         let at = self.at;
         (self.at, self.chain) = (end_of(at, &header), Some(header.payload));
@@ -214,12 +210,7 @@ impl Walk<'_> {
     }
 
     /// Goes on behind damage.
-    fn skip<E>(
-        &mut self,
-        to: Location,
-        upto: u64,
-        visit: &mut dyn FnMut(Found) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn skip<E>(&mut self, to: Location, upto: u64, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
         self.flush(visit)?;
         let lost = Lost { from: self.at, to, upto };
         visit(Found::Lost(lost))?;

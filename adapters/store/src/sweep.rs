@@ -240,9 +240,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         let (pid, id) = (Pid(header.subject), CheckpointId(header.subject));
         let leads_here = || name_of(header).map_or(Ok(false), |name| catalog.leads_to(&name, at));
         let line = catalog.table().line(pid).filter(|line| !line.is_forgotten() && !forgotten.processes.contains(&pid));
-        let since = line.map(|line| {
-            forgotten.histories.get(&pid).copied().unwrap_or_default().max(line.since())
-        });
+        let since = line.map(|line| forgotten.histories.get(&pid).copied().unwrap_or_default().max(line.since()));
         let checkpoint = catalog.table().checkpoint_line(id).filter(|line| line.at == at);
         match header.kind {
             Kind::Opened | Kind::Swept => Ok(false),
@@ -257,13 +255,25 @@ impl<'s, 'a> Sweeper<'s, 'a> {
                 Some(since) if header.first + header.count > since.0 + 1 => leads_here(),
                 _ => Ok(false),
             },
-            Kind::Snapshot => if since.is_some_and(|since| header.first >= since.0) { leads_here() } else { Ok(false) },
+            Kind::Snapshot => {
+                if since.is_some_and(|since| header.first >= since.0) {
+                    leads_here()
+                } else {
+                    Ok(false)
+                }
+            }
             Kind::SnapshotDropped => {
                 let image = Name::Image(pid, FactNumber(header.first));
                 Ok(since.is_some_and(|since| header.first >= since.0) && !catalog.leads_somewhere(&image)?)
             }
             Kind::Ended => Ok(line.and_then(|line| line.end.as_ref()).is_some_and(|end| end.at == at)),
-            Kind::TempFile => if line.is_some() { leads_here() } else { Ok(false) },
+            Kind::TempFile => {
+                if line.is_some() {
+                    leads_here()
+                } else {
+                    Ok(false)
+                }
+            }
             Kind::Checkpoint => {
                 Ok(checkpoint.is_some_and(|line| line.checkpoint.is_some()) && !forgotten.checkpoints.contains(&id))
             }
@@ -351,7 +361,8 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         self.settle_index(&writer)?;
         self.step(Step::Write(number))?;
         let (bytes, _) = stub.seal(log.key(), at);
-        log.write_stub(number, &bytes).map_err(|error| stop(error, "write what stands for a segment that was swept"))?;
+        log.write_stub(number, &bytes)
+            .map_err(|error| stop(error, "write what stands for a segment that was swept"))?;
         self.step(Step::Replace(number))?;
         log.replace(number).map_err(|error| {
             // Which of the two stands there is not known, and so not what is held.
@@ -363,8 +374,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
     /// Moves contents that looked like garbage and were named by a commit since.
     fn save_spared(&mut self, writer: &mut Writer, number: u32, inspected: &mut Inspected) -> Result<(), Stop> {
         let store = self.store;
-        let named: Vec<_> =
-            inspected.contents.extract_if(|hash, _| store.spared.contain(ContentHash(*hash))).collect();
+        let named: Vec<_> = inspected.contents.extract_if(|hash, _| store.spared.contain(ContentHash(*hash))).collect();
         let at = |offset| Location { segment: number, offset };
         let records = named.iter().map(|(_, (offset, _))| self.read(at(*offset))).collect::<Result<Vec<_>, _>>()?;
         Ok(self.move_to_end(writer, &records)?)

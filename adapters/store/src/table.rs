@@ -373,7 +373,6 @@ impl Table {
         }
         listing
     }
-
 }
 
 /// The error of a process whose row is gone.

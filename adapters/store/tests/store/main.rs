@@ -4,6 +4,7 @@
 
 mod conformance;
 mod damage;
+mod fsck;
 mod lock;
 mod recovery;
 mod sharing;

@@ -200,7 +200,8 @@ fn a_crash_at_any_step_leaves_every_answer() {
         ControlFlow::Continue(())
     };
     sweep_watched(&store, owner, &live, watch).unwrap();
-    let kinds: BTreeSet<_> = crashes.iter().map(|(step, ..)| format!("{step:?}").split('(').next().unwrap().to_owned()).collect();
+    let kinds: BTreeSet<_> =
+        crashes.iter().map(|(step, ..)| format!("{step:?}").split('(').next().unwrap().to_owned()).collect();
     assert_eq!(kinds.len(), 6, "each step is seen: {kinds:?}");
     for (step, with_index, copy) in &crashes {
         let case = format!("a crash before {step:?}, with index: {with_index}");
@@ -372,7 +373,8 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
                 owners = (store.claim().unwrap(), right.claim().unwrap());
             }
             for pid in (1..=6).map(Pid) {
-                let journals = [store.journal(pid, None), right.journal(pid, None)].map(|journal| format!("{journal:?}"));
+                let journals =
+                    [store.journal(pid, None), right.journal(pid, None)].map(|journal| format!("{journal:?}"));
                 assert_eq!(journals[0], journals[1], "{case}");
                 let changes = (store.temp_files(pid).map(records), right.temp_files(pid).map(records));
                 assert_eq!(changes.0.ok(), changes.1.ok(), "{case}");
