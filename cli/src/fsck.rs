@@ -17,7 +17,7 @@ pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
     let mut holders: HashMap<ContentHash, BTreeSet<Pid>> = HashMap::new();
     let mut undecoded = Vec::new();
     let mut note = |pid: Pid, piece: Piece<'_>| match piece.contents() {
-        Ok(contents) => contents.into_iter().for_each(|hash| drop(holders.entry(hash).or_default().insert(pid))),
+        Ok(contents) => contents.into_iter().for_each(|hash| holders.entry(hash).or_default().extend([pid])),
         Err(error) => undecoded.push(format!("process {pid}: a record with the right hash has no meaning: {error}")),
     };
     let checkup = match fsck(&args.store, repair, &mut note) {

@@ -161,7 +161,8 @@ mod tests {
             checkpoint(4, 1, 400, ""),
             checkpoint(5, 1, 500, ""),
         ];
-        let cases: [(Option<usize>, Option<u64>, &[&str], &[u64]); 7] = [
+        type Case = (Option<usize>, Option<u64>, &'static [&'static str], &'static [u64]);
+        let cases: [Case; 7] = [
             (None, None, &[], &[]),
             (None, None, &["release"], &[]),
             (Some(1), None, &[], &[1, 2, 4]),
