@@ -193,11 +193,10 @@ impl LogStore {
         Ok(drafts)
     }
 
-    /// Refuses a content that is known not to be held. Where the index cannot answer, the word of who commits is taken.
+    /// Refuses a content that is not held.
     fn check_held(&self, hash: ContentHash, fresh: &HashSet<ContentHash>) -> Result<(), StoreError> {
         self.spared.note(hash);
-        let catalog = self.catalog();
-        let held = fresh.contains(&hash) || catalog.holds_content(hash.0) || catalog.content(hash.0).is_err();
+        let held = fresh.contains(&hash) || self.catalog().holds_content(hash.0);
         if held { Ok(()) } else { Err(StoreError::UnknownContent(hash)) }
     }
 
@@ -313,6 +312,10 @@ impl LogStore {
     }
 }
 
+fn brought(entries: &[Entry], wanted: ContentHash) -> bool {
+    entries.iter().any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
+}
+
 fn note_all(catalog: &mut Catalog, written: &[Placed], end: Mark) -> Result<(), CatalogError> {
     for record in written {
         let payload = || Ok(Bytes::from(record.payload.concat()));
@@ -330,7 +333,7 @@ impl Store for LogStore {
         let mut writer = self.writer();
         check_owner(owner, writer.owner())?;
         writer.check_alive()?;
-        self.settle_for(batch.entries);
+        self.settle_for(&writer, batch.entries)?;
         let drafts = self.drafts(batch)?;
         if drafts.is_empty() {
             return if batch.until == Until::Synced { writer.sync() } else { Ok(()) };
@@ -445,12 +448,21 @@ impl LogStore {
         places.into_iter().map(|at| reader::temp_file(&self.log, at)).collect()
     }
 
-    /// What is given up is looked for in the index, which must have been told of everything then. Where it cannot be told,
-    /// the rules refuse.
-    fn settle_for(&self, entries: &[Entry]) {
-        if entries.iter().any(|entry| matches!(entry, Entry::Shortened { .. })) {
-            let _ = self.settle_catalog();
+    /// What a commit gives up or says to be held is looked for in the index, which must know everything then. A content that
+    /// it does not know is believed to be unknown only once it was built anew.
+    fn settle_for(&self, writer: &Writer, entries: &[Entry]) -> Result<(), StoreError> {
+        let asks = |entry: &Entry| matches!(entry, Entry::Shortened { .. } | Entry::Held { .. });
+        if !entries.iter().any(asks) {
+            return Ok(());
         }
+        let cannot_say = |entry: &Entry| match entry {
+            Entry::Held { hash } => self.catalog().content(hash.0).is_err() && !brought(entries, *hash),
+            _ => false,
+        };
+        if self.settle_catalog().is_err() || entries.iter().any(cannot_say) {
+            return self.catalog_mut().rebuild(&self.log, writer.mark());
+        }
+        Ok(())
     }
 }
 
