@@ -53,10 +53,17 @@
 //!
 //! This crate only gathers what an embedder needs; the rooms behind it are described in ARCHITECTURE.md.
 
-pub use dormouse_actors::handle::{Events, FnTool, Kernel, KernelBuilder, Process, ProcessInfo, Start, Tree};
-pub use dormouse_actors::{DescriptorView, Event, Fact, KernelError, LoadError, View, garbage, ports};
+pub use dormouse_actors::handle::{
+    AskFn, Branch, Events, FnTool, Kernel, KernelBuilder, LogLine, Point, Process, ProcessInfo, Recover, Recovery,
+    Start, Tree,
+};
+pub use dormouse_actors::{DescriptorView, Durability, Event, Fact, KernelError, LoadError, View, garbage, ports};
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, Reached};
+/// What differs between two points of processes.
+pub mod diff {
+    pub use dormouse_kernel::process::{Diff, Difference, Held, Line, Pair};
+}
 pub use dormouse_kernel::{content, program, retention};
 pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};

@@ -2,14 +2,16 @@
 //!
 //! While one commit is on its way to the disk, appends collect; the next commit takes them all (group commit). The store
 //! is called from a thread where blocking is allowed, never from a handler. What cannot be made durable is refused, and
-//! nothing is acknowledged that is not durable (DUR-1). An append that cannot be encoded fails alone.
+//! nothing is acknowledged that is not as durable as the kernel was told to make it (DUR-1, [`Durability`]). An append that
+//! cannot be encoded, or refers to a content that was given up, fails alone. What was only written is synced a second later.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::Bytes;
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Fact, Image};
-use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::checkpoint::Scope;
+use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
@@ -18,9 +20,14 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
 use crate::clock::now_ms;
+use crate::durability::Durability;
+use crate::error::KernelError;
 use crate::lease::Lease;
-use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError};
-use crate::temp_files::Held;
+use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
+use crate::residents::Residents;
+
+/// After so long what was only written is synced.
+const SYNC_AFTER: Duration = Duration::from_secs(1);
 
 /// Something to be made durable.
 pub(crate) enum Durable {
@@ -28,8 +35,23 @@ pub(crate) enum Durable {
     Facts { pid: Pid, first: FactNumber, facts: Arc<[Fact]> },
     Snapshot { pid: Pid, at: FactNumber, image: Box<Image> },
     Ended { pid: Pid, exit: Exit },
-    TempFile { root: Pid, record: TempFileRecord<Held> },
+    TempFile { root: Pid, record: TempFileRecord<Content> },
+    Checkpoint { id: CheckpointId, mark: Mark },
+    CheckpointDropped { id: CheckpointId },
 }
+
+/// A checkpoint that is to be made of what stands before it.
+pub(crate) struct Mark {
+    pub(crate) label: Arc<str>,
+    pub(crate) of: Pid,
+    /// The process that the tree begins with.
+    pub(crate) root: Pid,
+    pub(crate) scope: Scope,
+    pub(crate) members: Vec<Pid>,
+}
+
+/// Told the number of a checkpoint once it is durable, or that it cannot be.
+pub(crate) type MarkReply = oneshot::Sender<Result<CheckpointId, KernelError>>;
 
 /// Why something was not made durable.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -44,8 +66,13 @@ pub(crate) enum CommitError {
 
 impl CommitError {
     /// Whether the store will take nothing more.
-    fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Store(error) if matches!(**error, StoreError::Failed(_) | StoreError::Stale { .. }))
+    }
+
+    /// Whether it is the store's doing: what it refuses now it may take later.
+    pub(crate) fn is_of_the_store(&self) -> bool {
+        matches!(self, Self::Store(_))
     }
 }
 
@@ -62,6 +89,14 @@ pub(crate) enum CheckpointMessage {
     Append(Append),
     Committed {
         waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
+        until: Option<Until>,
+    },
+    /// A second has passed since something was only written.
+    Sync,
+    /// Make a checkpoint, behind what was appended before: it is given its number here.
+    Mark {
+        mark: Mark,
+        reply: MarkReply,
     },
     /// Commit what is queued, let go of the store, then reply.
     Close {
@@ -81,8 +116,16 @@ pub(crate) struct CheckpointActor;
 
 pub(crate) struct Checkpoint {
     store: Option<(Lease, OwnerToken)>,
+    residents: Arc<Residents>,
+    durability: Durability,
+    /// The highest number of a checkpoint that was given.
+    last_mark: u64,
     queue: Vec<Append>,
     committing: bool,
+    /// Whether something was written that is to be synced.
+    unsynced: bool,
+    /// Whether that is to be done now.
+    syncing: bool,
     failed: Option<CommitError>,
     closing: Option<oneshot::Sender<()>>,
 }
@@ -90,14 +133,25 @@ pub(crate) struct Checkpoint {
 impl Actor for CheckpointActor {
     type Msg = CheckpointMessage;
     type State = Checkpoint;
-    type Arguments = Option<(Lease, OwnerToken)>;
+    type Arguments = (Option<(Lease, OwnerToken)>, u64, Arc<Residents>, Durability);
 
     async fn pre_start(
         &self,
         _myself: ActorRef<Self::Msg>,
-        store: Self::Arguments,
+        (store, last_mark, residents, durability): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(Checkpoint { store, queue: Vec::new(), committing: false, failed: None, closing: None })
+        Ok(Checkpoint {
+            store,
+            last_mark,
+            residents,
+            durability,
+            queue: Vec::new(),
+            committing: false,
+            unsynced: false,
+            syncing: false,
+            failed: None,
+            closing: None,
+        })
     }
 
     async fn handle(
@@ -108,7 +162,9 @@ impl Actor for CheckpointActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             CheckpointMessage::Append(append) => checkpoint.append(append),
-            CheckpointMessage::Committed { waiting } => checkpoint.committed(waiting),
+            CheckpointMessage::Committed { waiting, until } => checkpoint.committed(waiting, until, &myself),
+            CheckpointMessage::Sync => checkpoint.syncing = checkpoint.unsynced,
+            CheckpointMessage::Mark { mark, reply } => checkpoint.mark(mark, reply),
             CheckpointMessage::Close { reply } => checkpoint.closing = Some(reply),
         }
         checkpoint.go_on(&myself);
@@ -125,8 +181,36 @@ impl Checkpoint {
         }
     }
 
-    fn committed(&mut self, waiting: Vec<(Acknowledge, Result<(), CommitError>)>) {
+    /// A number that is given is not given again, whatever becomes of the commit.
+    fn mark(&mut self, mark: Mark, reply: MarkReply) {
+        if self.store.is_none() {
+            // Who no longer waits has dropped its side.
+            return drop(reply.send(Err(KernelError::NoStore)));
+        }
+        self.last_mark += 1;
+        let id = CheckpointId(self.last_mark);
+        let acknowledge = Box::new(move |result: Result<(), CommitError>| {
+            let _ = reply.send(result.map(|()| id).map_err(KernelError::from));
+        });
+        self.append(Append { entries: vec![Durable::Checkpoint { id, mark }], acknowledge });
+    }
+
+    fn committed(
+        &mut self,
+        waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
+        until: Option<Until>,
+        myself: &ActorRef<CheckpointMessage>,
+    ) {
         self.committing = false;
+        match until {
+            Some(Until::Synced) => self.unsynced = false,
+            Some(Until::Written) if !self.unsynced => {
+                self.unsynced = true;
+                // Where the actor is gone by then, the store was synced when it was closed.
+                myself.send_after(SYNC_AFTER, || CheckpointMessage::Sync);
+            }
+            Some(Until::Written) | None => {}
+        }
         for (acknowledge, result) in waiting {
             if let Err(error) = &result {
                 tracing::error!(%error, "not made durable");
@@ -144,7 +228,8 @@ impl Checkpoint {
         if self.committing {
             return;
         }
-        if self.queue.is_empty() {
+        self.syncing |= self.closing.is_some() && self.unsynced;
+        if self.queue.is_empty() && !self.syncing {
             self.close();
         } else if let Some((store, owner)) = self.store.clone() {
             self.commit(store, owner, myself.clone());
@@ -153,12 +238,16 @@ impl Checkpoint {
 
     fn commit(&mut self, store: Lease, owner: OwnerToken, myself: ActorRef<CheckpointMessage>) {
         let batch = std::mem::take(&mut self.queue);
-        self.committing = true;
+        let entries = batch.iter().flat_map(|append| &append.entries);
+        let until = if self.syncing { Some(Until::Synced) } else { self.durability.until(entries) };
+        (self.committing, self.syncing) = (true, false);
+        let residents = self.residents.clone();
         tokio::task::spawn_blocking(move || {
-            let waiting = commit(&*store, owner, batch);
+            let Committed { waiting, contents } = commit(&*store, owner, batch, until);
             // The store is let go of before anyone hears that this is done.
             drop(store);
-            let _ = myself.cast(CheckpointMessage::Committed { waiting });
+            let _ = myself.cast(CheckpointMessage::Committed { waiting, until });
+            residents.keep(contents);
         });
     }
 
@@ -172,27 +261,101 @@ impl Checkpoint {
     }
 }
 
-fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>) -> Vec<(Acknowledge, Result<(), CommitError>)> {
-    let mut entries = Vec::new();
-    let mut waiting = Vec::with_capacity(batch.len());
+/// What came of a commit.
+struct Committed {
+    waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
+    /// Contents that are durable now.
+    contents: Vec<Content>,
+}
+
+fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>, until: Option<Until>) -> Committed {
+    let mut written = Written::default();
+    let mut parts = Vec::with_capacity(batch.len());
     for Append { entries: durable, acknowledge } in batch {
-        let whole = entries.len();
-        let encoded = durable.into_iter().try_for_each(|durable| encode(durable, &mut entries));
+        let whole = (written.entries.len(), written.contents.len());
+        let encoded = durable.into_iter().try_for_each(|durable| encode(durable, &mut written));
         if encoded.is_err() {
-            entries.truncate(whole);
+            written.entries.truncate(whole.0);
+            written.contents.truncate(whole.1);
         }
-        waiting.push((acknowledge, encoded.map_err(|error| CommitError::Codec(Arc::new(error)))));
+        let (entries, contents) = (written.entries.len() - whole.0, written.contents.len() - whole.1);
+        let outcome = encoded.map_err(|error| CommitError::Codec(Arc::new(error)));
+        parts.push(Part { acknowledge, outcome, entries, contents });
     }
-    let committed = if entries.is_empty() { Ok(()) } else { store.commit(owner, Batch::durable(&entries, now_ms())) };
+    let committed = loop {
+        let committed = match until {
+            Some(until) => store.commit(owner, Batch { entries: &written.entries, at_ms: now_ms(), until }),
+            None => Ok(()),
+        };
+        match committed {
+            Err(StoreError::UnknownContent(gone)) if written.leave_out(&mut parts, gone) => {}
+            committed => break committed,
+        }
+    };
+    let mut contents = written.contents;
+    if let (Err(error), []) = (&committed, &parts[..]) {
+        // The next commit tells whoever waits for it.
+        tracing::error!(%error, "what was written could not be synced");
+    }
     let committed = committed.map_err(|error| CommitError::Store(Arc::new(error)));
-    waiting.into_iter().map(|(acknowledge, encoded)| (acknowledge, encoded.and(committed.clone()))).collect()
+    if committed.is_err() {
+        contents.clear();
+    }
+    let heard = |part: Part| (part.acknowledge, part.outcome.and(committed.clone()));
+    Committed { waiting: parts.into_iter().map(heard).collect(), contents }
+}
+
+/// An append among those that are committed together.
+struct Part {
+    acknowledge: Acknowledge,
+    /// What is known before the commit.
+    outcome: Result<(), CommitError>,
+    /// How many entries, and how many contents, are its own.
+    entries: usize,
+    contents: usize,
+}
+
+/// What is to be written, and the contents among it that are in memory.
+#[derive(Default)]
+struct Written {
+    entries: Vec<Entry>,
+    contents: Vec<Content>,
+}
+
+impl Written {
+    /// Leaves out what refers to a content that the store has given up: only those fail. False where nothing does.
+    fn leave_out(&mut self, parts: &mut [Part], gone: ContentHash) -> bool {
+        let mut entries = std::mem::take(&mut self.entries).into_iter();
+        let mut contents = std::mem::take(&mut self.contents).into_iter();
+        let mut is_left_out = false;
+        for part in parts {
+            let entries: Vec<_> = entries.by_ref().take(part.entries).collect();
+            let contents: Vec<_> = contents.by_ref().take(part.contents).collect();
+            if entries.iter().any(|entry| matches!(entry, Entry::Held { hash } if *hash == gone)) {
+                part.outcome = Err(CommitError::Store(Arc::new(StoreError::UnknownContent(gone))));
+                (part.entries, part.contents, is_left_out) = (0, 0, true);
+            } else {
+                self.entries.extend(entries);
+                self.contents.extend(contents);
+            }
+        }
+        is_left_out
+    }
 }
 
 /// Encodes one thing; the contents that it refers to stand before it (DUR-3).
-fn encode(durable: Durable, entries: &mut Vec<Entry>) -> Result<(), CodecError> {
+fn encode(durable: Durable, Written { entries, contents }: &mut Written) -> Result<(), CodecError> {
     let mut refer = |content: Content| {
-        entries.push(Entry::Content { hash: content.hash(), bytes: content.bytes().clone(), index: Bytes::new() });
-        Ok::<ContentRef, CodecError>(content.reference())
+        let reference = content.reference();
+        match content.resident() {
+            Some(bytes) => {
+                entries.push(Entry::Content { hash: reference.hash, bytes, index: content.sealed_index() });
+                contents.push(content);
+            }
+            // It came from the store, or was written to it before it left: a collection that runs is not to take it.
+            None => entries.push(Entry::Held { hash: reference.hash }),
+        }
+        Ok::<ContentRef, CodecError>(reference)
     };
     let entry = match durable {
         Durable::Born { row, image } => Entry::Born { row, image: codec::encode(&image.try_map(&mut refer)?)? },
@@ -206,12 +369,12 @@ fn encode(durable: Durable, entries: &mut Vec<Entry>) -> Result<(), CodecError> 
         Durable::Ended { pid, exit } => Entry::Ended { pid, exit },
         Durable::TempFile { root, record } => {
             let number = record.number;
-            let record = record.try_map(&mut |held| match held {
-                Held::Here(content) => refer(content),
-                Held::Stored(reference) => Ok(reference),
-            })?;
-            Entry::TempFile { root, number, record: codec::encode(&record)? }
+            Entry::TempFile { root, number, record: codec::encode(&record.try_map(&mut refer)?)? }
         }
+        Durable::Checkpoint { id, mark: Mark { label, of, root, scope, members } } => {
+            Entry::Checkpoint { id, label, of, root, scope, members }
+        }
+        Durable::CheckpointDropped { id } => Entry::CheckpointDropped { id },
     };
     entries.push(entry);
     Ok(())

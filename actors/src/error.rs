@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_kernel::program::Unpriced;
 use dormouse_proto::file::FileError;
-use dormouse_proto::id::Pid;
+use dormouse_proto::id::{CheckpointId, Pid};
 
 use crate::checkpoint::CommitError;
 use crate::ports::StoreError;
@@ -37,8 +37,16 @@ pub enum KernelError {
     )]
     InvalidName(String),
     /// The process has ended.
-    #[error("process {0} has ended. `restore` makes a new process from any point of its journal")]
+    #[error("process {0} has ended. `copy` makes a new process from any point of its journal")]
     Ended(Pid),
+    /// The process is not in the checkpoint.
+    #[error("process {pid} is not in checkpoint {checkpoint}. `checkpoints()` says which are in each")]
+    NotInCheckpoint {
+        /// The process.
+        pid: Pid,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
     /// The process's inbox is full.
     #[error("the inbox of process {pid} is full: {limit} inputs wait. Wait for it to go on, then try again")]
     Busy {
@@ -46,6 +54,14 @@ pub enum KernelError {
         pid: Pid,
         /// How many inputs it holds.
         limit: usize,
+    },
+    /// The process cannot hibernate now.
+    #[error("process {pid} cannot hibernate now: {what}. Wait until it has nothing to do, or stop it, then try again")]
+    Pending {
+        /// The process.
+        pid: Pid,
+        /// What it has to do.
+        what: String,
     },
     /// The process stopped before the input was durable or the call was answered.
     #[error("process {0} stopped before it could answer. Its journal says how far it came: look, then try again")]

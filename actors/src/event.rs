@@ -74,6 +74,16 @@ pub enum Event {
         /// How.
         outcome: Exit,
     },
+    /// A process is only its journal from here on, until something wakes it.
+    Hibernated {
+        /// The process.
+        pid: Pid,
+    },
+    /// A process that had hibernated runs again.
+    Woke {
+        /// The process.
+        pid: Pid,
+    },
     /// A process ended.
     Exited {
         /// The process.
@@ -100,6 +110,8 @@ impl Event {
             | Self::Fact { pid, .. }
             | Self::Retrying { pid, .. }
             | Self::TurnEnded { pid, .. }
+            | Self::Hibernated { pid }
+            | Self::Woke { pid }
             | Self::Exited { pid, .. } => Some(*pid),
             Self::Lagged { .. } => None,
         }
@@ -115,6 +127,8 @@ pub struct View {
     pub phase: Phase,
     /// Whether it was stopped, and begins nothing before it is continued.
     pub stopped: bool,
+    /// Whether it is only its journal. This is how it stood when it fell asleep, and it stands so still.
+    pub hibernated: bool,
     /// Messages of its conversation.
     pub messages: usize,
     /// Messages that wait for its next turn.
@@ -131,7 +145,7 @@ pub struct View {
     pub budget: Account,
     /// What its tools produced, and what of it entered the context.
     pub tally: Tally,
-    /// The table as it stood; none of a process that has ended, whose contents are no longer held for anybody.
+    /// The table as it stood; none of a process that has ended or hibernates, whose contents are no longer held for anybody.
     table: Option<Table>,
 }
 
@@ -146,10 +160,10 @@ pub struct DescriptorView {
     pub source: Arc<str>,
     /// Bytes of its content.
     pub bytes: u64,
-    /// Characters, as they are shown.
-    pub chars: u64,
-    /// Lines.
-    pub lines: u64,
+    /// Characters, as they are shown; none where the content cannot be read.
+    pub chars: Option<u64>,
+    /// Lines; none where the content cannot be read.
+    pub lines: Option<u64>,
     /// When it was opened: milliseconds since the epoch, UTC.
     pub opened_ms: u64,
 }
@@ -161,9 +175,9 @@ impl DescriptorView {
             id: id.clone(),
             name: notes.name.clone(),
             source: source.clone(),
-            bytes: content.bytes().len() as u64,
-            chars: content.total_chars(),
-            lines: content.total_lines(),
+            bytes: content.len_bytes(),
+            chars: content.total_chars().ok(),
+            lines: content.total_lines().ok(),
             opened_ms: *opened_ms,
         }
     }
@@ -177,6 +191,7 @@ impl View {
             fact,
             phase: state.phase().clone(),
             stopped: state.is_stopped(),
+            hibernated: false,
             messages: state.messages().len(),
             waiting: state.waiting_messages(),
             background: state.background().len(),
@@ -189,11 +204,17 @@ impl View {
         }
     }
 
-    /// The descriptors in its table, by id: numbers first, then references. None of a process that has ended. Made when it is
-    /// asked for: O(descriptors), and no content is looked at.
+    /// The descriptors in its table, by id: numbers first, then references. None of a process that has ended or hibernates:
+    /// [`Kernel::inspect`](crate::handle::Kernel::inspect) reads those. Made when it is asked for: O(descriptors), and no
+    /// content is looked at.
     #[must_use]
     pub fn list_descriptors(&self) -> Vec<DescriptorView> {
         self.table.iter().flat_map(Table::iter).map(DescriptorView::of).collect()
+    }
+
+    /// The process hibernates: what is held for nobody goes.
+    pub(crate) fn hibernate(&mut self) {
+        (self.hibernated, self.table) = (true, None);
     }
 
     /// Whether nothing will happen by itself: it waits for input, and no child of its is to be heard of.
@@ -207,6 +228,7 @@ impl View {
     pub fn status(&self) -> &'static str {
         match &self.phase {
             Phase::Ended { exit } => exit.status.word(),
+            _ if self.hibernated => "hibernated",
             _ if self.stopped => "stopped",
             Phase::Idle if self.waiting > 0 => "starting",
             Phase::Idle if self.background > 0 => "waiting",

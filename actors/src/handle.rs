@@ -1,18 +1,24 @@
 //! The embedding API: what a program that uses the kernel holds. It hides the actors behind it.
 
+mod branch;
 mod builder;
 mod events;
 mod garbage;
+mod history;
 mod kernel;
 mod process;
+mod recovery;
 mod start;
 mod tool;
 mod tree;
 
+pub use branch::{Branch, Point};
 pub use builder::KernelBuilder;
 pub use events::Events;
+pub use history::LogLine;
 pub use kernel::{Kernel, ProcessInfo};
 pub use process::Process;
+pub use recovery::{AskFn, Recover, Recovery};
 pub use start::Start;
 pub use tool::FnTool;
 pub use tree::Tree;

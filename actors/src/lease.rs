@@ -2,9 +2,12 @@
 //! until all are given back, so that the next one can open the store.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use dormouse_kernel::content::{Backing, Source, Unreadable};
+use dormouse_proto::record::ContentRef;
 use tokio::sync::mpsc;
 
 use crate::ports::Store;
@@ -33,6 +36,56 @@ impl Deref for Lease {
 
     fn deref(&self) -> &Self::Target {
         &*self.store
+    }
+}
+
+/// The store of a kernel for as long as it runs. Contents are read through it: they keep no store open, and cannot be read
+/// any more when the kernel was shut down.
+pub(crate) struct Leased(Mutex<Option<(Lease, Returns)>>);
+
+impl Leased {
+    /// None for a kernel without a store.
+    pub(crate) fn new(held: Option<(Lease, Returns)>) -> Self {
+        Self(Mutex::new(held))
+    }
+
+    /// A lease, while the kernel runs on a store.
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(lease, _)| lease.clone())
+    }
+
+    /// Whether the store is still lent.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Gives the store up, and awaits the end of the last lease.
+    pub(crate) async fn close(&self) {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((lease, returns)) = held {
+            drop(lease);
+            // A thread may be reading a journal for someone who is gone by now.
+            returns.all().await;
+        }
+    }
+}
+
+impl fmt::Debug for Leased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Leased")
+    }
+}
+
+impl Source for Leased {
+    fn open(&self, reference: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
+        let Some(store) = self.lease() else {
+            return Err(Unreadable::new(
+                "The content is in the store, and the kernel was shut down. It can be read when the store is opened again.",
+            ));
+        };
+        store
+            .content(reference.hash)
+            .map_err(|error| Unreadable::new(format!("The content cannot be read: {error}. Other descriptors can be.")))
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod checkpoint;
 mod clock;
+mod durability;
 mod environment;
 mod error;
 mod event;
@@ -16,14 +17,17 @@ pub mod garbage;
 pub mod handle;
 mod lease;
 mod permits;
+mod points;
 pub mod ports;
 mod process;
 mod recovery;
+mod residents;
 mod spans;
 mod supervisor;
 mod temp_files;
 mod world;
 
+pub use durability::Durability;
 pub use error::KernelError;
 pub use event::{DescriptorView, Event, Fact, View};
 pub use recovery::LoadError;

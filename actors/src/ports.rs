@@ -10,7 +10,8 @@ pub use dormouse_kernel::content::Collected;
 pub use host::{Host, NoHost};
 pub use model::{Model, Provider};
 pub use store::{
-    Backing, Batch, Entry, Journal, Listing, OwnerToken, Store, StoreError, TempFileChange, Unreadable, Until, Written,
+    Backing, Batch, Entry, Journal, KeyFault, Listing, OwnerToken, Store, StoreError, TempFileChange, Unreadable,
+    Until, Written,
 };
 pub use sweep::{Bounds, Contents, Forgotten, Live, Progress, Purpose, Step, Sweep, Swept};
 pub use tool::{OutputFull, OutputSink, Tool};

@@ -4,12 +4,14 @@
 //! messages, so that a signal is handled in the middle of a call. Effects wait until the facts before them are durable.
 
 mod alarm;
+mod checkpoint;
 mod copy;
 mod fetch;
 mod herald;
 mod model_call;
 mod perform;
 mod post;
+mod rest;
 pub(crate) mod tool_call;
 mod turn;
 
@@ -35,6 +37,7 @@ use crate::world::World;
 use alarm::Alarm;
 pub(crate) use copy::{Copied, CopyReply};
 pub(crate) use herald::Herald;
+pub(crate) use rest::StaysAwake;
 
 pub(crate) enum ProcessMessage {
     /// Something happened to the process.
@@ -45,6 +48,10 @@ pub(crate) enum ProcessMessage {
     Told { call: CallId, children: Vec<Child> },
     /// Hand out the process as it stands.
     Copy { reply: CopyReply },
+    /// Be only a journal, if nothing is pending. Nothing is delivered from here on until that is answered.
+    Hibernate,
+    /// The image that is to be slept on is written, or cannot be.
+    Imaged { result: Result<(), CommitError> },
 }
 
 /// Told once an input is durable, or why it was not taken.
@@ -83,6 +90,7 @@ impl Delivery {
 
 /// What a process actor starts from.
 pub(crate) struct Begin {
+    pub(crate) pid: Pid,
     pub(crate) world: Arc<World>,
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) state: State,
@@ -99,6 +107,8 @@ pub(crate) struct Begin {
 pub(crate) struct ProcessActor;
 
 pub(crate) struct Running {
+    /// Its number in the kernel; within its tree it goes by that of its state.
+    pid: Pid,
     world: Arc<World>,
     supervisor: ActorRef<SupervisorMessage>,
     myself: ActorRef<ProcessMessage>,
@@ -114,6 +124,8 @@ pub(crate) struct Running {
     /// The places in the inbox of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
     in_flight: BTreeMap<CallId, JoinHandle<()>>,
+    /// The supervisor was told that it is at rest.
+    is_resting: bool,
     alarm: Option<Alarm>,
     tickets: BTreeMap<Arc<str>, oneshot::Sender<Answer>>,
 }
@@ -141,8 +153,9 @@ impl Actor for ProcessActor {
         myself: ActorRef<Self::Msg>,
         begin: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let Begin { world, supervisor, state, root, last, snapshot_at, view, herald } = begin;
+        let Begin { pid, world, supervisor, state, root, last, snapshot_at, view, herald } = begin;
         Ok(Running {
+            pid,
             world,
             supervisor,
             myself,
@@ -156,6 +169,7 @@ impl Actor for ProcessActor {
             undurable: VecDeque::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
+            is_resting: false,
             alarm: None,
             tickets: BTreeMap::new(),
         })
@@ -173,7 +187,10 @@ impl Actor for ProcessActor {
             ProcessMessage::Committed { result: Err(error), .. } => running.stop_undurable(&error),
             ProcessMessage::Told { call, children } => running.start_told(call, children),
             ProcessMessage::Copy { reply } => running.copy(reply),
+            ProcessMessage::Hibernate => running.hibernate(),
+            ProcessMessage::Imaged { result } => running.imaged(result),
         }
+        running.report_rest();
         Ok(())
     }
 
@@ -200,11 +217,12 @@ impl Drop for Running {
 
 impl Running {
     fn pid(&self) -> Pid {
-        self.state.pid()
+        self.pid
     }
 
     fn take(&mut self, delivery: Delivery) {
         let Delivery { input, permit, answer, received } = delivery;
+        self.is_resting = false;
         self.tickets.extend(answer);
         self.forget_finished(&input);
         if let (Input::ModelReplied { .. }, Some(herald)) = (&input, &self.herald) {
@@ -239,6 +257,7 @@ impl Running {
         | Input::Fetched { call, .. }
         | Input::MessageSent { call, .. }
         | Input::Listed { call, .. }
+        | Input::CheckpointDone { call, .. }
         | Input::TimedOut { call }
         | Input::ChildEnded { call, .. } = input
         {
@@ -335,7 +354,7 @@ impl Running {
 
     /// The process cannot go on, since what it would do next might be lost: it stops, and its journal stays as it is.
     fn stop_undurable(&mut self, error: &CommitError) {
-        self.tell_supervisor(SupervisorMessage::Undurable { pid: self.pid(), reason: error.to_string() });
+        self.tell_supervisor(SupervisorMessage::Undurable { pid: self.pid(), error: error.clone() });
         self.myself.kill();
     }
 

@@ -1,11 +1,11 @@
-//! From a journal back to a process: image, then facts, each content read and checked once.
+//! From a journal back to a process: image, then facts. Contents are not read before somebody asks for something of them,
+//! but for the program that the process runs.
 
-use std::collections::HashMap;
+use std::sync::PoisonError;
 
-use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{State, StateError, evolve};
 use dormouse_kernel::program::{Bundle, Program};
-use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
 
@@ -52,6 +52,7 @@ pub enum LoadError {
 
 /// A process as its journal tells it.
 pub(crate) struct Loaded {
+    pub(crate) pid: Pid,
     pub(crate) state: State,
     /// The last fact in it.
     pub(crate) last: FactNumber,
@@ -76,21 +77,20 @@ pub(crate) fn load(
     upto: Option<FactNumber>,
     purpose: Purpose,
 ) -> Result<Loaded, LoadError> {
-    let Journal { base, image, facts, .. } = store.journal(pid, upto)?;
+    let Journal { row, base, image, facts } = store.journal(pid, upto)?;
     let record = |source| LoadError::Record { pid, source };
-    let mut contents = HashMap::new();
-    let mut content = |reference: ContentRef| fetch(store, &mut contents, reference);
+    let mut content = |reference: ContentRef| Ok::<_, LoadError>(world.residents.content(reference));
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
+    let program = compiled(world, pid, &image, purpose)?;
     let image = image.try_map(&mut content)?;
-    let program = program(world, pid, image.bundle.bytes(), &image.program, purpose)?;
-    let mut state = State::from_image(pid, program, world.around.clone(), image)
+    let mut state = State::from_image(row.known_as(), program, world.around.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
         let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;
         evolve(&mut state, &fact.try_map(&mut content)?);
     }
     check_prices(world, &state, purpose).map_err(|reason| LoadError::Program { pid, reason })?;
-    Ok(Loaded { state, last: base.plus(facts.len()), snapshot_at: base })
+    Ok(Loaded { pid, state, last: base.plus(facts.len()), snapshot_at: base })
 }
 
 /// A process whose cost is bounded does not run where it cannot be counted.
@@ -102,20 +102,57 @@ fn check_prices(world: &World, state: &State, purpose: Purpose) -> Result<(), St
     }
 }
 
-fn fetch(
-    store: &dyn Store,
-    contents: &mut HashMap<ContentHash, Content>,
-    reference: ContentRef,
-) -> Result<Content, LoadError> {
-    if let Some(content) = contents.get(&reference.hash) {
-        return Ok(content.clone());
-    }
-    let content = Content::new(store.content(reference.hash)?.slice(0..reference.len)?);
-    contents.insert(reference.hash, content.clone());
-    Ok(content)
+/// Programs that journals name, compiled: processes of one program are read as often as they wake, and share what they have in
+/// common. Bounded: the one that was asked for longest ago goes.
+#[derive(Default)]
+pub(crate) struct Compiled {
+    known: Vec<Known>,
 }
 
-fn program(world: &World, pid: Pid, bundle: &[u8], key: &str, purpose: Purpose) -> Result<Program, LoadError> {
+/// So many compilations are kept.
+const KEPT: usize = 64;
+
+/// A program of a bundle.
+#[derive(Clone)]
+struct Known {
+    bundle: ContentRef,
+    program: Program,
+}
+
+impl Compiled {
+    /// The one that an image names, if it was compiled before.
+    fn find(&mut self, image: &Image<ContentRef>) -> Option<Known> {
+        let is_meant = |known: &Known| known.bundle == image.bundle && *known.program.key() == *image.program;
+        let at = self.known.iter().rposition(is_meant)?;
+        let known = self.known.remove(at);
+        self.known.push(known.clone());
+        Some(known)
+    }
+
+    fn keep(&mut self, known: Known) {
+        if self.known.len() == KEPT {
+            self.known.remove(0);
+        }
+        self.known.push(known);
+    }
+}
+
+/// The program of an image, which is compiled where no other process has brought it.
+fn compiled(world: &World, pid: Pid, image: &Image<ContentRef>, purpose: Purpose) -> Result<Program, LoadError> {
+    let cache = || world.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = cache().find(image) {
+        return Ok(known.program);
+    }
+    let bundle = world.residents.content(image.bundle);
+    let program = compile(world, pid, &bundle.bytes()?, &image.program, purpose)?;
+    // To be looked at, a program may be compiled with tools that this kernel lacks.
+    if purpose == Purpose::Run {
+        cache().keep(Known { bundle: image.bundle, program: program.clone() });
+    }
+    Ok(program)
+}
+
+fn compile(world: &World, pid: Pid, bundle: &[u8], key: &str, purpose: Purpose) -> Result<Program, LoadError> {
     let failed = |reason: String| LoadError::Program { pid, reason };
     let bundle = Bundle::from_bytes(bundle).map_err(|error| failed(error.to_string()))?;
     let foreign = if purpose == Purpose::Look { bundle.host_tools() } else { Vec::new() };

@@ -42,7 +42,7 @@ const TOOL_NAME: &str = "gen_ai.tool.name";
 const TOOL_CALL: &str = "gen_ai.tool.call.id";
 
 /// A turn of a process.
-pub(crate) fn turn(state: &State, root: Pid) -> Span {
+pub(crate) fn turn(pid: Pid, state: &State, root: Pid) -> Span {
     let program = state.program().name();
     info_span!(
         parent: None,
@@ -53,7 +53,7 @@ pub(crate) fn turn(state: &State, root: Pid) -> Span {
         { ERROR } = Empty,
         { OPERATION } = "invoke_agent",
         { AGENT_NAME } = program,
-        { AGENT_ID } = state.pid().to_string(),
+        { AGENT_ID } = pid.to_string(),
         { CONVERSATION } = root.to_string(),
     )
 }

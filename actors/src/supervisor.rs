@@ -2,9 +2,15 @@
 //!
 //! It never awaits a process and never reads the disk: what takes long runs beside it and comes back as a message.
 
+mod alias;
+mod branch;
 mod children;
+mod entry;
 mod post;
+mod recover;
+mod refusal;
 mod release;
+mod rest;
 mod restart;
 mod signals;
 mod table;
@@ -14,22 +20,51 @@ use std::sync::Arc;
 
 use dormouse_kernel::process::{Child, Image, Input, State};
 use dormouse_kernel::program::Program;
+use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
+use dormouse_proto::record::Control;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot, watch};
 
-use crate::checkpoint::{CommitError, Durable};
+use crate::checkpoint::{CommitError, Durable, MarkReply};
 use crate::error::KernelError;
-use crate::ports::Listing;
-use crate::process::{CopyReply, Delivery, Herald, ProcessMessage, Received};
+use crate::event::View;
+use crate::process::{CopyReply, Delivery, Herald, ProcessMessage, Received, StaysAwake};
 use crate::recovery::{self, LoadError, Loaded, Purpose};
 use crate::world::World;
 
+use alias::Aliases;
+pub(crate) use branch::{Branching, Family, FamilyReply, Graft};
+use entry::Run;
 pub(crate) use post::{Neighbours, Post};
+use recover::Recovering;
+pub(crate) use rest::HibernateReply;
 pub(crate) use signals::Signal;
-use table::Run;
-pub(crate) use table::{Listed, Seat, Table};
+use table::Desk;
+pub(crate) use table::{Listed, Table, Which};
+
+/// What a handle of a process holds.
+pub(crate) struct Seat {
+    pub(crate) pid: Pid,
+    pub(crate) exit: watch::Receiver<Option<Exit>>,
+    pub(crate) view: watch::Receiver<Option<View>>,
+    pub(crate) inbox: Arc<Semaphore>,
+    pub(crate) taken: Arc<Taken>,
+}
+
+/// Tells the supervisor, when it is dropped, that nobody holds this seat any more.
+pub(crate) struct Taken {
+    pid: Pid,
+    supervisor: ActorRef<SupervisorMessage>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // Where the supervisor is gone, the kernel is.
+        let _ = self.supervisor.cast(SupervisorMessage::Vacated { pid: self.pid });
+    }
+}
 
 /// Where the handle of a process goes.
 pub(crate) type SeatReply = oneshot::Sender<Result<Seat, KernelError>>;
@@ -51,6 +86,16 @@ pub(crate) enum SupervisorMessage {
     Release { pids: Vec<Pid> },
     /// Hand out a process as it stands; the reply is dropped where it does not run.
     Copy { pid: Pid, reply: CopyReply },
+    /// Make a checkpoint of a process, or of it and all below it.
+    MakeCheckpoint { of: Pid, scope: Scope, label: Arc<str>, reply: MarkReply },
+    /// A process and all below it, those that have ended too.
+    ListFamily { of: Pid, reply: FamilyReply },
+    /// Make new processes of those of a cut.
+    Branch(Box<Branching>),
+    /// The births of a branch are durable, or cannot be made so.
+    Branched { of: Pid, newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: SeatReply },
+    /// What a process goes on from.
+    Lineage { of: Pid, reply: oneshot::Sender<Lineage> },
     /// Take a message to its receiver.
     Post(Box<Post>),
     /// The processes that one can write to.
@@ -62,7 +107,7 @@ pub(crate) enum SupervisorMessage {
     /// Kill the children of all calls but these.
     KeepChildren { parent: Pid, calls: Vec<CallId> },
     /// A process stopped since its facts could not be made durable.
-    Undurable { pid: Pid, reason: String },
+    Undurable { pid: Pid, error: CommitError },
     /// A process ended, durably.
     Ended { pid: Pid, exit: Exit },
     /// A pause after a fault is over.
@@ -75,9 +120,34 @@ pub(crate) enum SupervisorMessage {
     FindNamed { name: Arc<str>, reply: SeatReply },
     /// Processes that have ended were given up.
     Forget { pids: Vec<Pid> },
-    /// The process table, or of it the children of one.
-    List { parent: Option<Pid>, reply: oneshot::Sender<Vec<Listed>> },
+    /// Lines of the process table.
+    List { which: Which, reply: oneshot::Sender<Vec<Listed>> },
+    /// What has to do with hibernation.
+    Rest(RestMessage),
+    /// Run these from their journals, a few at a time.
+    Recover { pids: Vec<Pid> },
+    /// Nobody holds a seat any more.
+    Vacated { pid: Pid },
 }
+
+/// What is said of processes that rest, sleep and wake.
+pub(crate) enum RestMessage {
+    /// A process has nothing to do.
+    Rests { pid: Pid },
+    /// The time of the one that rests longest may be over.
+    Due,
+    /// The host wants a process to hibernate.
+    Hibernate { pid: Pid, reply: HibernateReply },
+    /// A process is durable and gone.
+    Asleep { pid: Pid },
+    /// It was to hibernate and cannot.
+    StaysAwake { pid: Pid, why: StaysAwake },
+    /// Somebody waits for a process.
+    LookAt { pid: Pid },
+}
+
+/// A process, then the one that it goes on from, and so on, each with the last fact that was taken over.
+pub(crate) type Lineage = Vec<(Pid, Option<FactNumber>)>;
 
 /// A process that is about to be.
 pub(crate) struct Newborn {
@@ -92,24 +162,27 @@ pub(crate) struct Supervisor {
     world: Arc<World>,
     myself: ActorRef<SupervisorMessage>,
     table: Table,
+    aliases: Aliases,
     /// Newborns that wait for the first of their siblings.
     held_back: BTreeMap<Pid, Newborn>,
     /// Messages that were taken to a receiver so far.
     posted: u64,
+    recovering: Recovering,
 }
 
 impl Actor for SupervisorActor {
     type Msg = SupervisorMessage;
     type State = Supervisor;
-    type Arguments = (Arc<World>, Listing);
+    type Arguments = (Arc<World>, Table);
 
     async fn pre_start(
         &self,
         myself: ActorRef<Self::Msg>,
-        (world, listing): Self::Arguments,
+        (world, table): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let table = Table::new(listing, world.limits.inbox);
-        Ok(Supervisor { world, myself, table, held_back: BTreeMap::new(), posted: 0 })
+        let (held_back, recovering) = (BTreeMap::new(), Recovering::default());
+        let aliases = table.aliases();
+        Ok(Supervisor { world, myself, table, aliases, held_back, posted: 0, recovering })
     }
 
     async fn handle(
@@ -147,31 +220,69 @@ impl Supervisor {
             SupervisorMessage::StartChildren { parent, children } => self.start_children(parent, children),
             SupervisorMessage::Born { newborns, result, reply } => self.born(newborns, result, reply).await,
             SupervisorMessage::Loaded { pid, result } => self.loaded(pid, result).await,
-            SupervisorMessage::Deliver { pid, delivery } => self.deliver(pid, *delivery),
+            SupervisorMessage::Deliver { pid, delivery } => self.deliver(pid, self.addressed(pid, *delivery)),
             SupervisorMessage::SignalTree { root, signal, received } => self.signal_tree(root, signal, received),
             SupervisorMessage::Release { pids } => self.release(pids).await,
             SupervisorMessage::Copy { pid, reply } => self.copy(pid, reply),
+            SupervisorMessage::MakeCheckpoint { of, scope, label, reply } => {
+                self.make_checkpoint(of, scope, label, reply);
+            }
+            SupervisorMessage::ListFamily { of, reply } => self.list_family(of, reply),
+            SupervisorMessage::Branch(branching) => self.branch(*branching),
+            SupervisorMessage::Branched { of, newborns, result, reply } => {
+                self.branched(of, newborns, result, reply).await;
+            }
+            SupervisorMessage::Lineage { of, reply } => drop(reply.send(self.lineage(of))),
             SupervisorMessage::Post(post) => self.post(*post),
             SupervisorMessage::ListNeighbours { of, reply } => self.list_neighbours(of, reply),
             SupervisorMessage::FindChild { parent, call, index } => self.find_child(parent, call, index),
             SupervisorMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
             SupervisorMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
-            SupervisorMessage::Undurable { pid, reason } => self.park(pid, &reason),
+            SupervisorMessage::Undurable { pid, error } => self.refused(pid, &error),
             SupervisorMessage::Ended { pid, exit } => self.ended(pid, exit),
             SupervisorMessage::Restart { pid } => self.load(pid),
             SupervisorMessage::Resume { pid, reply } => self.resume(pid, reply),
             SupervisorMessage::Find { pid, reply } => {
-                let _ = reply.send(self.table.seat(pid));
+                let _ = reply.send(self.seat(pid));
             }
             SupervisorMessage::FindNamed { name, reply } => {
                 let pid = self.table.named(&name).ok_or_else(|| KernelError::UnknownName(name.to_string()));
-                let _ = reply.send(pid.and_then(|pid| self.table.seat(pid)));
+                let _ = reply.send(pid.and_then(|pid| self.seat(pid)));
             }
-            SupervisorMessage::Forget { pids } => pids.into_iter().for_each(|pid| self.table.forget(pid)),
-            SupervisorMessage::List { parent, reply } => {
-                let _ = reply.send(self.table.list(parent));
+            SupervisorMessage::Forget { pids } => self.forget(&pids),
+            SupervisorMessage::List { which, reply } => {
+                let _ = reply.send(self.table.list(which));
             }
+            SupervisorMessage::Rest(message) => self.take_rest(message),
+            SupervisorMessage::Recover { pids } => self.recover(pids),
+            SupervisorMessage::Vacated { pid } => self.vacated(pid),
         }
+    }
+
+    /// Takes out processes that have ended, by whole trees.
+    fn forget(&mut self, pids: &[Pid]) {
+        for row in pids.iter().filter_map(|pid| self.table.row(*pid)) {
+            self.aliases.forget(self.table.root(row.pid), &row);
+        }
+        pids.iter().for_each(|pid| self.table.forget(*pid));
+    }
+
+    fn take_rest(&mut self, message: RestMessage) {
+        match message {
+            RestMessage::Rests { pid } => self.rests(pid),
+            RestMessage::Due => self.timer_rang(),
+            RestMessage::Hibernate { pid, reply } => self.hibernate(pid, reply),
+            RestMessage::Asleep { pid } => self.asleep(pid),
+            RestMessage::StaysAwake { pid, why } => self.stays_awake(pid, &why),
+            RestMessage::LookAt { pid } => self.look_at(pid),
+        }
+    }
+
+    /// A place at a process, for a handle.
+    fn seat(&mut self, pid: Pid) -> Result<Seat, KernelError> {
+        let Desk { exit, view, inbox } = self.table.desk(pid)?;
+        let taken = Arc::new(Taken { pid, supervisor: self.myself.clone() });
+        Ok(Seat { pid, exit, view, inbox, taken })
     }
 
     fn start(&mut self, program: Program, image: Box<Image>, origin: Origin, name: Option<Arc<str>>, reply: SeatReply) {
@@ -186,12 +297,17 @@ impl Supervisor {
 
     fn newborn(&mut self, parent: Option<Pid>, program: Program, image: Box<Image>, origin: Origin) -> Newborn {
         let pid = self.table.next_pid();
-        let row = ProcessRow { pid, parent, program: program.name().into(), name: None, origin, exit: None };
+        let row =
+            ProcessRow { pid, parent, program: program.name().into(), name: None, origin, restored: None, exit: None };
         Newborn { row, program, image }
     }
 
-    /// Makes births durable, all together; they run once they are.
-    fn bear(&mut self, newborns: Vec<Newborn>, reply: Option<SeatReply>) {
+    /// Makes births durable, all together; they run once they are. In a tree that was stopped they are born stopped, which
+    /// is as durable as they are.
+    fn bear(&mut self, mut newborns: Vec<Newborn>, reply: Option<SeatReply>) {
+        for born in newborns.iter_mut().filter(|born| self.table.is_halted(born.row.parent)) {
+            born.image.control = Control::Stopped;
+        }
         let kept = newborns.iter().filter(|_| self.world.is_kept);
         let entries = kept.map(|born| Durable::Born { row: born.row.clone(), image: born.image.clone() }).collect();
         newborns.iter().for_each(|born| self.table.reserve(born.row.clone()));
@@ -214,15 +330,15 @@ impl Supervisor {
             Err(error) => newborns.iter().for_each(|born| self.stillborn(born, error)),
         }
         if let (Some(pid), Some(reply)) = (pid, reply) {
-            let seat = result.map_err(KernelError::from).and_then(|()| self.table.seat(pid));
+            let seat = result.map_err(KernelError::from).and_then(|()| self.seat(pid));
             let _ = reply.send(seat);
         }
     }
 
     async fn first_run(&mut self, born: Newborn, herald: Option<Herald>) {
         let pid = born.row.pid;
-        match State::from_image(pid, born.program, self.world.around.clone(), *born.image) {
-            Ok(state) => self.run(Loaded { state, last: FactNumber(0), snapshot_at: FactNumber(0) }, herald).await,
+        match State::from_image(born.row.known_as(), born.program, self.world.around.clone(), *born.image) {
+            Ok(state) => self.run(Loaded { pid, state, last: FactNumber(0), snapshot_at: FactNumber(0) }, herald).await,
             Err(error) => self.give_up(pid, &error.to_string()),
         }
     }
@@ -231,14 +347,19 @@ impl Supervisor {
     fn resume(&mut self, pid: Pid, reply: SeatReply) {
         if let Some(reply) = self.table.await_run(pid, reply) {
             // Who no longer waits has dropped its side.
-            let _ = reply.send(self.table.seat(pid));
+            let _ = reply.send(self.seat(pid));
         }
         self.wake(pid);
     }
 
-    /// Reads a process's journal beside the actor, once what is on its way to the store has arrived there.
+    /// Reads a process's journal beside the actor, once what is on its way to the store has arrived there. All of one that
+    /// hibernates has.
     fn load(&mut self, pid: Pid) {
+        let is_asleep = self.table.run_of(pid) == Some(Run::Hibernated);
         self.table.loading(pid);
+        if let Some(live) = self.table.live_mut(pid) {
+            live.is_waking = is_asleep;
+        }
         let (world, myself) = (self.world.clone(), self.myself.clone());
         let read = move |_durable| {
             tokio::task::spawn_blocking(move || {
@@ -249,12 +370,13 @@ impl Supervisor {
                 let _ = myself.cast(SupervisorMessage::Loaded { pid, result: loaded.map(Box::new) });
             });
         };
-        self.world.append(Vec::new(), Box::new(read));
+        if is_asleep { read(Ok(())) } else { self.world.append(Vec::new(), Box::new(read)) }
     }
 
     /// A journal that cannot be read now may be readable later, by a kernel with another tool or a mended disk: nothing is
     /// written, and the process stays what it is.
     async fn loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
+        self.recovered(pid);
         match result.map_err(KernelError::from) {
             Ok(loaded) => self.run(*loaded, None).await,
             Err(error) => {
@@ -275,7 +397,8 @@ impl Supervisor {
     }
 
     fn copy(&self, pid: Pid, reply: CopyReply) {
-        if let Some(Run::Running(actor)) = self.table.get(pid).map(|entry| &entry.run) {
+        let running = self.table.get(pid).filter(|entry| entry.run == Run::Running);
+        if let Some(actor) = running.and_then(|entry| entry.live()?.actor.as_ref()) {
             // One that has just ended drops the reply.
             let _ = actor.cast(ProcessMessage::Copy { reply });
         }
@@ -283,7 +406,7 @@ impl Supervisor {
 
     /// Begins to run a process that is only its journal.
     fn wake(&mut self, pid: Pid) {
-        if self.table.is_held(pid) {
+        if matches!(self.table.run_of(pid), Some(Run::Held | Run::Hibernated)) {
             self.load(pid);
         }
     }

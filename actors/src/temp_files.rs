@@ -4,15 +4,16 @@
 //! then answered: a reader never sees what a crash could take back (DUR-1). While one commit is on its way, requests collect;
 //! one that does not find its tree in memory waits until that was read from the store, beside the actor.
 //!
-//! A tree never sees the files of another: requests carry the process that their tree begins with, and a restored process
-//! begins a tree of its own, without files.
+//! A tree never sees the files of another: requests carry the process that their tree begins with, and a copied process
+//! begins a tree of its own, without files. A branch has those of the tree that it was made from, up to the cut.
 
 mod held;
 mod tree;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use dormouse_kernel::content::Content;
+use dormouse_kernel::content::{Content, Unreadable};
 use dormouse_kernel::temp_files::{Pieces, TempFiles};
 use dormouse_proto::id::Pid;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply, TempId};
@@ -20,10 +21,10 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-pub(crate) use self::held::Held;
 use self::tree::{Answered, Tree};
 use crate::checkpoint::{self, CheckpointMessage, CommitError, Durable};
 use crate::lease::Lease;
+use crate::residents::Residents;
 
 /// What a process asks of its tree's files.
 pub(crate) struct Request {
@@ -44,7 +45,7 @@ pub(crate) enum TempFilesMessage {
     /// The files of a tree were read.
     Loaded {
         root: Pid,
-        result: Result<TempFiles<Held>, String>,
+        result: Result<TempFiles<Content>, String>,
     },
     /// Changes of a tree's files are durable, or cannot be made so.
     Committed {
@@ -64,6 +65,7 @@ pub(crate) struct Forest {
     checkpoint: ActorRef<CheckpointMessage>,
     /// None for a kernel without one, and after the end.
     store: Option<Lease>,
+    residents: Arc<Residents>,
     trees: BTreeMap<Pid, Tree>,
     /// What reads the store.
     reading: JoinSet<()>,
@@ -72,14 +74,14 @@ pub(crate) struct Forest {
 impl Actor for TempFilesActor {
     type Msg = TempFilesMessage;
     type State = Forest;
-    type Arguments = (ActorRef<CheckpointMessage>, Option<Lease>);
+    type Arguments = (ActorRef<CheckpointMessage>, Option<Lease>, Arc<Residents>);
 
     async fn pre_start(
         &self,
         myself: ActorRef<Self::Msg>,
-        (checkpoint, store): Self::Arguments,
+        (checkpoint, store, residents): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(Forest { myself, checkpoint, store, trees: BTreeMap::new(), reading: JoinSet::new() })
+        Ok(Forest { myself, checkpoint, store, residents, trees: BTreeMap::new(), reading: JoinSet::new() })
     }
 
     async fn handle(
@@ -126,9 +128,9 @@ impl Forest {
     /// A tree as it begins in memory: empty where there is no store, else once its files were read.
     fn plant(&mut self, root: Pid) -> Tree {
         let Some(store) = self.store.clone() else { return Tree::new(Some(TempFiles::default())) };
-        let myself = self.myself.clone();
+        let (myself, residents) = (self.myself.clone(), self.residents.clone());
         self.reading.spawn_blocking(move || {
-            let result = held::load(&*store, root);
+            let result = held::load(&*store, &residents, root);
             drop(store);
             // Where the actor is gone, nobody waits.
             let _ = myself.cast(TempFilesMessage::Loaded { root, result });
@@ -136,7 +138,7 @@ impl Forest {
         Tree::new(None)
     }
 
-    fn loaded(&mut self, root: Pid, result: Result<TempFiles<Held>, String>) {
+    fn loaded(&mut self, root: Pid, result: Result<TempFiles<Content>, String>) {
         match result {
             Ok(files) => {
                 if let Some(tree) = self.trees.get_mut(&root) {
@@ -186,21 +188,16 @@ impl Forest {
     }
 
     /// Answers with a whole file. What has to be read or joined for that is, beside the actor.
-    fn read(&mut self, (id, version): Version, pieces: Pieces<Held>, reply: Reply) {
-        let answer = move |content: Result<Content, String>| {
+    fn read(&mut self, (id, version): Version, pieces: Pieces<Content>, reply: Reply) {
+        let answer = move |content: Result<Content, Unreadable>| {
             let content =
-                content.map_err(|reason| TempFileError::Unavailable { reason: unreadable((id, version), &reason) });
+                content.map_err(|lost| TempFileError::Unavailable { reason: unreadable((id, version), &lost) });
             let _ = reply.send(content.map(|content| TempFileReply::Contents { id, version, content }));
         };
         if let Some(content) = held::at_hand(&pieces) {
             return answer(Ok(content));
         }
-        let store = self.store.clone();
-        self.reading.spawn_blocking(move || {
-            let content = held::join(store.as_deref(), &pieces);
-            drop(store);
-            answer(content);
-        });
+        self.reading.spawn_blocking(move || answer(held::join(&pieces)));
     }
 
     fn tree_ended(&mut self, root: Pid) {
@@ -221,6 +218,6 @@ impl Forest {
 /// A file and its version.
 type Version = (TempId, u64);
 
-fn unreadable((id, version): Version, reason: &str) -> String {
+fn unreadable((id, version): Version, reason: &Unreadable) -> String {
     format!("Version {version} of {id} cannot be read: {reason}")
 }

@@ -13,15 +13,17 @@ use tokio::sync::{broadcast, oneshot};
 
 use crate::checkpoint::{self, Acknowledge, CheckpointMessage, Durable};
 use crate::event::Event;
-use crate::lease::{Lease, Returns};
+use crate::lease::{Lease, Leased};
 use crate::permits::Providers;
 use crate::ports::{Host, Model, Provider, Tool};
+use crate::recovery::Compiled;
+use crate::residents::Residents;
 use crate::temp_files::TempFilesMessage;
 
 /// Ports, permits and the event channel of a kernel. Shared by reference, changed by nobody.
 pub(crate) struct World {
-    /// None for a kernel without one, and after the kernel was shut down.
-    pub(crate) store: Mutex<Option<(Lease, Returns)>>,
+    pub(crate) store: Arc<Leased>,
+    pub(crate) residents: Arc<Residents>,
     /// Whether there is a store: without one no births are copied for it.
     pub(crate) is_kept: bool,
     /// Differs with each opening of a store.
@@ -37,6 +39,8 @@ pub(crate) struct World {
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
     pub(crate) model_permits: Providers,
     pub(crate) limits: Limits,
+    /// The programs that journals name, compiled.
+    pub(crate) compiled: Mutex<Compiled>,
 }
 
 /// Bounds of a kernel that are not a program's business.
@@ -48,6 +52,8 @@ pub(crate) struct Limits {
     pub(crate) model_attempts: u32,
     pub(crate) snapshot_after_facts: usize,
     pub(crate) restarts: u32,
+    pub(crate) hibernate_after: Option<Duration>,
+    pub(crate) max_awake: Option<usize>,
 }
 
 impl World {
@@ -58,12 +64,12 @@ impl World {
 
     /// The store, while the kernel runs on one.
     pub(crate) fn store(&self) -> Option<Lease> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(lease, _)| lease.clone())
+        self.store.lease()
     }
 
     /// Whether the kernel runs: it is neither shut down nor about to be.
     pub(crate) fn is_open(&self) -> bool {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.store.is_open()
     }
 
     /// Commits what is on its way and lets go of the store.
@@ -75,12 +81,7 @@ impl World {
             let _ = closed.await;
         }
         self.checkpoint.stop(None);
-        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((lease, returns)) = store {
-            drop(lease);
-            // A thread may be reading a journal for someone who is gone by now.
-            returns.all().await;
-        }
+        self.store.close().await;
         drop(self.events.write().unwrap_or_else(PoisonError::into_inner).take());
     }
 
@@ -95,6 +96,11 @@ impl World {
     pub(crate) fn watch(&self) -> broadcast::Receiver<Event> {
         let events = self.events.read().unwrap_or_else(PoisonError::into_inner);
         events.as_ref().map_or_else(|| broadcast::Sender::new(1).subscribe(), broadcast::Sender::subscribe)
+    }
+
+    /// Whether processes are to say when they are at rest.
+    pub(crate) fn hibernates(&self) -> bool {
+        self.is_kept && (self.limits.hibernate_after.is_some() || self.limits.max_awake.is_some())
     }
 
     /// Whether somebody watches.

@@ -1,8 +1,11 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
+use dormouse::Point;
+use dormouse::id::{CheckpointId, FactNumber, Pid};
 
 /// A process kernel for LLM agents.
 #[derive(Debug, Parser)]
@@ -31,6 +34,18 @@ pub(crate) enum Command {
     Gc(Gc),
     /// Look a store over. Exits with 0 where it is whole, 1 where damage was found, 2 where it cannot be opened.
     Fsck(Fsck),
+    /// List the facts of a process: each is a point to branch from.
+    Log(Log),
+    /// Show what differs between two points of one process or two.
+    Diff(Diff),
+    /// Name the point where a process stands.
+    Checkpoint(Checkpoint),
+    /// List the checkpoints of a store.
+    Checkpoints(Checkpoints),
+    /// Go on from any point of a process as other processes; it stays as it is.
+    Branch(Branch),
+    /// Go on from a checkpoint as other processes.
+    Restore(Restore),
     /// Execute tool calls against a process, without a model.
     Call(Call),
     /// Show a file in pages, as a model would see it.
@@ -135,6 +150,132 @@ pub(crate) struct Fsck {
     pub(crate) repair: bool,
 }
 
+/// `dormouse log`
+#[derive(Debug, Args)]
+pub(crate) struct Log {
+    /// The process.
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u64,
+    /// The store's folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+    /// The first fact that is listed.
+    #[arg(long, value_name = "FACT", default_value_t = 0)]
+    pub(crate) from: u64,
+    /// The last fact that is listed.
+    #[arg(long, value_name = "FACT")]
+    pub(crate) to: Option<u64>,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `dormouse diff`
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// One point: PID, PID@FACT or PID@cp:N.
+    #[arg(value_name = "POINT")]
+    pub(crate) left: PointOf,
+    /// The other.
+    #[arg(value_name = "POINT")]
+    pub(crate) right: PointOf,
+    /// The store's folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `dormouse checkpoint`
+#[derive(Debug, Args)]
+pub(crate) struct Checkpoint {
+    /// The process.
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u64,
+    /// The store's folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+    /// What the checkpoint is called.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// Of all processes below it too.
+    #[arg(long)]
+    pub(crate) tree: bool,
+}
+
+/// `dormouse checkpoints`
+#[derive(Debug, Args)]
+pub(crate) struct Checkpoints {
+    /// The store's folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `dormouse branch`
+#[derive(Debug, Args)]
+pub(crate) struct Branch {
+    /// Where to begin: PID (as it stands), PID@FACT or PID@cp:N. The whole tree of the process goes with it.
+    #[arg(value_name = "POINT")]
+    pub(crate) of: PointOf,
+    /// The store's folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) going: Going,
+}
+
+/// `dormouse restore`
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The checkpoint, such as cp:3.
+    #[arg(value_name = "CHECKPOINT")]
+    pub(crate) checkpoint: CheckpointId,
+    /// The store's folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) going: Going,
+}
+
+/// How processes go on that are made from others.
+#[derive(Debug, Args)]
+pub(crate) struct Going {
+    /// What is said to the process before it goes on.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) input: Option<String>,
+    #[command(flatten)]
+    pub(crate) permissions: Permissions,
+    /// Print events and the result as one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A point of a process, written `PID`, `PID@FACT` or `PID@cp:N`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PointOf {
+    pub(crate) pid: Pid,
+    pub(crate) at: Point,
+}
+
+impl FromStr for PointOf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || format!("'{text}' is not a point: write PID, PID@FACT or PID@cp:N");
+        let (pid, at) = text.split_once('@').map_or((text, None), |(pid, at)| (pid, Some(at)));
+        let at = match at {
+            None => Point::Now,
+            Some(at) if at.starts_with("cp:") => Point::Checkpoint(at.parse().map_err(|_| wrong())?),
+            Some(at) => Point::Fact(FactNumber(at.parse().map_err(|_| wrong())?)),
+        };
+        Ok(Self { pid: Pid(pid.parse().map_err(|_| wrong())?), at })
+    }
+}
+
 /// `dormouse call`
 #[derive(Debug, Args)]
 pub(crate) struct Call {
@@ -179,4 +320,20 @@ pub(crate) struct Permissions {
     /// Permit to write files below these folders.
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     pub(crate) allow_write: Vec<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_is_a_process_and_where_it_stood() {
+        let point = |pid, at| Ok(PointOf { pid: Pid(pid), at });
+        assert_eq!("3".parse(), point(3, Point::Now));
+        assert_eq!("3@12".parse(), point(3, Point::Fact(FactNumber(12))));
+        assert_eq!("3@cp:2".parse(), point(3, Point::Checkpoint(CheckpointId(2))));
+        for text in ["", "x", "3@", "3@x", "3@cp:0", "@3", "-1"] {
+            assert!(text.parse::<PointOf>().unwrap_err().contains("PID@FACT"), "{text}");
+        }
+    }
 }

@@ -25,6 +25,21 @@ impl Composition<'_> {
         self.kernel().await
     }
 
+    /// A kernel to look into a store that must be there: where another program writes it, as it is at this moment, and nothing
+    /// can be done in it.
+    pub(crate) async fn to_look(&self) -> Result<Kernel, Failure> {
+        let Some(path) = self.store else { return self.existing().await };
+        match self.existing().await {
+            Err(Failure::InUse(why)) => {
+                // Where standard error is gone there is nobody to tell.
+                let _ = writeln!(std::io::stderr(), "{why}\nThis is what it holds at this moment.");
+                let store = LogStore::read_only(path).map_err(KernelError::Store)?;
+                Ok(Kernel::open(store).build().await?)
+            }
+            other => other,
+        }
+    }
+
     /// The kernel, running. Models: `scripted`, and `anthropic` with the key that ANTHROPIC_API_KEY holds.
     pub(crate) async fn kernel(&self) -> Result<Kernel, Failure> {
         let directory = std::env::current_dir();

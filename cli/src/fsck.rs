@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use dormouse::garbage::Piece;
 use dormouse::id::{ContentHash, Pid};
-use dormouse::store::{Finding, Repair, fsck};
+use dormouse::store::{Finding, LogStore, Repair, fsck};
 
 use crate::args::Fsck;
 use crate::status::Failure;
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
         Ok(contents) => contents.into_iter().for_each(|hash| holders.entry(hash).or_default().extend([pid])),
         Err(error) => undecoded.push(format!("process {pid}: a record with the right hash has no meaning: {error}")),
     };
-    let checkup = match fsck(&args.store, repair, &mut note) {
+    let checkup = match fsck(&args.store, &LogStore::options(), repair, &mut note) {
         Ok(checkup) => checkup,
         Err(error) => return Err(Failure::Usage(error.to_string())),
     };

@@ -1,12 +1,14 @@
-//! The `dormouse` program: runs swarms, brings them back, shows what a store holds, and calls tools by hand.
+//! The `dormouse` program: runs swarms, brings them back, branches them, shows what a store holds, and calls tools by hand.
 //!
 //! This is the composition root: it chooses the store, the models and the host, and hands them to the kernel.
 
 mod args;
+mod branch;
 mod call;
 mod compose;
 mod fsck;
 mod gc;
+mod history;
 mod page;
 mod progress;
 mod ps;
@@ -33,6 +35,12 @@ async fn main() -> ExitCode {
         Command::Ps(ps) => ps::ps(ps).await,
         Command::Gc(gc) => gc::gc(&gc),
         Command::Fsck(fsck) => fsck::run(&fsck),
+        Command::Log(log) => history::log(log).await,
+        Command::Diff(diff) => history::diff(diff).await,
+        Command::Checkpoint(checkpoint) => branch::checkpoint(checkpoint).await,
+        Command::Checkpoints(checkpoints) => history::checkpoints(checkpoints).await,
+        Command::Branch(branch) => branch::branch(branch).await,
+        Command::Restore(restore) => branch::restore(restore).await,
         Command::Call(call) => call::call(call).await,
         Command::Page(page) => page::page(&page),
     };

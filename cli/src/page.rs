@@ -14,24 +14,24 @@ pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {
     let bytes = std::fs::read(&args.file);
     let bytes = bytes.map_err(|error| Failure::Usage(format!("{}: {error}", args.file.display())))?;
     let content = Content::new(bytes);
-    let total = content.total_pages(args.page_size);
+    let total = content.total_pages(args.page_size)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     for number in 1..=total {
-        let page = content.page(args.page_size, number).expect("pages count from 1 to their total");
+        let page = content.page(args.page_size, number)?.expect("pages count from 1 to their total");
         if args.json {
             let line = json!({
                 "page": number,
                 "lines": format!("{}-{}", page.first_line, page.last_line),
                 "continued": page.continued,
                 "truncated": page.truncated,
-                "text": page.text,
+                "text": &*page.text,
             });
             writeln!(out, "{line}")?;
         } else {
             let marks = [(page.continued, ", continued"), (page.truncated, ", truncated")];
             let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
             writeln!(out, "── page {number} of {total}, lines {}-{}{marks}", page.first_line, page.last_line)?;
-            writeln!(out, "{}", page.text.strip_suffix('\n').unwrap_or(page.text))?;
+            writeln!(out, "{}", page.text.strip_suffix('\n').unwrap_or(&page.text))?;
         }
     }
     out.flush()?;

@@ -63,6 +63,8 @@ fn step(event: &Event) -> Option<String> {
         Event::Fact { fact, .. } => fact_step(fact)?,
         Event::Retrying { reason, delay_ms, .. } => format!("tries again in {delay_ms} ms: {reason}"),
         Event::TurnEnded { outcome, .. } => format!("waits ({})", ended(outcome)),
+        Event::Hibernated { .. } => "hibernates".to_owned(),
+        Event::Woke { .. } => "woke".to_owned(),
         Event::Exited { exit, .. } => ended(exit),
         Event::Text { .. } | Event::Thinking { .. } | Event::Lagged { .. } => return None,
     })

@@ -39,7 +39,7 @@ pub(crate) async fn tree(kernel: &Kernel, roots: &[Pid]) -> Result<Vec<Line>, Ke
     while let Some((depth, pid)) = open.pop() {
         let Some(info) = processes.iter().find(|info| info.row.pid == pid) else { continue };
         let view = match &info.view {
-            Some(view) => Ok(view.clone()),
+            Some(view) => Ok(View::clone(view)),
             None => kernel.inspect(pid).await,
         };
         lines.push(Line::new(depth, info, view));

@@ -85,7 +85,8 @@ enum Settled {
     Waits,
 }
 
-async fn finish(
+/// Shows what becomes of these, until each has ended or waits.
+pub(crate) async fn finish(
     kernel: Kernel,
     roots: Vec<Process>,
     watch: Watch,

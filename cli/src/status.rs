@@ -4,6 +4,8 @@ use std::fmt;
 use std::process::ExitCode;
 
 use dormouse::KernelError;
+use dormouse::ports::StoreError;
+use dormouse::ports::Unreadable;
 use dormouse::process::ExitStatus;
 
 /// Why a command did not do its work.
@@ -13,6 +15,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// The store cannot be used.
     Store(String),
+    /// Another program has the store open.
+    InUse(String),
     /// Something else went wrong while running.
     Run(String),
     /// Whoever read the output has read enough.
@@ -26,7 +30,7 @@ impl Failure {
             Self::Closed => ExitCode::SUCCESS,
             Self::Run(_) => ExitCode::from(1),
             Self::Usage(_) => ExitCode::from(2),
-            Self::Store(_) => ExitCode::from(3),
+            Self::Store(_) | Self::InUse(_) => ExitCode::from(3),
         }
     }
 }
@@ -34,7 +38,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Store(text) | Self::Run(text) => writeln!(f, "{text}"),
+            Self::Usage(text) | Self::Store(text) | Self::InUse(text) | Self::Run(text) => writeln!(f, "{text}"),
             Self::Closed => Ok(()),
         }
     }
@@ -43,9 +47,17 @@ impl fmt::Display for Failure {
 impl From<KernelError> for Failure {
     fn from(error: KernelError) -> Self {
         match error {
+            KernelError::Store(StoreError::InUse { .. }) => Self::InUse(error.to_string()),
             KernelError::Store(_) | KernelError::NotDurable(_) | KernelError::Load(_) => Self::Store(error.to_string()),
+            KernelError::UnknownProcess(_) | KernelError::NotInCheckpoint { .. } => Self::Usage(error.to_string()),
             _ => Self::Run(error.to_string()),
         }
+    }
+}
+
+impl From<Unreadable> for Failure {
+    fn from(error: Unreadable) -> Self {
+        Self::Store(error.to_string())
     }
 }
 

@@ -93,6 +93,8 @@ fn line(event: &Event) -> Value {
         Event::TurnEnded { outcome, .. } => {
             json!({ "event": "turn_ended", "pid": pid, "status": outcome.status.word() })
         }
+        Event::Hibernated { .. } => json!({ "event": "hibernated", "pid": pid }),
+        Event::Woke { .. } => json!({ "event": "woke", "pid": pid }),
         Event::Exited { exit, .. } => json!({ "event": "exited", "pid": pid, "status": exit.status.word() }),
         Event::Lagged { missed } => json!({ "event": "lagged", "missed": missed }),
     }

@@ -74,7 +74,7 @@ fn rendered(a: &str, b: &str) {
 
 fn content(a: &str) {
     let served = Served::Lines { start: 1, count: 2 };
-    let answer = view::content(&FdId::Fd(1), ROOM, served, part(a), Some(Served::Chars { start: 3, count: 4 }));
+    let answer = view::content(&FdId::Fd(1), ROOM, &served, part(a), Some(&Served::Chars { start: 3, count: 4 }));
     let document = parse(&answer);
     shows(document.root_element(), a);
     is_marked(&document, &[a]);

@@ -25,8 +25,8 @@ fn main() {
 
 fn print_index_bytes(kind: &str) {
     let content = Content::new(text(kind, 10 * MB));
-    let (lines, index) = (content.total_lines(), content.index_bytes());
-    let pages = content.total_pages(PAGE_CHARS);
+    let (lines, index) = (content.total_lines().expect("it is in memory"), content.index_bytes());
+    let pages = content.total_pages(PAGE_CHARS).expect("it is in memory");
     let table = content.index_bytes() - index;
     let (per_line, per_page) = (index as f64 / lines as f64, table as f64 / pages as f64);
     eprintln!(
@@ -74,7 +74,7 @@ fn create_and_paginate_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = text(kind, 100 * MB);
     bencher
         .counter(BytesCount::new(bytes.len()))
-        .bench_local(|| Content::new(black_box(&bytes).clone()).total_pages(PAGE_CHARS));
+        .bench_local(|| Content::new(black_box(&bytes).clone()).total_pages(PAGE_CHARS).expect("it is in memory"));
 }
 
 /// So many pages are read in a run, since one costs by chance more or less than the next: what is scanned depends on where it
@@ -86,7 +86,7 @@ const PAGES: u64 = 64;
 #[divan::bench(args = ["first", "middle", "last", "anywhere"], consts = [1, 100, 1000])]
 fn read_64_pages_of_mb<const SIZE: usize>(bencher: Bencher<'_, '_>, place: &str) {
     let content = entry(text("lines_of_80", SIZE * MB)).content;
-    let total = content.total_pages(PAGE_CHARS);
+    let total = content.total_pages(PAGE_CHARS).expect("it is in memory");
     let turn = Cell::new(0);
     let page = |number| match place {
         "first" => 1 + number,
@@ -95,11 +95,13 @@ fn read_64_pages_of_mb<const SIZE: usize>(bencher: Bencher<'_, '_>, place: &str)
         _ => 1 + turn.replace(turn.get() + 1) * 1_000_003 % total,
     };
     bencher.counter(ItemsCount::new(PAGES)).bench_local(|| {
-        (0..PAGES).filter_map(|number| content.page(PAGE_CHARS, black_box(page(number)))).for_each(keep)
+        (0..PAGES)
+            .filter_map(|number| content.page(PAGE_CHARS, black_box(page(number))).expect("it is in memory"))
+            .for_each(keep)
     });
 }
 
-fn keep(page: Slice<'_>) {
+fn keep(page: Slice) {
     black_box(page);
 }
 
@@ -172,7 +174,7 @@ fn reformat_20_mb_of_json(bencher: Bencher<'_, '_>) {
     bencher
         .counter(BytesCount::new(bytes.len()))
         .with_inputs(|| Content::new(bytes.clone()))
-        .bench_local_values(|content| content.pretty().map(Content::total_lines).is_ok());
+        .bench_local_values(|content| content.pretty().map(|pretty| pretty.total_lines()).is_ok());
 }
 
 #[divan::bench]

@@ -6,7 +6,7 @@
 //!
 //! What never happens here: I/O, waiting, looking at a clock. Time arrives with the input.
 //!
-//! Invariants kept here: HIST-1 (what was sent to a model only grows, unless it went back), FORK-1 and FORK-2 (a child starts from a value, and
+//! Invariants kept here: HIST-1 (what was sent to a model only grows, unless it went back, in its conversation or to a checkpoint), FORK-1 and FORK-2 (a child starts from a value, and
 //! with its parent's bytes), DUR-2 (replaying facts gives the state that wrote them), CALL-1 (a completion is applied at
 //! most once), CALL-2 (a tool that is not idempotent never runs twice for one call), MAIL-1 (a message is heard once), TREE-1
 //! (what a tree uses stays within its root's budget).
@@ -14,17 +14,21 @@
 mod background;
 mod birth;
 mod budget;
+mod checkpoint;
 mod children;
 mod common;
 mod control;
 mod copy;
 mod decide;
+mod diff;
 mod effect;
 mod environment;
 mod evolve;
+mod gist;
 mod goto;
 mod input;
 mod mail;
+mod rest;
 mod resume;
 mod spawn;
 mod state;
@@ -35,16 +39,20 @@ mod waiting;
 
 pub use birth::{Birth, born};
 pub(crate) use common::Common;
-pub use copy::copied;
+pub use copy::{Beginning, begins, branched, copied};
 pub use decide::{Decision, decide};
+pub use diff::{Diff, Difference, Held, Line, Pair, diff};
 pub use effect::{Child, Effect};
 pub use environment::{Gathered, tell_environment};
 pub use evolve::evolve;
+pub use gist::gist;
 pub use input::Input;
+pub use rest::Unrest;
 pub use state::{State, StateError};
 pub use toolbox::{HostTool, Surroundings};
 
 use crate::content::Content;
+pub use crate::syscall::checkpoint::{CheckpointError, CheckpointOp, CheckpointReply, Kept, Standing};
 pub use crate::syscall::spawn::{FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads};
 
 /// A fact with its content at hand.

@@ -4,7 +4,7 @@
 //! a rule says so, a part of its past.
 //!
 //! * A tree of processes is given up as a whole, once all in it have ended: while one lives it may ask after any other.
-//! * What a checkpoint that is kept goes back to is kept.
+//! * What a checkpoint that is kept goes back to is kept, and so is the tree that a process goes on from that is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -96,7 +96,17 @@ impl Retention {
         };
         let parents: BTreeMap<Pid, Option<Pid>> = rows.iter().map(|row| (row.pid, row.parent)).collect();
         let trees: Vec<(Pid, &ProcessRow)> = rows.iter().map(|row| (root(&parents, row.pid), row)).collect();
-        let kept: BTreeSet<Pid> = trees.iter().filter(|(_, row)| !is_over(row)).map(|(root, _)| *root).collect();
+        let mut kept: BTreeSet<Pid> = trees.iter().filter(|(_, row)| !is_over(row)).map(|(root, _)| *root).collect();
+        // Whoever goes on from another knows others by its numbers: what those mean stands in the rows of its tree.
+        loop {
+            let before = kept.len();
+            let of_kept = trees.iter().filter(|(root, _)| kept.contains(root));
+            let ancestors: Vec<Pid> = of_kept.filter_map(|(_, row)| Some(row.ancestor()?.0)).collect();
+            kept.extend(ancestors.into_iter().map(|pid| root(&parents, pid)));
+            if kept.len() == before {
+                break;
+            }
+        }
         trees.iter().filter(|(root, _)| !kept.contains(root)).map(|(_, row)| row.pid).collect()
     }
 
@@ -124,7 +134,7 @@ fn root(parents: &BTreeMap<Pid, Option<Pid>>, pid: Pid) -> Pid {
 mod tests {
     use dormouse_proto::checkpoint::{Member, Scope};
     use dormouse_proto::id::CommitNumber;
-    use dormouse_proto::process::{Exit, ExitStatus, Origin};
+    use dormouse_proto::process::{Exit, ExitStatus, Origin, Restored};
 
     use super::*;
 
@@ -148,6 +158,7 @@ mod tests {
             program: "p".into(),
             name: None,
             origin: Origin::Started,
+            restored: None,
             exit: has_ended.map(|()| Exit::new(ExitStatus::Done, "")),
         }
     }
@@ -203,6 +214,32 @@ mod tests {
             let expected: BTreeSet<_> = forgotten.iter().copied().map(Pid).collect();
             let known = |pid| if now_ms == 0 { None } else { ended_ms(pid) };
             assert_eq!(retention(ended).forgotten(&rows, kept, known, now_ms), expected, "{ended:?} at {now_ms}");
+        }
+    }
+
+    #[test]
+    fn what_a_process_goes_on_from_is_kept_with_its_tree_while_that_process_is() {
+        let (over, at) = (Some(()), FactNumber(1));
+        let copy = |pid, from, has_ended| ProcessRow {
+            origin: Origin::Copied { from: Pid(from), at },
+            ..row(pid, None, has_ended)
+        };
+        let branch = |pid, from, has_ended| ProcessRow {
+            restored: Some(Restored { from: Pid(from), at, known_as: Pid(from) }),
+            ..row(pid, None, has_ended)
+        };
+        let tree = [row(1, None, over), row(2, Some(1), over), row(3, None, over)];
+        let cases: [(Vec<ProcessRow>, &[u64]); 4] = [
+            (vec![branch(4, 2, None)], &[3]),
+            (vec![branch(4, 2, over), copy(5, 4, None)], &[3]),
+            (vec![branch(4, 2, over), copy(5, 4, over)], &[1, 2, 3, 4, 5]),
+            (vec![copy(4, 3, None)], &[1, 2]),
+        ];
+        let retention = Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+        for (others, forgotten) in cases {
+            let rows = [&tree[..], &others].concat();
+            let expected: BTreeSet<_> = forgotten.iter().copied().map(Pid).collect();
+            assert_eq!(retention.forgotten(&rows, &[], |_| Some(0), 1), expected, "{others:?}");
         }
     }
 

@@ -6,6 +6,8 @@
 
 pub mod append_temp_file;
 mod args;
+pub mod checkpoint;
+pub mod checkpoint_process;
 pub mod create_temp_file;
 pub mod delete_fd_section;
 pub mod delete_temp_file;
@@ -17,6 +19,7 @@ pub mod goto;
 pub(crate) mod handed;
 pub mod handle;
 mod instructions;
+pub mod list_checkpoints;
 pub mod list_fd_sections;
 pub mod list_fds;
 pub mod list_processes;
@@ -26,6 +29,7 @@ pub mod read_fd;
 pub mod read_temp_file;
 pub mod receive_messages;
 pub mod rename_fd;
+pub mod restore_process;
 pub mod search_fd;
 mod selection;
 pub mod send_message;

@@ -27,7 +27,7 @@ use dormouse_proto::record::{Entry, Note};
 use imbl::{OrdMap, Vector};
 
 use self::conversation::Conversation;
-use crate::content::Content;
+use crate::content::{Content, Unreadable};
 
 /// Descriptors by name. Cloning costs O(1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +90,13 @@ impl Table {
             }
         }
         Ok(Self { entries, next_fd, conversation: None })
+    }
+
+    /// The descriptors are those of an earlier time, whose next number was `next_fd`. The numbers that were given out since are
+    /// not given out again (FD-1). O(1).
+    pub(crate) fn go_back(&mut self, entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) {
+        self.entries = entries;
+        self.next_fd = self.next_fd.max(next_fd);
     }
 
     /// The descriptors as they are stored. O(1).
@@ -220,17 +227,19 @@ impl Table {
 }
 
 /// A descriptor's content as every answer about it describes it. Makes the table of pages if it is the first to ask.
-#[must_use]
-pub fn extent(entry: &Entry<Content>) -> Extent {
+///
+/// # Errors
+/// The content was never read, and cannot be.
+pub fn extent(entry: &Entry<Content>) -> Result<Extent, Unreadable> {
     let Entry { content, page_chars, cut_bytes, .. } = entry;
-    Extent {
-        pages: content.total_pages(*page_chars),
-        total_lines: content.total_lines(),
-        total_chars: content.total_chars(),
-        encoding: if content.is_binary() { Encoding::Base64 } else { Encoding::Text },
+    Ok(Extent {
+        pages: content.total_pages(*page_chars)?,
+        total_lines: content.total_lines()?,
+        total_chars: content.total_chars()?,
+        encoding: if content.is_binary()? { Encoding::Base64 } else { Encoding::Text },
         cut_bytes: *cut_bytes,
         pretty: None,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -261,7 +270,7 @@ mod tests {
         table.insert(FdId::Ref("plan".into()), entry("plan"));
         for (fd, text) in [("fd:1", "one"), ("fd-1", "one"), ("ref:plan", "plan")] {
             let (_, found) = table.resolve(fd).unwrap();
-            assert_eq!(found.content.text(), text);
+            assert_eq!(found.content.text().unwrap(), text);
         }
         for fd in ["1", "fd:2", "fd:01", "fd:nonexistent", "ref:nope", "", "FD:1", "</fd_error>"] {
             let error = table.resolve(fd).unwrap_err();

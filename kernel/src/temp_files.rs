@@ -10,7 +10,6 @@
 //!
 //! What is remembered of calls grows with the changes of a tree, by some dozens of bytes each.
 
-use dormouse_proto::record::ContentRef;
 use dormouse_proto::temp_file::{
     TempFileChange, TempFileError, TempFileOp, TempFileOrigin, TempFileRecord, TempFileReply, TempId,
 };
@@ -32,13 +31,7 @@ pub trait Piece: Clone {
 
 impl Piece for Content {
     fn len_bytes(&self) -> u64 {
-        self.bytes().len() as u64
-    }
-}
-
-impl Piece for ContentRef {
-    fn len_bytes(&self) -> u64 {
-        self.len
+        Self::len_bytes(self)
     }
 }
 

@@ -78,18 +78,20 @@ fn param(case: &Case, key: &str) -> Value {
 fn paginate(case: &Case) {
     let page_size = u32::try_from(param(case, "page_size").as_u64().expect("a size")).expect("it fits");
     let content = Content::new(case.content.clone());
-    let rows: Vec<_> = (1..=content.total_pages(page_size))
-        .map(|number| content.page(page_size, number).expect("it is within the number of pages"))
+    let rows: Vec<_> = (1..=content.total_pages(page_size).expect("it is in memory"))
+        .map(|number| {
+            content.page(page_size, number).expect("it is in memory").expect("it is within the number of pages")
+        })
         .map(|page| {
             let lines = format!("{}-{}", page.first_line, page.last_line);
-            json!({"text": page.text, "lines": lines, "continued": page.continued, "truncated": page.truncated})
+            json!({"text": &*page.text, "lines": lines, "continued": page.continued, "truncated": page.truncated})
         })
         .collect();
     let joined: String = rows.iter().filter_map(|row| row["text"].as_str()).collect();
     let found = json!({
         "pages": rows.len(),
         "page_rows": rows,
-        "total_lines": content.total_lines(),
+        "total_lines": content.total_lines().expect("it is in memory"),
         "concat_of_pages_equals_content": joined == case.content,
         "max_page_chars": page_size,
     });
@@ -111,7 +113,7 @@ fn call_read(case: &Case, args: &Value) -> (Table, Outcome) {
     let table = table(&case.content, &param(case, "page_size"));
     let outcome = read_fd(&table, &args.to_string(), &DescriptorSettings::default(), 0);
     let stored = &table.get(&FdId::Fd(1)).expect("it was put in").content;
-    assert_eq!(stored.text(), case.content, "{}: FD-2", case.name);
+    assert_eq!(&*stored.text().expect("it is in memory"), case.content, "{}: FD-2", case.name);
     (table, outcome)
 }
 
@@ -157,10 +159,10 @@ fn extract(case: &Case) {
         }
         other => panic!("{}: an extraction opens a descriptor: {other:?}", case.name),
     };
-    let content = entry.content.text();
+    let content = entry.content.text().expect("it is in memory");
     assert_eq!(case.expected["new_fd"], id.to_string(), "{}", case.name);
-    assert_eq!(case.expected["new_content"], content, "{}", case.name);
-    assert!(content.is_empty() || !answer.text.contains(content), "{}: {}", case.name, answer.text);
+    assert_eq!(case.expected["new_content"], *content, "{}", case.name);
+    assert!(content.is_empty() || !answer.text.contains(&*content), "{}: {}", case.name, answer.text);
     assert!(answer.text.contains(&format!("new_fd=\"{id}\"")), "{}: {}", case.name, answer.text);
 }
 
@@ -212,11 +214,16 @@ fn user_input(case: &Case) {
     let replaced = matches!(admission, Admission::Opened { .. });
     assert_eq!(case.expected["replaced"], replaced, "{}", case.name);
     if let Admission::Opened { answer, entry, .. } = admission {
-        assert_eq!(entry.content.text(), case.content, "{}", case.name);
+        assert_eq!(*entry.content.text().expect("it is in memory"), case.content, "{}", case.name);
         let document = Document::parse(&answer.text).expect("XML-1");
         let preview = document.descendants().find(|node| node.has_tag_name("preview")).expect("a preview");
         let text: String = preview.children().filter_map(|node| node.text()).collect();
-        assert_eq!(text, entry.content.page(entry.page_chars, 1).expect("the first page").text, "{}", case.name);
+        assert_eq!(
+            text,
+            *entry.content.page(entry.page_chars, 1).expect("it is in memory").expect("the first page").text,
+            "{}",
+            case.name
+        );
     }
 }
 

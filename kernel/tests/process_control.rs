@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Decision, Effect, Fact, HostTool, Image, Input, Preloads, State, Surroundings, born, decide, evolve,
+    Birth, Decision, Effect, Fact, HostTool, Image, Input, Preloads, State, Surroundings, Unrest, born, decide, evolve,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -234,7 +234,14 @@ fn descriptors_stay_and_notes_of_messages_that_are_gone_go() {
     let table = run.state.table();
     let named = |name: &str| table.named(name).map(|(id, _)| id.to_string());
     assert_eq!((named("log"), named("task"), named("preview")), (Some("fd:1".into()), Some("msg:1".into()), None));
-    let second = table.resolve("msg:2").expect("the message that follows").1.content.text().to_owned();
+    let second = table
+        .resolve("msg:2")
+        .expect("the message that follows")
+        .1
+        .content
+        .text()
+        .expect("it is in memory")
+        .to_string();
     assert!(second.starts_with("<goto"), "{second}");
     assert!(table.resolve("msg:3").is_err());
     assert_eq!(table.next_id(), FdId::Fd(3), "FD-1");
@@ -348,6 +355,28 @@ fn a_process_that_is_stopped_can_be_sent_back_and_asks_when_it_is_continued() {
     assert!(is_error && text.contains("is stopped"), "{text}");
     run.feed(Input::Continued);
     assert_eq!(texts(&run.request()).len(), 2);
+}
+
+#[test]
+fn a_process_is_at_rest_where_nothing_happens_before_somebody_speaks_to_it() {
+    let mut run = Run::new(Lifetime::Session, PLAIN);
+    assert_eq!(run.state.unrest(), Some(Unrest::Turn), "it asks its model");
+    run.reply(&[("grep", "{}")]);
+    assert_eq!(run.state.unrest(), Some(Unrest::Turn), "it waits for a tool");
+    run.feed(Input::Stopped);
+    assert_eq!(run.state.unrest(), None, "what is in flight the machine leaves to the shell");
+    run.feed(Input::Spoke { from: Speaker::Host, spoken: "more".into() });
+    assert_eq!(run.state.unrest(), Some(Unrest::Mail));
+    run.feed(Input::Interrupted);
+    run.feed(Input::Continued);
+    run.reply(&[]);
+    assert_eq!((run.state.phase(), run.state.unrest()), (&Phase::Idle, None));
+    run.feed(Input::Killed);
+    assert_eq!(run.state.unrest(), Some(Unrest::Ended));
+
+    let mut timed = Run::new(Lifetime::Session, &format!("{PLAIN}[budget]\nwall_time = \"1h\"\n"));
+    timed.reply(&[]);
+    assert_eq!(timed.state.unrest(), Some(Unrest::Deadline), "it is to be ended when its time is over");
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn what_is_not_written_has_its_default() {
         max_depth: 3,
         fork_release: ForkRelease::First,
         max_mailbox: 256,
+        max_restores: 8,
     };
     assert_eq!(program.limits(), limits);
     assert_eq!(program.descriptors(), None);
@@ -388,6 +389,7 @@ fn limits_and_demo_are_kept() {
         max_depth: 1,
         fork_release: ForkRelease::All,
         max_mailbox: 256,
+        max_restores: 8,
     };
     assert_eq!(program.limits(), limits);
     for (written, max_children) in [("max_fork_children = 100", 100), ("max_children = 5", 5)] {

@@ -67,7 +67,7 @@ fn answer(text: &str) -> Answer {
         pretty: None,
     };
     let part = Part { text, first_line: 6_710_886, last_line: 6_710_937, continued: true, truncated: true };
-    view::content(&FdId::Fd(1), extent, Served::Page(131_072), part, None)
+    view::content(&FdId::Fd(1), extent, &Served::Page(131_072), part, None)
 }
 
 #[divan::bench(args = TEXTS)]

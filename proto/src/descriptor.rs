@@ -74,11 +74,15 @@ impl FdError {
     /// What the model reads. `fd` is echoed as it was asked for.
     #[must_use]
     pub fn answer(&self) -> Answer {
-        let element = Element::new("fd_error")
+        Answer::error(self.element().to_xml())
+    }
+
+    /// The same as a part of an answer about several descriptors.
+    pub(crate) fn element(&self) -> Element {
+        Element::new("fd_error")
             .attribute("type", self.kind.word())
             .attribute_if("fd", self.fd.as_ref())
-            .child(Element::new("message").text(self.message.as_str()));
-        Answer::error(element.to_xml())
+            .child(Element::new("message").text(self.message.as_str()))
     }
 }
 
@@ -107,6 +111,8 @@ pub enum FdErrorKind {
     ModelError,
     /// The temporary file was changed since that version was read.
     StaleVersion,
+    /// What is kept of the content is damaged or lost.
+    ContentUnreadable,
 }
 
 impl FdErrorKind {
@@ -125,6 +131,7 @@ impl FdErrorKind {
             Self::AccessDenied => "access_denied",
             Self::ModelError => "model_error",
             Self::StaleVersion => "stale_version",
+            Self::ContentUnreadable => "content_unreadable",
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod id;
 pub mod mail;
 pub mod message;
 pub mod model;
+pub mod pid_map;
 pub mod process;
 pub mod program;
 pub mod record;

@@ -86,7 +86,7 @@ pub enum Priority {
     High,
 }
 
-/// Where a process comes from.
+/// Where a process comes from. One of a branch keeps that of the process that it was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
     /// The host started it.
@@ -103,8 +103,8 @@ pub enum Origin {
         /// The call of the parent.
         call: CallId,
     },
-    /// Restored from a fact of another process's journal.
-    Restored {
+    /// The host copied it, alone, from a fact of another process's journal.
+    Copied {
         /// The process whose journal it was.
         from: Pid,
         /// The last fact that was taken over.
@@ -125,6 +125,40 @@ pub struct ProcessRow {
     pub name: Option<Arc<str>>,
     /// Where it comes from.
     pub origin: Origin,
+    /// Of a process of a branch: which process it is a branch of, and from where on.
+    pub restored: Option<Restored>,
     /// How it ended; none while it lives.
     pub exit: Option<Exit>,
+}
+
+/// What a process of a branch goes on from.
+///
+/// The processes of a branch go on knowing each other, and themselves, by the numbers that stand in their conversations: those
+/// of the processes that they were made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    /// The process whose journal it was.
+    pub from: Pid,
+    /// The last fact that was taken over.
+    pub at: FactNumber,
+    /// The number that it goes by within its tree: that of `from`, or what that went by.
+    pub known_as: Pid,
+}
+
+impl ProcessRow {
+    /// The number that the process goes by within its tree.
+    #[must_use]
+    pub fn known_as(&self) -> Pid {
+        self.restored.map_or(self.pid, |restored| restored.known_as)
+    }
+
+    /// Whose journal the process goes on from, and which of its facts was the last of that, where it does.
+    #[must_use]
+    pub fn ancestor(&self) -> Option<(Pid, FactNumber)> {
+        match (self.restored, &self.origin) {
+            (Some(restored), _) => Some((restored.from, restored.at)),
+            (None, Origin::Copied { from, at }) => Some((*from, *at)),
+            (None, Origin::Started | Origin::Forked { .. } | Origin::Spawned { .. }) => None,
+        }
+    }
 }

@@ -73,12 +73,22 @@ pub const DESCRIPTOR_TOOLS: [&str; 10] = [
 pub const TEMP_FILE_TOOLS: [&str; 5] =
     ["create_temp_file", "read_temp_file", "write_temp_file", "append_temp_file", "delete_temp_file"];
 
-/// The tools that make processes, take one back in its conversation, or let them speak to each other.
-const PROCESS_TOOLS: [&str; 7] =
-    ["fork", "spawn", "goto", "send_message", "receive_messages", "wait", "list_processes"];
+/// The tools that make processes, take one back, or let them speak to each other.
+const PROCESS_TOOLS: [&str; 10] = [
+    "fork",
+    "spawn",
+    "goto",
+    "checkpoint_process",
+    "restore_process",
+    "list_checkpoints",
+    "send_message",
+    "receive_messages",
+    "wait",
+    "list_processes",
+];
 
 /// The tools of the kernel itself.
-pub const BUILTIN_TOOLS: [&str; 22] = joined(&[&DESCRIPTOR_TOOLS, &PROCESS_TOOLS, &TEMP_FILE_TOOLS]);
+pub const BUILTIN_TOOLS: [&str; 25] = joined(&[&DESCRIPTOR_TOOLS, &PROCESS_TOOLS, &TEMP_FILE_TOOLS]);
 
 /// As many names as there are in the lists, one after the other; another number does not compile.
 const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {

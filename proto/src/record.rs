@@ -12,7 +12,7 @@ use imbl::{OrdMap, Vector};
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Change, Ledger};
-use crate::id::{CallId, ContentHash, FdId, Pid};
+use crate::id::{CallId, CheckpointId, ContentHash, FdId, Pid};
 use crate::mail::{Heard, Mail, Speaker};
 use crate::message::{Block, Message};
 use crate::model::{StopReason, Usage};
@@ -32,7 +32,8 @@ pub struct ContentRef {
 
 /// One change of a process's state. In the past tense: it has happened, replaying it cannot fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fact<C> {
+#[serde(bound(deserialize = "C: Clone + Deserialize<'de>"))]
+pub enum Fact<C: Clone> {
     /// Something was said and waits in the mailbox.
     MessageQueued {
         /// Who said it.
@@ -159,6 +160,19 @@ pub enum Fact<C> {
         /// What follows it.
         message: Arc<Message>,
         /// Who sent it back: its model, within the turn, or the host, which begins a turn with it.
+        by: Caller,
+    },
+    /// The process went back to a checkpoint. Its conversation, its descriptors and its phase are those of then; the numbers of
+    /// descriptors and calls go on, and what it used, whom it has heard and what waits for it stay; what waited then and
+    /// was heard since waits again. Calls in flight are stale from here on, and children that it made since are no longer its.
+    Restored {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// The process as it stood there.
+        image: Box<Image<C>>,
+        /// What follows the last message of then: the answers to calls that were open there, and a word that says what happened.
+        message: Arc<Message>,
+        /// Who took it back: its model, within the turn, or the host.
         by: Caller,
     },
     /// The process was stopped: it begins nothing until it is continued.
@@ -321,6 +335,8 @@ pub struct Image<C: Clone> {
     pub budget: Ledger,
     /// Characters that tools produced so far, and of these, how many entered the context.
     pub tally: Tally,
+    /// How often it went back to a checkpoint.
+    pub restores: u32,
 }
 
 /// What descriptors save: characters produced by tools against characters that entered a context.
@@ -332,7 +348,7 @@ pub struct Tally {
     pub entered_chars: u64,
 }
 
-impl<C> Fact<C> {
+impl<C: Clone> Fact<C> {
     /// The word for it, in event streams and listings.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -355,6 +371,7 @@ impl<C> Fact<C> {
             Self::TurnEnded { .. } => "turn_ended",
             Self::Exited { .. } => "exited",
             Self::WentTo { .. } => "went_to",
+            Self::Restored { .. } => "restored",
             Self::Stopped => "stopped",
             Self::Frozen => "frozen",
             Self::Continued => "continued",
@@ -366,7 +383,7 @@ impl<C> Fact<C> {
     ///
     /// # Errors
     /// What `convert` fails with.
-    pub fn try_map<D, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Fact<D>, E> {
+    pub fn try_map<D: Clone, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Fact<D>, E> {
         Ok(match self {
             Self::DescriptorOpened { id, entry } => Fact::DescriptorOpened { id, entry: entry.try_map(convert)? },
             Self::MessageQueued { from, message } => Fact::MessageQueued { from, message },
@@ -388,6 +405,9 @@ impl<C> Fact<C> {
             Self::TurnEnded { outcome } => Fact::TurnEnded { outcome },
             Self::Exited { exit } => Fact::Exited { exit },
             Self::WentTo { to, message, by } => Fact::WentTo { to, message, by },
+            Self::Restored { checkpoint, image, message, by } => {
+                Fact::Restored { checkpoint, image: Box::new(image.try_map(convert)?), message, by }
+            }
             Self::Stopped => Fact::Stopped,
             Self::Frozen => Fact::Frozen,
             Self::Continued => Fact::Continued,
@@ -444,6 +464,7 @@ impl<C: Clone> Image<C> {
             usage: self.usage,
             budget: self.budget,
             tally: self.tally,
+            restores: self.restores,
         })
     }
 }

@@ -186,8 +186,7 @@ impl World {
     /// The process, the one that it was restored from, and so on: what it does may follow from what they were told.
     fn restored_from(&self, pid: Pid) -> Vec<Pid> {
         let mut line = vec![pid];
-        while let Some(Origin::Restored { from, .. }) =
-            line.last().and_then(|pid| self.row(*pid)).map(|row| &row.origin)
+        while let Some(Origin::Copied { from, .. }) = line.last().and_then(|pid| self.row(*pid)).map(|row| &row.origin)
         {
             line.push(*from);
         }

@@ -51,7 +51,7 @@ impl World {
                 ("fork", copy)
             }
             84..86 => {
-                let restored = kernel.restore(process.pid(), None).await;
+                let restored = kernel.copy(process.pid(), None).await;
                 ("restore", restored.map(|restored| self.roots.insert(restored.pid(), None)).map(drop))
             }
             86..90 => ("open", process.open("notes", "line 1 of notes\n".repeat(40), None).await.map(drop)),

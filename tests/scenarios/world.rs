@@ -155,7 +155,7 @@ impl World {
         };
         for info in resting {
             let (pid, is_restored) =
-                (info.row.pid, matches!(info.row.origin, dormouse::process::Origin::Restored { .. }));
+                (info.row.pid, matches!(info.row.origin, dormouse::process::Origin::Copied { .. }));
             assert!(is_restored || self.sessions.contains(&pid), "a task waits for nothing: {info:#?}");
             kernel.process(pid).await.unwrap().kill().await.unwrap();
         }

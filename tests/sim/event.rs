@@ -55,26 +55,89 @@ pub(crate) enum ProcessMessage {
     },
     /// Hand out the process as it stands, for the host to fork it.
     Copy,
+    /// Be only a journal, if nothing is pending.
+    Hibernate,
+    /// The image that is to be slept on is durable.
+    Imaged,
 }
 
 pub(crate) enum SupervisorMessage {
-    Start { program: Program, image: Box<Image>, origin: Origin, name: Option<Arc<str>> },
-    StartChildren { parent: Pid, children: Vec<Child> },
-    Born { newborns: Vec<Newborn> },
-    Loaded { pid: Pid },
-    Deliver { pid: Pid, input: Box<Input> },
-    SignalTree { root: Pid, signal: Signal },
-    Release { pids: Vec<Pid> },
-    Copy { pid: Pid },
-    FindChild { parent: Pid, call: CallId, index: u32 },
-    Abandon { parent: Pid, calls: Vec<CallId> },
-    KeepChildren { parent: Pid, calls: Vec<CallId> },
-    Ended { pid: Pid, exit: Exit },
-    Faulted { pid: Pid, life: u64 },
-    Restart { pid: Pid },
-    Resume { pid: Pid },
+    Start {
+        program: Program,
+        image: Box<Image>,
+        origin: Origin,
+        name: Option<Arc<str>>,
+    },
+    StartChildren {
+        parent: Pid,
+        children: Vec<Child>,
+    },
+    Born {
+        newborns: Vec<Newborn>,
+    },
+    Loaded {
+        pid: Pid,
+    },
+    Deliver {
+        pid: Pid,
+        input: Box<Input>,
+    },
+    SignalTree {
+        root: Pid,
+        signal: Signal,
+    },
+    Release {
+        pids: Vec<Pid>,
+    },
+    Copy {
+        pid: Pid,
+    },
+    FindChild {
+        parent: Pid,
+        call: CallId,
+        index: u32,
+    },
+    Abandon {
+        parent: Pid,
+        calls: Vec<CallId>,
+    },
+    KeepChildren {
+        parent: Pid,
+        calls: Vec<CallId>,
+    },
+    Ended {
+        pid: Pid,
+        exit: Exit,
+    },
+    Faulted {
+        pid: Pid,
+        life: u64,
+    },
+    Restart {
+        pid: Pid,
+    },
+    Resume {
+        pid: Pid,
+    },
+    Hibernate {
+        pid: Pid,
+    },
+    /// A life ended since its process hibernates.
+    Asleep {
+        pid: Pid,
+        life: u64,
+    },
+    StaysAwake {
+        pid: Pid,
+        life: u64,
+    },
     Post(Box<Post>),
-    ListNeighbours { of: Pid, life: u64, call: CallId, task: u64 },
+    ListNeighbours {
+        of: Pid,
+        life: u64,
+        call: CallId,
+        task: u64,
+    },
 }
 
 pub(crate) struct Newborn {
@@ -141,6 +204,7 @@ pub(crate) enum Ack {
     GivenUp { pid: Pid, exit: Exit },
     Files { root: Pid },
     Load { pid: Pid },
+    Imaged { pid: Pid, life: u64 },
 }
 
 /// The word for an input, in traces and counts.
@@ -155,6 +219,8 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::Summarized { .. } => "summarized",
         Input::TempFileDone { .. } => "temp_file_done",
         Input::SentBack { .. } => "sent_back",
+        Input::TakenBack { .. } => "taken_back",
+        Input::CheckpointDone { .. } => "checkpoint_done",
         Input::Fetched { .. } => "fetched",
         Input::ChildStarted { .. } => "child_started",
         Input::NoChild { .. } => "no_child",
@@ -183,12 +249,14 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
         | Input::Fetched { call, .. }
         | Input::MessageSent { call, .. }
         | Input::Listed { call, .. }
+        | Input::CheckpointDone { call, .. }
         | Input::TimedOut { call }
         | Input::ChildEnded { call, .. } => Some(*call),
         Input::Spoke { .. }
         | Input::Opened { .. }
         | Input::HostCalled { .. }
         | Input::SentBack { .. }
+        | Input::TakenBack { .. }
         | Input::ChildStarted { .. }
         | Input::NoChild { .. }
         | Input::Messaged { .. }
@@ -204,9 +272,10 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
 /// The host's name of its call.
 pub(crate) fn ticket(input: &Input) -> Option<Arc<str>> {
     match input {
-        Input::Opened { ticket, .. } | Input::HostCalled { ticket, .. } | Input::SentBack { ticket, .. } => {
-            Some(ticket.clone())
-        }
+        Input::Opened { ticket, .. }
+        | Input::HostCalled { ticket, .. }
+        | Input::SentBack { ticket, .. }
+        | Input::TakenBack { ticket, .. } => Some(ticket.clone()),
         _ => None,
     }
 }

@@ -2,8 +2,9 @@
 //! and pulls the plug.
 
 use dormouse_kernel::content::Collected;
-use dormouse_kernel::process::{Birth, Input, Preloads, born};
-use dormouse_proto::id::Pid;
+use dormouse_kernel::process::{Birth, Input, Kept, Preloads, Standing, born};
+use dormouse_proto::checkpoint::Scope;
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::process::{Origin, Priority};
 use dormouse_proto::record::Lifetime;
@@ -12,6 +13,7 @@ use dormouse_proto::tool::Access;
 use crate::event::{Event, Signal, SupervisorMessage};
 use crate::invariants::Held;
 use crate::schedule::{HOST, SUPERVISOR};
+use crate::store::From;
 use crate::world::World;
 
 const MOST_LIVING: usize = 14;
@@ -29,7 +31,8 @@ impl World {
             0..330 => self.speak(pid),
             330..430 => self.open(pid),
             430..600 => self.call_tool(pid),
-            600..650 => self.send_back(pid),
+            600..635 => self.send_back(pid),
+            635..650 => self.take_back(pid)?,
             650..700 => self.signal(pid, Signal::Interrupt),
             700..740 => self.signal(pid, Signal::Stop),
             740..810 => self.signal(pid, Signal::Continue),
@@ -40,7 +43,8 @@ impl World {
             905..920 => self.fault(pid),
             920..923 => self.fault_again_and_again(pid),
             923..931 => self.schedule.after(0, Event::Crash),
-            931..970 => self.speak(pid),
+            931..950 => self.speak(pid),
+            950..980 => self.ask_supervisor(SupervisorMessage::Hibernate { pid }),
             _ => self.ask_supervisor(SupervisorMessage::Resume { pid }),
         }
         Ok(())
@@ -101,6 +105,20 @@ impl World {
         let (ticket, message) = (self.new_ticket(), self.words(pid));
         let position = format!("msg:{}", 1 + self.random.below(8));
         self.tell(pid, Input::SentBack { ticket, position, message });
+    }
+
+    /// Back to how it stood after any fact that is on the disk, in place.
+    fn take_back(&mut self, pid: Pid) -> Held {
+        let last = self.store.disk.last(pid);
+        if self.store.disk.journals.contains_key(&pid) {
+            let at = self.random.below(last + 1);
+            let (state, at) = self.store.disk.read(&self.programs, pid, Some(at), From::Snapshot, self.defect)?;
+            let (ticket, at) = (self.new_ticket(), FactNumber(at));
+            let kept = Kept { id: CheckpointId(self.last_use), label: "any".into(), at, scope: Scope::Process };
+            let standing = Box::new(Standing { kept, image: state.image() });
+            self.tell(pid, Input::TakenBack { ticket, standing });
+        }
+        Ok(())
     }
 
     fn signal(&mut self, pid: Pid, signal: Signal) {

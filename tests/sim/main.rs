@@ -102,6 +102,10 @@ const KINDS: &[&str] = &[
     "commits",
     "batches written but not acknowledged",
     "journals read",
+    "processes that hibernated",
+    "processes that stayed awake",
+    "processes that woke",
+    "inputs that met a process on its way to sleep",
     "journals replayed and compared",
     "stale completions",
     "completions told twice",
@@ -233,7 +237,7 @@ fn the_same_seed_is_the_same_run() {
 fn each_defect_is_found_and_named() {
     let mut wrong = Vec::new();
     for (defect, invariant) in Defect::ALL {
-        match run(3, MOST_STEPS_OF_A_DEFECT, Some(defect)) {
+        match run(4, MOST_STEPS_OF_A_DEFECT, Some(defect)) {
             Ok(_) => wrong.push(format!("{defect:?} was not found")),
             Err((seed, steps, Failure { violation, .. })) => {
                 report(&format!("sim: {defect:?} is {} in step {steps} of seed {seed}", violation.invariant));

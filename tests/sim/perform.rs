@@ -104,6 +104,7 @@ impl World {
                 let (life, task) = (running.life, self.new_task(running, call));
                 self.tell_supervisor(pid.0, SupervisorMessage::ListNeighbours { of: pid, life, call, task });
             }
+            Effect::Checkpoint { .. } => panic!("no program of the simulation enables a tool for checkpoints"),
             Effect::Await { call, timeout_ms } => self.start(running, call, timeout_ms, Input::TimedOut { call }),
             Effect::WakeAt { at_ms } => self.wake_at(running, at_ms),
             Effect::AnswerHost { ticket, answer } => {

@@ -92,12 +92,43 @@ impl World {
             ProcessMessage::Input(input) => self.take(&mut running, *input),
             ProcessMessage::Committed { upto } => self.committed(&mut running, upto),
             ProcessMessage::Copy => self.copy(&mut running),
+            ProcessMessage::Hibernate => self.check_before(&running).map(|()| self.hibernate(&mut running)),
+            ProcessMessage::Imaged => self.check_before(&running).map(|()| self.fall_asleep(&mut running)),
         }?;
         match after {
             After::GoesOn => drop(self.running.insert(pid, running)),
             After::Ends => self.drop_life(running),
         }
         Ok(())
+    }
+
+    /// Goes to sleep on an image at its last fact, if nothing is pending. Nothing is delivered until that is answered.
+    fn hibernate(&mut self, running: &mut Running) -> After {
+        let (pid, life) = (running.pid(), running.life);
+        let is_pending = !running.in_flight.is_empty() || !running.undurable.is_empty();
+        if running.state.unrest().is_some() || is_pending {
+            self.tally.count("processes that stayed awake");
+            let delay = self.delay();
+            let message = SupervisorMessage::StaysAwake { pid, life };
+            self.schedule.send(pid.0, SUPERVISOR, delay, Event::Supervisor(message));
+            return After::GoesOn;
+        }
+        if running.snapshot_at == running.last {
+            return self.fall_asleep(running);
+        }
+        let mut entries = Vec::new();
+        let image = encode_image(running.state.image(), &mut entries);
+        entries.push(Entry::Snapshot { pid, at: running.last, image });
+        self.append(entries, Ack::Imaged { pid, life });
+        After::GoesOn
+    }
+
+    fn fall_asleep(&mut self, running: &mut Running) -> After {
+        let (pid, life) = (running.pid(), running.life);
+        self.note(|now| format!("{now}: {pid} hibernates"));
+        let delay = self.delay();
+        self.schedule.send(pid.0, SUPERVISOR, delay, Event::Supervisor(SupervisorMessage::Asleep { pid, life }));
+        After::Ends
     }
 
     /// A life is over, by its end, a fault or a crash: nothing of it goes on.
@@ -251,7 +282,7 @@ impl World {
 
     fn restart_as_new(&mut self, from: Pid, at: u64, state: &State) {
         self.note(|now| format!("{now}: {from} goes on as another from fact {at}, {:?}", state.phase()));
-        let origin = Origin::Restored { from, at: dormouse_proto::id::FactNumber(at) };
+        let origin = Origin::Copied { from, at: dormouse_proto::id::FactNumber(at) };
         let message = SupervisorMessage::Start {
             program: state.program().clone(),
             image: Box::new(copied(state.image(), self.time_ms())),

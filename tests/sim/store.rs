@@ -120,8 +120,9 @@ impl Disk {
         let image = codec::decode::<dormouse_proto::record::Image<ContentRef>>(image);
         let image = image.map_err(|error| broken(error.to_string()))?;
         let image = image.try_map(&mut |reference| self.content(reference))?;
-        let program =
-            programs.find(image.bundle.bytes(), &image.program).ok_or_else(|| broken("no program".to_owned()))?;
+        let program = programs
+            .find(&image.bundle.bytes().expect("it is in memory"), &image.program)
+            .ok_or_else(|| broken("no program".to_owned()))?;
         let state = State::from_image(pid, program, programs.around.clone(), image);
         let mut state = state.map_err(|error| broken(error.to_string()))?;
         for (number, fact) in (1..).zip(&journal.facts).skip(base as usize).take((upto - base) as usize) {
@@ -178,6 +179,7 @@ impl World {
             Ack::Facts { pid, life, upto } => {
                 (pid.0, Event::Process { pid, life, message: ProcessMessage::Committed { upto } })
             }
+            Ack::Imaged { pid, life } => (pid.0, Event::Process { pid, life, message: ProcessMessage::Imaged }),
             Ack::Born { newborns } => (SUPERVISOR, Event::Supervisor(SupervisorMessage::Born { newborns })),
             Ack::GivenUp { pid, exit } => (SUPERVISOR, Event::Supervisor(SupervisorMessage::Ended { pid, exit })),
             Ack::Load { pid } => (SUPERVISOR, Event::Supervisor(SupervisorMessage::Loaded { pid })),
@@ -235,6 +237,6 @@ pub(crate) fn encode_record(record: &TempFileRecord<Content>, entries: &mut Vec<
 }
 
 fn refer(content: Content, entries: &mut Vec<Entry>) -> Result<ContentRef, std::convert::Infallible> {
-    entries.push(Entry::Content { hash: content.hash(), bytes: content.bytes().clone() });
+    entries.push(Entry::Content { hash: content.hash(), bytes: content.bytes().expect("it is in memory").clone() });
     Ok(content.reference())
 }

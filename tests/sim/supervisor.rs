@@ -9,6 +9,7 @@ use dormouse_kernel::process::{Image, Input, State};
 use dormouse_kernel::program::{ForkRelease, Program};
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
+use dormouse_proto::record::Control;
 
 use self::table::{Run, Table};
 use crate::event::{Ack, Event, Newborn, ProcessMessage, Signal, SupervisorMessage};
@@ -73,6 +74,19 @@ impl World {
                 self.wake(pid);
                 Ok(())
             }
+            SupervisorMessage::Hibernate { pid } => {
+                self.send_to_sleep(pid);
+                Ok(())
+            }
+            SupervisorMessage::Asleep { pid, life } => {
+                self.asleep(pid, life);
+                Ok(())
+            }
+            SupervisorMessage::StaysAwake { pid, life } => {
+                let waiting = self.supervisor.table.stays_awake(pid, life);
+                waiting.into_iter().for_each(|input| self.deliver(pid, input));
+                Ok(())
+            }
             SupervisorMessage::Post(post) => {
                 self.post(*post);
                 Ok(())
@@ -93,31 +107,26 @@ impl World {
         origin: Origin,
     ) -> Newborn {
         let pid = self.supervisor.table.next_pid();
-        let row = ProcessRow { pid, parent, program: program.name().into(), name: None, origin, exit: None };
+        let row =
+            ProcessRow { pid, parent, program: program.name().into(), name: None, origin, restored: None, exit: None };
         Newborn { row, program, image }
     }
 
-    /// Makes births durable, all together; they run once they are.
-    pub(crate) fn bear(&mut self, newborns: Vec<Newborn>) -> Held {
+    /// Makes births durable, all together; they run once they are. In a tree that was stopped they are born stopped.
+    pub(crate) fn bear(&mut self, mut newborns: Vec<Newborn>) -> Held {
         let mut entries = Vec::new();
+        for born in newborns.iter_mut().filter(|born| self.supervisor.table.is_halted(born.row.parent)) {
+            self.tally.count("children born stopped");
+            born.image.control = Control::Stopped;
+        }
         for born in &newborns {
             self.check_birth(born)?;
             let image = encode_image((*born.image).clone(), &mut entries);
             entries.push(Entry::Born { row: born.row.clone(), image });
-            self.reserve(&born.row);
+            self.supervisor.table.reserve(&born.row);
         }
         self.append(entries, Ack::Born { newborns });
         Ok(())
-    }
-
-    /// Takes in a process whose birth is not yet durable. In a tree that was stopped it is born stopped.
-    fn reserve(&mut self, row: &ProcessRow) {
-        let is_halted = self.supervisor.table.reserve(row);
-        if is_halted {
-            self.tally.count("children born stopped");
-            self.supervisor.table.halt(row.pid, true);
-            self.deliver(row.pid, Input::Stopped);
-        }
     }
 
     fn born(&mut self, newborns: Vec<Newborn>) -> Held {
@@ -175,7 +184,31 @@ impl World {
         waiting.into_iter().for_each(|input| self.deliver(pid, input));
     }
 
+    fn send_to_sleep(&mut self, pid: Pid) {
+        if let Some(life) = self.supervisor.table.fall_asleep(pid) {
+            let delay = self.delay();
+            let message = ProcessMessage::Hibernate;
+            self.schedule.send(SUPERVISOR, pid.0, delay, Event::Process { pid, life, message });
+        }
+    }
+
+    /// A process is only its journal. What arrived meanwhile wakes it.
+    fn asleep(&mut self, pid: Pid, life: u64) {
+        if self.supervisor.table.run_of(pid) != Some(Run::FallingAsleep(life)) {
+            return;
+        }
+        self.tally.count("processes that hibernated");
+        self.supervisor.table.set_run(pid, Run::Hibernated);
+        if self.supervisor.table.has_waiting(pid) {
+            self.tally.count("inputs that met a process on its way to sleep");
+            self.wake(pid);
+        }
+    }
+
     fn load(&mut self, pid: Pid) {
+        if self.supervisor.table.run_of(pid) == Some(Run::Hibernated) {
+            self.tally.count("processes that woke");
+        }
         self.supervisor.table.loading(pid);
         self.append(Vec::new(), Ack::Load { pid });
     }
@@ -190,7 +223,7 @@ impl World {
     }
 
     pub(crate) fn wake(&mut self, pid: Pid) {
-        if self.supervisor.table.is_held(pid) {
+        if matches!(self.supervisor.table.run_of(pid), Some(Run::Held | Run::Hibernated)) {
             self.load(pid);
         }
     }

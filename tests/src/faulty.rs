@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dormouse::checkpoint::Checkpoint;
 use dormouse::id::{ContentHash, FactNumber, Pid};
 use dormouse::ports::{
-    Backing, Batch, Journal, Listing, OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange, Written,
+    Backing, Batch, Journal, Listing, OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange, Until, Written,
 };
 
 /// What is asked of a store.
@@ -14,15 +14,22 @@ use dormouse::ports::{
 pub enum Operation {
     /// [`Store::claim`].
     Claim,
-    /// [`Store::commit`], of so many entries.
-    Commit(usize),
+    /// [`Store::commit`].
+    Commit {
+        /// Of so many entries.
+        entries: usize,
+        /// Which are to survive this.
+        until: Until,
+    },
     /// [`Store::processes`].
     Processes,
     /// [`Store::journal`].
     Journal,
+    /// [`Store::facts`].
+    Facts,
     /// [`Store::history`].
     History,
-    /// [`Store::checkpoints`].
+    /// [`Store::checkpoints`] and [`Store::last_checkpoint`].
     Checkpoints,
     /// [`Store::content`].
     Content,
@@ -66,7 +73,9 @@ impl<S: Store> Faulty<S> {
     pub fn crashing_after(commits: usize, inner: S) -> Self {
         let room = AtomicUsize::new(commits);
         Self::new(inner, move |_, operation| match operation {
-            Operation::Commit(_) if !take_one(&room) => Fate::Fail(StoreError::Failed("the power is gone".to_owned())),
+            Operation::Commit { .. } if !take_one(&room) => {
+                Fate::Fail(StoreError::Failed("the power is gone".to_owned()))
+            }
             _ => Fate::Pass,
         })
     }
@@ -74,7 +83,7 @@ impl<S: Store> Faulty<S> {
     /// A store whose disk is full when `room` commits were made, until there is room again.
     pub fn full_after(room: Arc<AtomicUsize>, inner: S) -> Self {
         Self::new(inner, move |_, operation| match operation {
-            Operation::Commit(_) if !take_one(&room) => Fate::Fail(disk_full()),
+            Operation::Commit { .. } if !take_one(&room) => Fate::Fail(disk_full()),
             _ => Fate::Pass,
         })
     }
@@ -112,7 +121,9 @@ impl<S: Store> Store for Faulty<S> {
     }
 
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
-        self.ask(Operation::Commit(batch.entries.len()), |store| store.commit(owner, batch))
+        self.ask(Operation::Commit { entries: batch.entries.len(), until: batch.until }, |store| {
+            store.commit(owner, batch)
+        })
     }
 
     fn processes(&self) -> Result<Listing, StoreError> {
@@ -123,12 +134,20 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::Journal, |store| store.journal(pid, upto))
     }
 
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.ask(Operation::Facts, |store| store.facts(pid, first, upto))
+    }
+
     fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
         self.ask(Operation::History, |store| store.history(pid))
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
         self.ask(Operation::Checkpoints, S::checkpoints)
+    }
+
+    fn last_checkpoint(&self) -> Result<u64, StoreError> {
+        self.ask(Operation::Checkpoints, S::last_checkpoint)
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {

@@ -4,6 +4,7 @@
 pub mod bombs;
 pub mod faulty;
 pub mod random;
+pub mod swarm;
 
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -18,7 +18,7 @@ use serde_json::json;
 const LEVELS: [Access; 3] = [Access::Read, Access::Write, Access::Admin];
 
 /// What each tool needs where a program says nothing else, and so what a process without it cannot do.
-const NEEDED: [(&str, Access); 22] = [
+const NEEDED: [(&str, Access); 25] = [
     ("read_fd", Access::Read),
     ("search_fd", Access::Read),
     ("fd_to_file", Access::Write),
@@ -32,6 +32,9 @@ const NEEDED: [(&str, Access); 22] = [
     ("fork", Access::Admin),
     ("spawn", Access::Admin),
     ("goto", Access::Write),
+    ("checkpoint_process", Access::Admin),
+    ("restore_process", Access::Admin),
+    ("list_checkpoints", Access::Admin),
     ("send_message", Access::Write),
     ("receive_messages", Access::Read),
     ("wait", Access::Read),
@@ -173,7 +176,7 @@ async fn a_model_can_do_no_more_than_its_process_wherever_that_comes_from() {
             let own = start(TRY).await.unwrap();
             within(own.wait()).await.unwrap();
             check(own.pid().0, has, "its own model");
-            let restored = within(kernel.restore(own.pid(), None)).await.unwrap();
+            let restored = within(kernel.copy(own.pid(), None)).await.unwrap();
             within(restored.input(TRY)).await.unwrap();
             within(restored.wait()).await.unwrap();
             check(restored.pid().0, has, "restored");
@@ -187,7 +190,7 @@ async fn a_model_can_do_no_more_than_its_process_wherever_that_comes_from() {
                     let is_forked = matches!(child.row.origin, Origin::Forked { .. });
                     assert_eq!(is_forked, told == FORK);
                     // What a child is restored as, or a host makes of it, is still a child's.
-                    let copy = within(kernel.restore(child.row.pid, None)).await.unwrap();
+                    let copy = within(kernel.copy(child.row.pid, None)).await.unwrap();
                     within(copy.input(TRY)).await.unwrap();
                     within(copy.wait()).await.unwrap();
                     let last = requests.of(copy.pid().0).pop().unwrap();

@@ -261,7 +261,7 @@ impl Held {
     fn store(&self) -> Faulty<Arc<MemoryStore>> {
         let door = self.door.clone();
         Faulty::new(self.inner.clone(), move |_, operation| {
-            if matches!(operation, Operation::Commit(_) | Operation::Journal) {
+            if matches!(operation, Operation::Commit { .. } | Operation::Journal) {
                 door.stand();
             }
             Fate::Pass
@@ -368,7 +368,7 @@ async fn a_fork_by_the_host_goes_on_alone_and_neither_side_sees_the_other() {
         let copy = within(session.fork()).await.unwrap();
         let row = kernel.processes().await.unwrap().pop().unwrap().row;
         assert_eq!((row.pid, row.parent), (copy.pid(), None));
-        assert!(matches!(row.origin, Origin::Restored { from, .. } if from == session.pid()));
+        assert!(matches!(row.origin, Origin::Copied { from, .. } if from == session.pid()));
         assert_eq!(turn(&copy, "two").await, "two", "it runs");
         assert!(copy.call("read_fd", r#"{"fd": "fd:1"}"#).await.unwrap().text.contains("text"));
         let (here, there) = (session.view().unwrap(), copy.view().unwrap());
@@ -574,7 +574,7 @@ async fn a_process_keeps_the_program_that_it_was_born_with_whatever_becomes_of_i
 
     let second = kernel(&requests).await.unwrap();
     turn(&within(second.resume(pid)).await.unwrap(), "three").await;
-    let restored = within(second.restore(pid, Some(FactNumber(2)))).await.unwrap();
+    let restored = within(second.copy(pid, Some(FactNumber(2)))).await.unwrap();
     within(restored.wait_for(View::is_idle)).await.unwrap();
     let forked = within(restored.fork()).await.unwrap();
     turn(&forked, "four").await;

@@ -258,10 +258,10 @@ async fn restore_all(snapshot_after: usize) -> BTreeMap<(u64, u64), String> {
     for (pid, facts) in &facts {
         let last = facts.len() as u64;
         for at in 0..=last {
-            let restored = kernel.restore(Pid(*pid), Some(FactNumber(at))).await.unwrap();
+            let restored = kernel.copy(Pid(*pid), Some(FactNumber(at))).await.unwrap();
             let row =
                 kernel.processes().await.unwrap().into_iter().find(|info| info.row.pid == restored.pid()).unwrap().row;
-            assert_eq!(row.origin, Origin::Restored { from: Pid(*pid), at: FactNumber(at) });
+            assert_eq!(row.origin, Origin::Copied { from: Pid(*pid), at: FactNumber(at) });
             let (runs, fact) = (once.load(Ordering::SeqCst), at.checked_sub(1).map(|at| &*facts[at as usize]));
             let end = end_of(&restored, at == last).await;
             let expected = match (pid, at == last) {
@@ -274,10 +274,10 @@ async fn restore_all(snapshot_after: usize) -> BTreeMap<(u64, u64), String> {
             assert!(once.load(Ordering::SeqCst) <= runs + 1, "process {pid} restored at fact {at}");
             ends.insert((*pid, at), end);
         }
-        let beyond = kernel.restore(Pid(*pid), Some(FactNumber(last + 1))).await;
+        let beyond = kernel.copy(Pid(*pid), Some(FactNumber(last + 1))).await;
         assert!(matches!(beyond, Err(KernelError::Load(_))), "{beyond:?}");
     }
-    assert!(matches!(kernel.restore(Pid(9_999), None).await, Err(KernelError::Load(_))));
+    assert!(matches!(kernel.copy(Pid(9_999), None).await, Err(KernelError::Load(_))));
     for request in requests.all() {
         assert_eq!(fault_of(&request), None, "process {}: {:#?}", request.pid, request.messages);
     }
@@ -304,7 +304,7 @@ async fn a_restored_fork_does_not_run_the_children_again_that_had_ended() {
     assert_eq!(numbers.len(), 2);
     for (number, new_children) in [(numbers[0], 1), (numbers[1], 0)] {
         let before = kernel.processes().await.unwrap().len();
-        let restored = kernel.restore(Pid(1), Some(FactNumber(number))).await.unwrap();
+        let restored = kernel.copy(Pid(1), Some(FactNumber(number))).await.unwrap();
         assert_eq!(&*within(restored.wait()).await.unwrap().message, "finished: alpha beta");
         let made = kernel.processes().await.unwrap().len() - before - 1;
         assert_eq!(made, new_children, "restored at fact {number}");
@@ -337,7 +337,7 @@ async fn a_reply_that_was_not_complete_is_restored_as_what_it_was() {
         let kernel = open(folder.path()).model("m", model).tool(tool).build().await.unwrap();
         let facts = finished_run(&kernel, TOOL).await;
         for at in 0..facts[&1].len() as u64 {
-            let restored = kernel.restore(Pid(1), Some(FactNumber(at))).await.unwrap();
+            let restored = kernel.copy(Pid(1), Some(FactNumber(at))).await.unwrap();
             let exit = within(restored.wait()).await.unwrap();
             assert_eq!(exit.status, status, "{stop:?}, with a call: {with_call}, at fact {at}: {exit:?}");
             assert_eq!(runs.load(Ordering::SeqCst), 0, "{stop:?} at fact {at}: a cut call never runs");
@@ -353,6 +353,23 @@ async fn one_kernel_at_a_time_has_a_store() {
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
     within(kernel.shutdown()).await;
     drop(LogStore::open(folder.path()).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kernel_looks_into_a_store_that_another_one_writes_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = open(folder.path()).model("m", Scripted::silent()).build().await.unwrap();
+    let process = kernel.start(program(&kernel, "")).without_input().session().await.unwrap();
+    let looking = Kernel::open(LogStore::read_only(folder.path()).unwrap()).model("m", Scripted::silent());
+    let looking = looking.build().await.unwrap();
+    let seen = looking.processes().await.unwrap();
+    assert_eq!(seen.iter().map(|info| info.row.pid).collect::<Vec<_>>(), [process.pid()]);
+    looking.inspect(process.pid()).await.unwrap();
+    let refused = looking.start(program(&looking, "")).without_input().session().await.unwrap_err();
+    assert!(refused.to_string().contains("is open for reading only"), "{refused}");
+    within(looking.shutdown()).await;
+    assert_eq!(kernel.processes().await.unwrap().len(), 1);
+    within(kernel.shutdown()).await;
 }
 
 /// Not now and then: every time, whatever was in flight.
@@ -459,12 +476,12 @@ fn the_key_of_the_provider_is_in_no_byte_of_the_store() {
 async fn run_with_a_key_in_the_environment() {
     let Some(folder) = std::env::var_os("DORMOUSE_TEST_STORE") else { return };
     assert_eq!(std::env::var("ANTHROPIC_API_KEY").as_deref(), Ok(CANARY));
-    let script =
-        "[[turn]]\nwhen.round = 0\ncalls = [{ tool = \"environment\" }]\n[[turn]]\ntext = \"the turn is over\"\n";
+    let script = "[[turn]]\nwhen.round = 0\ncalls = [{ tool = \"environment\" }, { tool = \"create_temp_file\", \
+                  args = { content = \"begun\" } }]\n[[turn]]\ntext = \"the turn is over\"\n";
     let host = LocalHost::new(Permissions::none().allow_run("env"), ".").unwrap();
     let builder = open(Path::new(&folder)).model("m", Scripted::parse(script, "s").unwrap()).host(host);
-    let kernel = builder.build().await.unwrap();
-    let rest = "[env_info]\nvariables = \"all\"\n[[tools.command]]\nname = \"environment\"\ndescription = \"Prints it.\"\n\
+    let kernel = builder.snapshot_after(1).build().await.unwrap();
+    let rest = "[tools]\nenabled = [\"create_temp_file\"]\n[env_info]\nvariables = \"all\"\n[[tools.command]]\nname = \"environment\"\ndescription = \"Prints it.\"\n\
                 argv = [\"env\"]\n";
     let process = kernel.start(program(&kernel, rest)).input("go").await.unwrap();
     assert_eq!(&*within(process.wait()).await.unwrap().message, "the turn is over");

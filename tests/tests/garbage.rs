@@ -77,7 +77,7 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
     assert!(garbage.swept.bytes_after + 50_000 < garbage.swept.bytes_before, "{garbage:?}");
     let left: Vec<_> = kernel.processes().await.unwrap().into_iter().map(|info| info.row.pid).collect();
     assert_eq!(left, [waiting.pid()]);
-    assert!(kernel.restore(Pid(2), None).await.is_err());
+    assert!(kernel.copy(Pid(2), None).await.is_err());
 
     gate.open();
     within(waiting.wait()).await.unwrap();

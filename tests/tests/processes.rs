@@ -522,7 +522,7 @@ async fn a_view_shows_descriptors_calls_and_children_without_disturbing_the_proc
     assert_eq!((&*slots[0].tool, view.children, view.descriptors), ("fork", 2, 1));
     let [log] = &view.list_descriptors()[..] else { panic!("one descriptor") };
     assert_eq!((log.id.to_string(), log.name.as_deref(), &*log.source), ("fd:1".to_owned(), Some("log"), "build.log"));
-    assert_eq!((log.bytes, log.chars, log.lines), (9, 8, 2));
+    assert_eq!((log.bytes, log.chars, log.lines), (9, Some(8), Some(2)));
     let children = process.children().await.unwrap();
     let seen: Vec<_> = children.iter().map(|child| (child.row.pid, child.row.parent, child.status)).collect();
     assert_eq!(seen, [(Pid(2), Some(Pid(1)), "thinking"), (Pid(3), Some(Pid(1)), "thinking")]);

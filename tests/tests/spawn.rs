@@ -243,7 +243,7 @@ async fn a_process_restored_from_before_the_end_of_a_child_is_told_that_it_will_
     let (kernel, process) = start(builder, folder.path()).await;
     within(gate.entered()).await;
     let view = within(process.wait_for(|view| view.status() == "waiting")).await.unwrap();
-    let restored = within(kernel.restore(Pid(1), Some(view.fact))).await.unwrap();
+    let restored = within(kernel.copy(Pid(1), Some(view.fact))).await.unwrap();
     let exit = within(restored.wait()).await.unwrap();
     assert_eq!(exit.status, ExitStatus::Done, "it does not wait without end: {exit:?}");
     gate.open();

@@ -162,7 +162,7 @@ async fn a_tree_sees_its_own_files_only_and_after_a_restart_too() {
     assert!(call(&one, "write_temp_file", args).await.contains("type=\"stale_version\""));
     let third = call(&one, "create_temp_file", json!({ "content": "third" })).await;
     assert!(third.contains("id=\"temp:3\""), "a number is not used again: {third}");
-    let restored = kernel.restore(one.pid(), None).await.unwrap();
+    let restored = kernel.copy(one.pid(), None).await.unwrap();
     assert!(read(&restored, "temp:1").await.contains(hidden), "a restored process begins a tree of its own");
 }
 

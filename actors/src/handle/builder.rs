@@ -6,19 +6,23 @@ use std::time::Duration;
 
 use dormouse_kernel::process::{HostTool, Surroundings};
 use dormouse_proto::budget::Price;
+use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Reach;
 use dormouse_proto::program::BUILTIN_TOOLS;
 use ractor::Actor;
 use tokio::sync::{Semaphore, broadcast};
 
 use super::kernel::Kernel;
+use super::recovery::Recovery;
 use crate::checkpoint::CheckpointActor;
+use crate::durability::Durability;
 use crate::environment;
 use crate::error::KernelError;
-use crate::lease::Lease;
+use crate::lease::{Lease, Leased};
 use crate::permits::{Bounds, Providers};
-use crate::ports::{Host, Listing, Model, NoHost, OwnerToken, Provider, Store, Tool};
-use crate::supervisor::SupervisorActor;
+use crate::ports::{Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool};
+use crate::residents::Residents;
+use crate::supervisor::{SupervisorActor, SupervisorMessage, Table};
 use crate::temp_files::TempFilesActor;
 use crate::world::{Limits, World};
 
@@ -35,7 +39,10 @@ pub struct KernelBuilder {
     host: Arc<dyn Host>,
     prices: BTreeMap<String, Price>,
     model_calls: Bounds,
+    durability: Durability,
+    resident_bytes: Option<u64>,
     limits: Limits,
+    recovery: Recovery,
 }
 
 impl Default for KernelBuilder {
@@ -47,6 +54,8 @@ impl Default for KernelBuilder {
             model_attempts: 4,
             snapshot_after_facts: 128,
             restarts: 3,
+            hibernate_after: None,
+            max_awake: None,
         };
         Self {
             store: None,
@@ -56,13 +65,17 @@ impl Default for KernelBuilder {
             host: Arc::new(NoHost),
             prices: BTreeMap::new(),
             model_calls: Bounds { each: 16, named: BTreeMap::new() },
+            durability: Durability::default(),
+            resident_bytes: None,
             limits,
+            recovery: Recovery::default(),
         }
     }
 }
 
 impl KernelBuilder {
-    /// Where everything durable goes. One kernel at a time writes a store.
+    /// Where everything durable goes. One kernel at a time writes a store. On one that is open for reading only, processes can be
+    /// listed and inspected as they stood when it was opened; whatever would be written is refused.
     pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
         self
@@ -142,7 +155,47 @@ impl KernelBuilder {
         self
     }
 
-    /// Starts the kernel. Processes of the store are listed, none is run. Needs a tokio runtime.
+    /// When facts have to be on the disk; before anything is done because of them, until said otherwise.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// A process that has had nothing to do for so long hibernates: it is only its journal and a line in the process table,
+    /// until a message, a signal, the end of a child or somebody who waits for it wakes it, under its pid. None does by
+    /// itself, until said otherwise ([`Process::hibernate`](super::Process::hibernate) is asked for). Never while something is
+    /// pending, a turn, a call, a message or the end of its wall time, and never in a kernel without a store, which would have
+    /// nothing to wake it from.
+    pub fn hibernate_after(mut self, idle: Duration) -> Self {
+        self.limits.hibernate_after = Some(idle);
+        self
+    }
+
+    /// How many processes are in memory at once; without bound, until said otherwise. Over it, those hibernate that have had
+    /// nothing to do for longest. Processes with work pending are never put to sleep, so that there may be more of those; nor
+    /// are any in a kernel without a store.
+    pub fn max_awake(mut self, processes: usize) -> Self {
+        self.limits.max_awake = Some(processes);
+        self
+    }
+
+    /// What becomes of the processes of the store that have not ended; they are held, until said otherwise.
+    pub fn recovery(mut self, recovery: Recovery) -> Self {
+        self.recovery = recovery;
+        self
+    }
+
+    /// How many bytes of contents stay in memory; all, until said otherwise, and always all without a store. Each counts
+    /// once, however many processes hold it. Over that, the least recently read are let go of and read from the store when
+    /// somebody asks for them; what a model is answered is the same. The kernel may take more by what is being made durable
+    /// or served at the moment, and by 1 % of all that is live.
+    pub fn resident_bytes_limit(mut self, bytes: u64) -> Self {
+        self.resident_bytes = Some(bytes);
+        self
+    }
+
+    /// Starts the kernel. Processes of the store are listed; which of them run is said by [`recovery`](Self::recovery), and
+    /// their journals are read after this returns. Needs a tokio runtime.
     ///
     /// # Errors
     /// [`KernelError::Store`] where the store cannot be claimed or read; [`KernelError::ReservedTool`].
@@ -150,7 +203,7 @@ impl KernelBuilder {
         if let Some(name) = self.tools.keys().find(|name| BUILTIN_TOOLS.contains(&name.as_str())) {
             return Err(KernelError::ReservedTool(name.clone()));
         }
-        let (claimed, listing) = self.claim().await?;
+        let (claimed, table, resumed, last_mark) = self.claim().await?;
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, held) = match claimed {
             Some((store, owner)) => {
@@ -159,14 +212,20 @@ impl KernelBuilder {
             }
             None => (None, None),
         };
-        let spawned = CheckpointActor::spawn(None, CheckpointActor, claimed).await;
+        let is_kept = held.is_some();
+        let store = Arc::new(Leased::new(held));
+        let residents = Arc::new(Residents::new(store.clone(), self.resident_bytes));
+        let spawned =
+            CheckpointActor::spawn(None, CheckpointActor, (claimed, last_mark, residents.clone(), self.durability))
+                .await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
-        let lease = held.as_ref().map(|(lease, _)| lease.clone());
-        let spawned = TempFilesActor::spawn(None, TempFilesActor, (checkpoint.clone(), lease)).await;
+        let files = (checkpoint.clone(), store.lease(), residents.clone());
+        let spawned = TempFilesActor::spawn(None, TempFilesActor, files).await;
         let (temp_files, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let world = Arc::new(World {
-            is_kept: held.is_some(),
-            store: Mutex::new(held),
+            is_kept,
+            store,
+            residents,
             opening,
             around: Arc::new(Surroundings {
                 tools: host_tools(&self.tools),
@@ -182,19 +241,32 @@ impl KernelBuilder {
             events: RwLock::new(Some(broadcast::Sender::new(EVENTS))),
             model_permits: Providers::new(self.model_calls),
             limits: self.limits,
+            compiled: Mutex::default(),
         });
-        let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), listing)).await;
+        let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), table)).await;
         let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;
+        supervisor.cast(SupervisorMessage::Recover { pids: resumed }).map_err(|_| KernelError::Closed)?;
         Ok(Kernel { world, supervisor })
     }
 
-    async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Listing), KernelError> {
-        let Some(store) = self.store.clone() else { return Ok((None, Listing::default())) };
-        let claim = move || Ok((store.claim()?, store.processes()?, store));
-        let (owner, listing, store) =
-            tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)?;
-        listing.lost.iter().for_each(|lost| tracing::error!(%lost, "not all processes of the store can be listed"));
-        Ok((Some((store, owner)), listing))
+    /// The store, its process table, those of it that are to run, and the highest number that a checkpoint had.
+    async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Table, Vec<Pid>, u64), KernelError> {
+        let inbox = self.limits.inbox;
+        let Some(store) = self.store.clone() else {
+            return Ok((None, Table::new(Listing::default(), inbox), Vec::new(), 0));
+        };
+        let recovery = self.recovery.clone();
+        let claim = move || {
+            let (listing, last_mark) = (store.processes()?, store.last_checkpoint()?);
+            listing.lost.iter().for_each(|lost| tracing::error!(%lost, "not all processes of the store can be listed"));
+            let (owner, resumed) = match store.claim() {
+                // A kernel to look into a store that is only read: nothing in it goes on, and what is done is refused.
+                Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
+                claimed => (claimed?, recovery.of(&listing.rows)),
+            };
+            Ok((Some((store, owner)), Table::new(listing, inbox), resumed, last_mark))
+        };
+        tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)
     }
 }
 

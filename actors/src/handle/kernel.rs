@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::process::{Image, copied};
+use dormouse_kernel::process::Image;
 use dormouse_kernel::program::{Compiled, Program, ProgramErrors, compile};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
@@ -15,13 +15,15 @@ use super::builder::KernelBuilder;
 use super::events::Events;
 use super::process::Process;
 use super::start::Start;
-use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::event::View;
 use crate::ports::Store;
 use crate::recovery::{self, Loaded, Purpose};
-use crate::supervisor::{Listed, SeatReply, SupervisorMessage};
+use crate::supervisor::{Listed, SeatReply, SupervisorMessage, Which};
 use crate::world::World;
+
+/// So many lines of the process table are read at once.
+const LISTED_AT_ONCE: usize = 4096;
 
 /// A running kernel. Cloning the handle makes a second one; dropping the last does not stop it, [`shutdown`](Self::shutdown)
 /// does.
@@ -36,11 +38,13 @@ pub struct Kernel {
 pub struct ProcessInfo {
     /// Who it is, where it comes from, how it ended.
     pub row: ProcessRow,
-    /// The word for how it stands: `held` (only its journal), `starting`, `idle`, `waiting` (for children in the background),
+    /// The word for how it stands: `held` (only its journal, since the kernel was opened or it had to stop), `hibernated` (only
+    /// its journal, and nothing to do before a message wakes it), `starting`, `idle`, `waiting` (for children in the background),
     /// `thinking`, `acting`, `stopped`, or how it ended.
     pub status: &'static str,
-    /// How it stands in detail, where it runs.
-    pub view: Option<View>,
+    /// How it stands in detail, where it runs; of one that has ended while somebody holds a handle on it, and always where
+    /// there is no store. [`Kernel::inspect`] reads it of any other.
+    pub view: Option<Box<View>>,
 }
 
 impl Kernel {
@@ -50,7 +54,8 @@ impl Kernel {
     }
 
     /// Begins to build a kernel on a store that may hold processes already: `builder().store(store)`. They are listed by
-    /// [`processes`](Self::processes) and run again by [`resume`](Self::resume) or [`resume_all`](Self::resume_all).
+    /// [`processes`](Self::processes), and run again as [`KernelBuilder::recovery`] says or by [`resume`](Self::resume) and
+    /// [`resume_all`](Self::resume_all).
     pub fn open(store: impl Store) -> KernelBuilder {
         KernelBuilder::default().store(store)
     }
@@ -80,17 +85,27 @@ impl Kernel {
         Start::new(self.clone(), program)
     }
 
-    /// The process table, by rising pid.
+    /// The process table, by rising pid. Read in parts, so that the kernel goes on meanwhile: each line is as it stood at some
+    /// moment of the call.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>, KernelError> {
-        self.list(None).await
+        let mut processes: Vec<ProcessInfo> = Vec::new();
+        loop {
+            let last = processes.last().map(|info| info.row.pid);
+            let part = self.list(Which::After(last, LISTED_AT_ONCE)).await?;
+            let is_last = part.len() < LISTED_AT_ONCE;
+            processes.extend(part);
+            if is_last {
+                return Ok(processes);
+            }
+        }
     }
 
-    pub(super) async fn list(&self, parent: Option<Pid>) -> Result<Vec<ProcessInfo>, KernelError> {
+    pub(super) async fn list(&self, which: Which) -> Result<Vec<ProcessInfo>, KernelError> {
         let (reply, listed) = oneshot::channel();
-        self.supervisor.cast(SupervisorMessage::List { parent, reply }).map_err(|_| KernelError::Closed)?;
+        self.supervisor.cast(SupervisorMessage::List { which, reply }).map_err(|_| KernelError::Closed)?;
         let listed = listed.await.map_err(|_| KernelError::Closed)?;
         Ok(listed.into_iter().map(ProcessInfo::from).collect())
     }
@@ -133,18 +148,6 @@ impl Kernel {
         Ok(resumed)
     }
 
-    /// Makes a new process from any point of another's journal: as it stood after fact `at` (none: its last). A call that
-    /// was in flight there is answered as interrupted, unless it may be repeated. It runs, even if the other was stopped, by
-    /// the program that the other was born with.
-    ///
-    /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::Load`] for an unknown process or fact, or a damaged journal.
-    pub async fn restore(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
-        let Loaded { state, last: at, .. } = self.read(from, at, Purpose::Run).await?;
-        let program = state.program().clone();
-        self.seat(program, Box::new(copied(state.image(), now_ms())), Origin::Restored { from, at }, None).await
-    }
-
     /// How a process stood after its last durable fact, read from its journal: for one that does not run.
     ///
     /// # Errors
@@ -152,6 +155,13 @@ impl Kernel {
     pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
         let loaded = self.read(pid, None, Purpose::Look).await?;
         Ok(View::of(&loaded.state, loaded.last))
+    }
+
+    /// What durable contents take in memory, in bytes, each counted once however many processes hold it: what
+    /// [`resident_bytes_limit`](super::KernelBuilder::resident_bytes_limit) bounds. O(live contents).
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        self.world.residents.bytes()
     }
 
     /// Events of all processes from now on.
@@ -180,7 +190,12 @@ impl Kernel {
         self.world.tools.keys().map(String::as_str).collect()
     }
 
-    async fn read(&self, pid: Pid, upto: Option<FactNumber>, purpose: Purpose) -> Result<Loaded, KernelError> {
+    pub(super) async fn read(
+        &self,
+        pid: Pid,
+        upto: Option<FactNumber>,
+        purpose: Purpose,
+    ) -> Result<Loaded, KernelError> {
         let store = self.world.store().ok_or(KernelError::NoStore)?;
         let world = self.world.clone();
         let load = move || recovery::load(&*store, &world, pid, upto, purpose);
@@ -197,7 +212,10 @@ impl Kernel {
         self.ask(|reply| SupervisorMessage::Start { program, image, origin, name, reply }).await
     }
 
-    async fn ask(&self, message: impl FnOnce(SeatReply) -> SupervisorMessage) -> Result<Process, KernelError> {
+    pub(super) async fn ask(
+        &self,
+        message: impl FnOnce(SeatReply) -> SupervisorMessage,
+    ) -> Result<Process, KernelError> {
         let events = self.world.watch();
         let (reply, seat) = oneshot::channel();
         self.supervisor.cast(message(reply)).map_err(|_| KernelError::Closed)?;

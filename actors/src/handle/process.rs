@@ -25,7 +25,7 @@ use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::event::{Event, View};
 use crate::process::{Copied, Delivery};
-use crate::supervisor::{Seat, Signal, SupervisorMessage};
+use crate::supervisor::{RestMessage, Seat, Signal, SupervisorMessage, Taken, Which};
 
 /// Counts the calls of hosts within one program; the opening of the store tells those of an earlier one apart.
 static TICKETS: AtomicU64 = AtomicU64::new(0);
@@ -38,18 +38,20 @@ static TICKETS: AtomicU64 = AtomicU64::new(0);
 /// start a process of another program and hand it what it needs.
 #[derive(Clone)]
 pub struct Process {
-    kernel: Kernel,
+    pub(super) kernel: Kernel,
     pid: Pid,
     exit: watch::Receiver<Option<Exit>>,
     view: watch::Receiver<Option<View>>,
     inbox: Arc<Semaphore>,
+    /// Behind the fields that watch: when it goes, they have gone.
+    _taken: Arc<Taken>,
     events: Arc<Mutex<Option<broadcast::Receiver<Event>>>>,
 }
 
 impl Process {
     pub(super) fn new(kernel: Kernel, seat: Seat, events: broadcast::Receiver<Event>) -> Self {
-        let Seat { pid, exit, view, inbox } = seat;
-        Self { kernel, pid, exit, view, inbox, events: Arc::new(Mutex::new(Some(events))) }
+        let Seat { pid, exit, view, inbox, taken } = seat;
+        Self { kernel, pid, exit, view, inbox, _taken: taken, events: Arc::new(Mutex::new(Some(events))) }
     }
 
     /// Its number.
@@ -175,6 +177,30 @@ impl Process {
         self.signal(Input::Continued).await
     }
 
+    /// Makes it only its journal and a line in the process table, until a message, a signal, the end of a child or somebody
+    /// who waits for it wakes it, under its pid. Handles on it stay valid. It is durable when this returns, and read from an
+    /// image at its last fact; what arrives meanwhile wakes it again. One that does not run is left as it is.
+    ///
+    /// # Errors
+    /// [`KernelError::Pending`] while it has something to do: a turn, unless it was stopped, a call, a message that waits, or the
+    /// end of its wall time. [`KernelError::NoStore`], since without a store there is nothing to wake it from.
+    /// [`KernelError::Ended`], [`KernelError::NotDurable`], [`KernelError::Unanswered`].
+    pub async fn hibernate(&self) -> Result<(), KernelError> {
+        let (reply, asleep) = oneshot::channel();
+        self.tell_rest(RestMessage::Hibernate { pid: self.pid, reply })?;
+        asleep.await.unwrap_or_else(|_| Err(self.why_unanswered()))
+    }
+
+    fn tell_rest(&self, message: RestMessage) -> Result<(), KernelError> {
+        self.kernel.supervisor.cast(SupervisorMessage::Rest(message)).map_err(|_| KernelError::Closed)
+    }
+
+    /// Wakes it where it hibernates: whoever waits learns at once whether it can be read.
+    fn look(&self) -> Result<(), KernelError> {
+        let is_awake = self.view.borrow().as_ref().is_some_and(|view| !view.hibernated);
+        if is_awake { Ok(()) } else { self.tell_rest(RestMessage::LookAt { pid: self.pid }) }
+    }
+
     /// The process and all that descend from it, to send them a signal.
     #[must_use]
     pub fn tree(&self) -> Tree {
@@ -207,31 +233,36 @@ impl Process {
         self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
         match copy.await {
             Ok(Copied { program, image, at }) => {
-                let origin = Origin::Restored { from: self.pid, at };
+                let origin = Origin::Copied { from: self.pid, at };
                 self.kernel.seat(program, Box::new(copied(*image, now_ms())), origin, None).await
             }
-            Err(_) => self.kernel.restore(self.pid, None).await,
+            Err(_) => self.kernel.copy(self.pid, None).await,
         }
     }
 
     /// Waits for its end, which is durable then. One that had to stop because its journal could not be read or written ends
-    /// as faulted here only: it stays in the table as held and can be resumed.
+    /// as faulted here only: it stays in the table as held and can be resumed. One that hibernates wakes.
     ///
     /// # Errors
     /// [`KernelError::Closed`] where the kernel shuts down before.
     pub async fn wait(&self) -> Result<Exit, KernelError> {
         let mut exit = self.exit.clone();
+        self.look()?;
         let ended = exit.wait_for(Option::is_some).await.map_err(|_| KernelError::Closed)?;
         ended.clone().ok_or(KernelError::Closed)
     }
 
     /// Waits until it stands as `stands` says, and returns its view then: `wait_for(View::is_idle)` is the
-    /// end of a session's turns.
+    /// end of a session's turns. One that hibernates wakes, unless the view that it fell asleep with is known here and stands so.
     ///
     /// # Errors
     /// [`KernelError::Closed`] where the kernel shuts down before.
     pub async fn wait_for(&self, stands: impl Fn(&View) -> bool) -> Result<View, KernelError> {
         let mut view = self.view.clone();
+        let stands_so = view.borrow().as_ref().is_some_and(&stands);
+        if !stands_so {
+            self.look()?;
+        }
         let seen = view.wait_for(|view| view.as_ref().is_some_and(&stands)).await.map_err(|_| KernelError::Closed)?;
         seen.clone().ok_or(KernelError::Closed)
     }
@@ -241,7 +272,7 @@ impl Process {
     /// # Errors
     /// [`KernelError::Closed`].
     pub async fn children(&self) -> Result<Vec<ProcessInfo>, KernelError> {
-        self.kernel.list(Some(self.pid)).await
+        self.kernel.list(Which::Children(self.pid)).await
     }
 
     /// How it ended, if it has.
@@ -250,7 +281,8 @@ impl Process {
         self.exit.borrow().clone()
     }
 
-    /// How it stands; none while it is only its journal. Costs the process nothing.
+    /// How it stands; none while it is only its journal, unless it fell asleep while this handle was held: then how it stood,
+    /// without its descriptors. [`Kernel::inspect`] reads it of any. Costs the process nothing.
     #[must_use]
     pub fn view(&self) -> Option<View> {
         self.view.borrow().clone()
@@ -263,7 +295,7 @@ impl Process {
         Events::new(kept.unwrap_or_else(|| self.kernel.world.watch()), Some(self.pid))
     }
 
-    async fn ask(&self, input: impl FnOnce(Arc<str>) -> Input) -> Result<Answer, KernelError> {
+    pub(super) async fn ask(&self, input: impl FnOnce(Arc<str>) -> Input) -> Result<Answer, KernelError> {
         let number = TICKETS.fetch_add(1, Ordering::Relaxed);
         let ticket: Arc<str> = format!("host:{}.{number}", self.kernel.world.opening).into();
         let (answer, answered) = oneshot::channel();

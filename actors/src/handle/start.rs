@@ -87,7 +87,7 @@ impl Start {
     }
 
     /// The name that other processes, of every tree, can write to it by while it lives. No two living processes have one
-    /// name; what is forked or restored from it has none.
+    /// name; what is forked, copied or branched from it has none.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self

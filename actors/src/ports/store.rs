@@ -42,6 +42,14 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`].
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError>;
 
+    /// The encoded facts of a process from `first` up to and with `upto`, those that a snapshot stands for too. Empty where
+    /// there is none between them.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`]; [`StoreError::ForgottenFact`] where one of
+    /// them was given up; [`StoreError::Damaged`], [`StoreError::Io`].
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError>;
+
     /// In which commits the facts of a process were written, and when; its birth first, where its history is whole. Costs a
     /// read for each commit.
     ///
@@ -54,6 +62,12 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError>;
+
+    /// The highest number that a checkpoint ever had, whatever became of it; 0 where there was none. The next has a greater one.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Damaged`].
+    fn last_checkpoint(&self) -> Result<u64, StoreError>;
 
     /// A content, to be read from where it lies. Costs no pass over its bytes; what is read of it is checked then.
     ///
@@ -249,6 +263,14 @@ pub struct Written {
     pub count: u64,
 }
 
+impl Written {
+    /// The last of the facts.
+    #[must_use]
+    pub fn last(&self) -> FactNumber {
+        FactNumber((self.first.0 + self.count).saturating_sub(1))
+    }
+}
+
 /// A change of temporary files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TempFileChange {
@@ -306,6 +328,28 @@ pub enum StoreError {
         /// Who holds it.
         holder: String,
     },
+    /// The key that was given is not the one that the store is encrypted with. Nothing was read or changed.
+    #[error("the store {path} {fault}")]
+    Key {
+        /// The store's folder.
+        path: String,
+        /// What is wrong with the key.
+        fault: KeyFault,
+    },
+    /// The store is open for reading only.
+    #[error(
+        "the store {path} is open for reading only, and takes no owner and no commit. Open it for writing, once nobody else has it open"
+    )]
+    ReadOnly {
+        /// The store's folder.
+        path: String,
+    },
+    /// The store holds something that this version does not know. Nothing was changed.
+    #[error("the store holds {what}, as a later version writes it. Open it with that version")]
+    Newer {
+        /// What, and where.
+        what: String,
+    },
     /// Something read back is not what was written.
     #[error("the store is damaged: {what}")]
     Damaged {
@@ -338,6 +382,20 @@ pub enum StoreError {
     Failed(String),
 }
 
+/// What is wrong with the key of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyFault {
+    /// None was given, and the store is encrypted.
+    #[error("is encrypted, and no key was given. Give the key that it was made with")]
+    Missing,
+    /// The store is encrypted with another.
+    #[error("is encrypted with another key than the one that was given. Give the key that it was made with")]
+    Wrong,
+    /// One was given, and the store is not encrypted.
+    #[error("is not encrypted, and a key was given. Open it without one, or name a new folder for an encrypted store")]
+    Needless,
+}
+
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn claim(&self) -> Result<OwnerToken, StoreError> {
         (**self).claim()
@@ -355,12 +413,20 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).journal(pid, upto)
     }
 
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+        (**self).facts(pid, first, upto)
+    }
+
     fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
         (**self).history(pid)
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
         (**self).checkpoints()
+    }
+
+    fn last_checkpoint(&self) -> Result<u64, StoreError> {
+        (**self).last_checkpoint()
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {

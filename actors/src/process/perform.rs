@@ -62,6 +62,7 @@ impl Running {
             }
             Effect::Send { call, settled, pending } => self.send_message(call, settled, pending),
             Effect::ListProcesses { call } => self.list_processes(call),
+            Effect::Checkpoint { call, op } => self.ask_checkpoints(call, op),
             Effect::Await { call, timeout_ms } => self.await_timeout(call, timeout_ms),
             Effect::AnswerHost { ticket, answer } => {
                 if let Some(reply) = self.tickets.remove(&ticket) {
@@ -102,11 +103,13 @@ impl Running {
     /// `parent` is the span that the call is made for.
     fn ask(
         &self,
-        request: Request,
+        mut request: Request,
         listeners: Listeners,
         parent: &Span,
     ) -> BoxFuture<'static, Result<Reply, ModelError>> {
         let (world, program) = (self.world.clone(), self.state.program().clone());
+        // Outside of its tree it goes by its own number.
+        request.pid = self.pid;
         let span = spans::model_call(parent, program.model().provider.word(), self.root, &request);
         let asker = Asker { priority: self.state.priority(), tree: self.root };
         let asking = Asking { world, program, asker, request, listeners };
@@ -163,7 +166,8 @@ impl Running {
         max_bytes: u64,
     ) -> BoxFuture<'static, Replied> {
         let (reply, answer) = oneshot::channel();
-        let origin = TempFileOrigin { pid: self.pid(), call };
+        // By the number that a branch goes on with, so that what was asked for before the cut is known again after it.
+        let origin = TempFileOrigin { pid: self.state.pid(), call };
         let request = temp_files::Request { root: self.root, origin, op, max_bytes, reply };
         // Where the files are gone the reply is dropped with the request.
         let _ = self.world.temp_files.cast(TempFilesMessage::Request(request));

@@ -14,8 +14,10 @@ impl Running {
         for fact in facts {
             match fact {
                 Fact::TurnBegan | Fact::WentTo { by: Caller::Host, .. } => {
-                    self.turn = Some(spans::turn(&self.state, self.root))
+                    self.turn = Some(spans::turn(self.pid, &self.state, self.root))
                 }
+                // Where it goes on from there in a turn, that one begins below.
+                Fact::Restored { by: Caller::Host, .. } => self.turn = None,
                 Fact::TurnEnded { outcome } | Fact::Exited { exit: outcome } => {
                     self.turn.take().iter().for_each(|turn| spans::turn_ended(turn, outcome.status));
                 }
@@ -27,7 +29,7 @@ impl Running {
             Phase::Idle | Phase::Acting { caller: Caller::Host, .. } | Phase::Ended { .. } => false,
         };
         if is_in_turn && self.turn.is_none() {
-            self.turn = Some(spans::turn(&self.state, self.root));
+            self.turn = Some(spans::turn(self.pid, &self.state, self.root));
         }
     }
 

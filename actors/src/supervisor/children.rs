@@ -5,19 +5,21 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
 
-use super::table::{Run, place};
+use super::entry::{Run, place};
+use super::table::Keeps;
 use super::{Newborn, Supervisor};
 use crate::checkpoint::CommitError;
 use crate::event::Event;
 use crate::temp_files::TempFilesMessage;
 
 impl Supervisor {
-    /// A child that exists already, by parent and origin, is not made again: one that sleeps is woken, the end of one
-    /// that has ended is reported once more. So a parent that comes back from its journal finds its children.
+    /// A child that exists already, by parent and origin, is not made again: one that is held is run, the end of one that
+    /// has ended is reported once more. So a parent that comes back from its journal finds its children. One that
+    /// hibernates has nothing to do, and sleeps on.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>) {
         let mut newborns: Vec<Newborn> = Vec::new();
         for Child { origin, program, image } in children {
-            match self.table.child(parent, &origin).map(|entry| entry.row.clone()) {
+            match self.table.child(parent, &origin) {
                 None => newborns.push(self.newborn(Some(parent), program, Box::new(image), origin)),
                 Some(row) => self.found(&row),
             }
@@ -29,7 +31,7 @@ impl Supervisor {
 
     /// A child of a call that its parent does not know what became of.
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
-        match self.table.child_at(parent, call, index).map(|entry| entry.row.clone()) {
+        match self.table.child_at(parent, call, index) {
             Some(row) => self.found(&row),
             None => self.tell_parent(parent, Input::NoChild { call, index }),
         }
@@ -40,7 +42,7 @@ impl Supervisor {
         self.report_start(row);
         if row.exit.is_some() {
             self.report_to_parent(row);
-        } else {
+        } else if self.table.run_of(row.pid) == Some(Run::Held) {
             self.wake(row.pid);
         }
     }
@@ -48,19 +50,19 @@ impl Supervisor {
     /// Tells the parent of a spawned child that it exists. Its end is told later.
     pub(super) fn report_start(&mut self, row: &ProcessRow) {
         if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
-            self.tell_parent(parent, Input::ChildStarted { call: *call, child: row.pid });
+            self.tell_parent(parent, Input::ChildStarted { call: *call, child: row.known_as() });
         }
     }
 
-    /// A child that could not be made durable never was: its parent gets that as the child's end.
-    pub(super) fn stillborn(&mut self, born: &Newborn, error: &CommitError) {
-        self.table.remove(&born.row);
+    /// A child that cannot be written: its parent gets that as the child's end.
+    pub(super) fn report_stillborn(&mut self, born: &Newborn, error: &CommitError) {
         let exit = Exit::new(ExitStatus::Faulted, error.to_string()).after(Usage::default());
         self.report_to_parent(&ProcessRow { exit: Some(exit), ..born.row.clone() });
     }
 
     pub(super) fn ended(&mut self, pid: Pid, exit: Exit) {
-        let Some(row) = self.table.end(pid, &exit) else { return };
+        let keeps = if self.world.is_kept { Keeps::Journal } else { Keeps::Nothing };
+        let Some(row) = self.table.end(pid, &exit, keeps) else { return };
         self.world.report(Event::Exited { pid, exit });
         self.report_to_parent(&row);
         self.kill_children(pid, |_| true);
@@ -74,12 +76,12 @@ impl Supervisor {
         let (Some(parent), Some((call, index)), Some(exit)) = (row.parent, place(&row.origin), row.exit.clone()) else {
             return;
         };
-        self.tell_parent(parent, Input::ChildEnded { call, index, child: row.pid, exit });
+        self.tell_parent(parent, Input::ChildEnded { call, index, child: row.known_as(), exit });
     }
 
-    /// A parent that sleeps asks for its children when it wakes.
+    /// A parent that hibernates wakes for it. One that is held asks for its children when it is run.
     fn tell_parent(&mut self, parent: Pid, input: Input) {
-        if self.table.get(parent).is_some_and(|entry| matches!(entry.run, Run::Running(_) | Run::Loading)) {
+        if !matches!(self.table.run_of(parent), None | Some(Run::Held | Run::Ended)) {
             self.tell(parent, input);
         }
     }

@@ -16,6 +16,7 @@ use dormouse_proto::tool::Answer;
 use tokio::sync::oneshot;
 
 use super::Supervisor;
+use super::entry::Entry;
 use super::table::Table;
 use crate::process::Delivery;
 
@@ -39,13 +40,13 @@ pub(crate) struct Neighbours {
 
 impl Supervisor {
     pub(super) fn post(&mut self, post: Post) {
-        match self.table.receiver(post.from, &post.to, self.world.limits.reach) {
-            Ok(to) => {
+        match self.receiver(post.from, &post.to) {
+            Ok((to, known)) => {
                 let Post { from, call, settled, letter, receipt, .. } = post;
                 // Of a message that is posted again each delivery has its own answer.
                 self.posted += 1;
                 let ticket: Arc<str> = format!("message:{from}:{call}:{}", self.posted).into();
-                let input = Input::Messaged { ticket: ticket.clone(), from, call, settled, letter };
+                let input = Input::Messaged { ticket: ticket.clone(), from: known, call, settled, letter };
                 self.deliver(to, Delivery { answer: Some((ticket, receipt)), ..Delivery::internal(input) });
             }
             // Who no longer waits has dropped its side.
@@ -53,35 +54,54 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn list_neighbours(&self, of: Pid, reply: oneshot::Sender<Neighbours>) {
-        // Who no longer waits has dropped its side.
-        let _ = reply.send(self.table.neighbours(of, self.world.limits.reach));
+    /// Who is meant by an address, and the number that it knows the sender by.
+    fn receiver(&self, from: Pid, to: &Address) -> Result<(Pid, Pid), String> {
+        let meant = |number: Pid| Meant { number, pid: self.meant(from, number) };
+        let to = self.table.receiver(from, to, meant, self.world.limits.reach)?;
+        let known = self.known_to(to, from).ok_or_else(|| {
+            format!("Process {to} cannot be written to: the number of this process means another one there.")
+        })?;
+        Ok((to, known))
     }
+
+    pub(super) fn list_neighbours(&self, of: Pid, reply: oneshot::Sender<Neighbours>) {
+        let Neighbours { known, hidden } = self.table.neighbours(of, self.world.limits.reach);
+        let known = known.into_iter().filter_map(|neighbour| self.told_of(of, neighbour)).collect();
+        // Who no longer waits has dropped its side.
+        let _ = reply.send(Neighbours { known, hidden });
+    }
+}
+
+/// A process as its reader names it.
+struct Meant {
+    number: Pid,
+    pid: Pid,
 }
 
 impl Table {
     /// Who is meant by an address, if it lives and may be written to. Costs the depth of the tree.
-    fn receiver(&self, from: Pid, to: &Address, reach: Reach) -> Result<Pid, String> {
-        let pid = match to {
-            Address::Parent => self.get(from).and_then(|entry| entry.row.parent).ok_or_else(|| {
+    fn receiver(&self, from: Pid, to: &Address, meant: impl Fn(Pid) -> Meant, reach: Reach) -> Result<Pid, String> {
+        let own = |pid| Meant { number: pid, pid };
+        let Meant { number, pid } = match to {
+            Address::Parent => self.get(from).and_then(Entry::parent).map(own).ok_or_else(|| {
                 "This process has no parent: the host started it. list_processes shows who there is.".to_owned()
             })?,
-            Address::Process(pid) | Address::Correspondent(pid) => *pid,
-            Address::Name(name) => self.named(name).ok_or_else(|| {
+            Address::Process(number) | Address::Correspondent(number) => meant(*number),
+            Address::Name(name) => self.named(name).map(own).ok_or_else(|| {
                 format!("There is no living process of the name '{name}'. list_processes shows who there is.")
             })?,
         };
         if pid == from {
-            return Err(format!("Process {pid} is this process itself."));
+            return Err(format!("Process {number} is this process itself."));
         }
         let reaches = |pid| matches!(to, Address::Correspondent(_)) || self.reaches(from, pid, reach);
-        let Some(entry) = self.get(pid).filter(|entry| reaches(entry.row.pid)) else {
+        let Some(entry) = self.get(pid).filter(|_| reaches(pid)) else {
             let reach = word(reach);
-            return Err(format!("There is no process {pid} {reach}. list_processes shows who there is."));
+            return Err(format!("There is no process {number} {reach}. list_processes shows who there is."));
         };
-        match &entry.row.exit {
+        match entry.exit() {
             Some(exit) => Err(format!(
-                "Process {pid} has ended as {}: what it had not heard by then, nobody hears.",
+                "Process {number} has ended as {}: what it had not heard by then, nobody hears.",
                 exit.status.word()
             )),
             None => Ok(pid),
@@ -90,8 +110,8 @@ impl Table {
 
     /// Whether `from` may write to `to`.
     fn reaches(&self, from: Pid, to: Pid, reach: Reach) -> bool {
-        let parent = |pid: Pid| self.get(pid).and_then(|entry| entry.row.parent);
-        let is_named = self.get(to).is_some_and(|entry| entry.row.name.is_some());
+        let parent = |pid: Pid| self.get(pid).and_then(Entry::parent);
+        let is_named = self.get(to).is_some_and(|entry| entry.name().is_some());
         is_named
             || match reach {
                 Reach::Everyone => true,
@@ -106,7 +126,7 @@ impl Table {
     /// The living processes that `of` may write to, itself among them: its relatives and those that have a name, then of the
     /// others as many as are shown, the newest first. Costs the tree, or all processes where the reach is everyone.
     fn neighbours(&self, of: Pid, reach: Reach) -> Neighbours {
-        let parent = self.get(of).and_then(|entry| entry.row.parent);
+        let parent = self.get(of).and_then(Entry::parent);
         let children = |pid: Pid| self.living_children(pid).into_iter().map(|(child, _)| child);
         let siblings = parent.into_iter().flat_map(children);
         let mut near: BTreeSet<Pid> = siblings.chain(children(of)).chain(parent).chain([of]).collect();
@@ -126,8 +146,8 @@ impl Table {
 
     fn neighbour(&self, pid: Pid) -> Option<Neighbour> {
         let entry = self.get(pid)?;
-        let (row, status) = (&entry.row, entry.status());
-        Some(Neighbour { pid, parent: row.parent, program: row.program.clone(), name: row.name.clone(), status })
+        let (program, name) = (entry.program().clone(), entry.name().cloned());
+        Some(Neighbour { pid, parent: entry.parent(), program, name, status: entry.status() })
     }
 }
 

@@ -8,7 +8,7 @@ use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 use ractor::{Actor, ActorId};
 use tokio::time::Instant;
 
-use super::table::Run;
+use super::entry::Run;
 use super::{Supervisor, SupervisorMessage};
 use crate::checkpoint::Durable;
 use crate::event::{Event, View};
@@ -20,25 +20,30 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 impl Supervisor {
     /// Starts the actor of a process: it takes the signals that waited for it, resumes, then takes the rest.
-    pub(super) async fn run(&mut self, Loaded { state, last, snapshot_at }: Loaded, herald: Option<Herald>) {
-        let pid = state.pid();
+    pub(super) async fn run(&mut self, Loaded { pid, state, last, snapshot_at }: Loaded, herald: Option<Herald>) {
         let root = self.table.root(pid);
-        let Some(entry) = self.table.get_mut(pid).filter(|entry| matches!(entry.run, Run::Loading)) else { return };
-        let view = entry.view.clone();
-        view.send_replace(Some(View::of(&state, last)));
+        let Some(entry) = self.table.get_mut(pid).filter(|entry| entry.run == Run::Loading) else { return };
         let waiting = entry.begin();
-        let (parent, program) = (entry.row.parent, entry.row.program.clone());
+        let (parent, program) = (entry.parent(), entry.program().clone());
+        let Some(live) = entry.live_mut() else { return };
+        let view = live.view.clone();
+        view.send_replace(Some(View::of(&state, last)));
+        let event = match std::mem::take(&mut live.is_waking) {
+            true => Event::Woke { pid },
+            false => Event::Started { pid, parent, program },
+        };
         let supervisor = self.myself.clone();
-        let begin = Begin { world: self.world.clone(), supervisor, state, root, last, snapshot_at, view, herald };
+        let begin = Begin { pid, world: self.world.clone(), supervisor, state, root, last, snapshot_at, view, herald };
         let spawned = ProcessActor::spawn_linked(None, ProcessActor, begin, self.myself.get_cell()).await;
         let Ok((actor, _task)) = spawned else { return self.give_up(pid, "its actor could not be started") };
-        self.world.report(Event::Started { pid, parent, program });
+        self.world.report(event);
         self.table.running(pid, actor);
         waiting.into_iter().for_each(|delivery| self.deliver(pid, delivery));
         for reply in self.table.take_awaiting(pid) {
             // Who no longer waits has dropped its side.
-            let _ = reply.send(self.table.seat(pid));
+            let _ = reply.send(self.seat(pid));
         }
+        self.hibernate_due();
     }
 
     /// A process that could not be read or written stays what its journal says, to be resumed later. Who waits for it,
@@ -54,16 +59,20 @@ impl Supervisor {
     pub(super) fn faulted(&mut self, actor: ActorId, reason: &str) {
         let Some(pid) = self.table.forget_actor(actor) else { return };
         let limit = self.world.limits.restarts as usize;
-        let Some(entry) = self.table.get_mut(pid).filter(|entry| !matches!(entry.run, Run::Ended)) else { return };
+        let Some(live) =
+            self.table.get_mut(pid).filter(|entry| entry.run != Run::Ended).and_then(|entry| entry.live_mut())
+        else {
+            return;
+        };
         let now = Instant::now();
-        entry.faults.retain(|at| now.duration_since(*at) < WINDOW);
-        entry.faults.push(now);
-        let faults = entry.faults.len();
+        live.faults.retain(|at| now.duration_since(*at) < WINDOW);
+        live.faults.push(now);
+        let faults = live.faults.len();
         tracing::error!(%pid, reason, faults, "a process faulted");
         if faults > limit {
             return self.give_up(pid, &format!("it faulted {faults} times, the last time with: {reason}"));
         }
-        entry.run = Run::Loading;
+        self.table.set_run(pid, Run::Loading);
         let pause = FIRST_PAUSE * 2_u32.saturating_pow(faults as u32 - 1);
         let myself = self.myself.clone();
         tokio::spawn(async move {

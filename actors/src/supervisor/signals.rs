@@ -5,6 +5,7 @@ use dormouse_proto::id::Pid;
 use tokio::sync::oneshot;
 
 use super::Supervisor;
+use super::entry::Run;
 use crate::error::KernelError;
 use crate::process::{Delivery, Received};
 
@@ -32,10 +33,11 @@ impl Supervisor {
     /// Tells a process and all below it, parents first. `received` hears when all of them have it durably; one that ends in
     /// the meantime needs none. Children that are on their way while their tree is stopped are born stopped.
     pub(super) fn signal_tree(&mut self, root: Pid, signal: Signal, received: Received) {
-        let told = self.table.seat(root).and_then(|seat| match *seat.exit.borrow() {
-            Some(_) if !self.table.is_held(root) => Err(KernelError::Ended(root)),
-            _ => Ok(()),
-        });
+        let told = match self.table.run_of(root) {
+            None => Err(KernelError::UnknownProcess(root)),
+            Some(Run::Ended) => Err(KernelError::Ended(root)),
+            Some(_) => Ok(()),
+        };
         if let Err(error) = told {
             // Who no longer waits has dropped its side.
             return drop(received.send(Err(error)));

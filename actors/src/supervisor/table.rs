@@ -1,15 +1,18 @@
 //! The process table: who there is, who runs, who waits for whom.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use dormouse_kernel::process::Input;
 use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::pid_map::PidMap;
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
-use tokio::time::Instant;
 
+use super::alias::Aliases;
+use super::entry::{Entry, Live, Run, place};
+use super::rest::Resting;
 use crate::error::KernelError;
 use crate::event::View;
 use crate::ports::Listing;
@@ -19,45 +22,23 @@ use crate::supervisor::SeatReply;
 pub(crate) struct Table {
     next_pid: u64,
     inbox: usize,
-    entries: BTreeMap<Pid, Entry>,
+    entries: PidMap<Entry>,
     actors: HashMap<ActorId, Pid>,
     children: BTreeMap<(Pid, CallId, u32), Pid>,
     /// Those that live, or are about to, by the names that the host gave them.
     names: BTreeMap<Arc<str>, Pid>,
+    /// The names of programs: each is in memory once.
+    programs: BTreeSet<Arc<str>>,
+    /// Those that are in memory, or about to be.
+    awake: usize,
+    pub(super) resting: Resting,
 }
 
-pub(super) struct Entry {
-    pub(super) row: ProcessRow,
-    pub(super) run: Run,
-    pub(super) waiting: Vec<Delivery>,
-    pub(super) faults: Vec<Instant>,
-    /// Who waits for it to run.
-    awaiting: Vec<SeatReply>,
-    /// Its tree was stopped: children that it makes are born stopped.
-    halted: bool,
-    /// It is to be killed, whatever became of the message that says so.
-    pub(super) doomed: bool,
-    exit: watch::Sender<Option<Exit>>,
-    pub(super) view: watch::Sender<Option<View>>,
-    inbox: Arc<Semaphore>,
-}
-
-/// How an entry of the table runs.
-pub(super) enum Run {
-    /// Its birth is on its way to the disk, its journal is being read, or it pauses after a fault.
-    Loading,
-    /// It is only its journal.
-    Held,
-    Running(ActorRef<ProcessMessage>),
-    Ended,
-}
-
-/// What a handle of a process holds.
-pub(crate) struct Seat {
-    pub(crate) pid: Pid,
-    pub(crate) exit: watch::Receiver<Option<Exit>>,
-    pub(crate) view: watch::Receiver<Option<View>>,
-    pub(crate) inbox: Arc<Semaphore>,
+/// What a handle of a process is told by.
+pub(super) struct Desk {
+    pub(super) exit: watch::Receiver<Option<Exit>>,
+    pub(super) view: watch::Receiver<Option<View>>,
+    pub(super) inbox: Arc<Semaphore>,
 }
 
 /// A line of the table as it is listed.
@@ -65,45 +46,32 @@ pub(crate) struct Seat {
 pub(crate) struct Listed {
     pub(crate) row: ProcessRow,
     pub(crate) status: &'static str,
-    pub(crate) view: Option<View>,
+    pub(crate) view: Option<Box<View>>,
 }
 
-impl Entry {
-    /// The word for how it stands.
-    pub(super) fn status(&self) -> &'static str {
-        match (&self.row.exit, &*self.view.borrow()) {
-            (Some(exit), _) => exit.status.word(),
-            (None, Some(view)) => view.status(),
-            (None, None) if matches!(self.run, Run::Held) => "held",
-            (None, None) => "starting",
-        }
-    }
-
-    /// What a process gets when it begins to run: signals that waited, then its start, then all else that waited. Where it
-    /// is to be continued, what comes after that keeps its place.
-    pub(super) fn begin(&mut self) -> Vec<Delivery> {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        let continued = waiting.iter().position(|delivery| matches!(delivery.input, Input::Continued));
-        let later = waiting.split_off(continued.unwrap_or(waiting.len()));
-        let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(Delivery::is_signal);
-        // Whoever waits to hear that the process was killed is not to come behind its end.
-        let is_told = signals.iter().any(|delivery| matches!(delivery.input, Input::Killed));
-        let doom = (self.doomed && !is_told).then(|| Delivery::internal(Input::Killed));
-        let start = Delivery::internal(Input::Resumed);
-        doom.into_iter().chain(signals).chain([start]).chain(rest).chain(later).collect()
-    }
+/// Which lines of the table are listed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Which {
+    /// So many at most, after this pid.
+    After(Option<Pid>, usize),
+    /// The children of one.
+    Children(Pid),
 }
 
 impl Table {
+    /// From what a store lists. Costs a pass over it.
     pub(crate) fn new(Listing { rows, last, .. }: Listing, inbox: usize) -> Self {
         let next_pid = last + 1;
         let mut table = Self {
             next_pid,
             inbox,
-            entries: BTreeMap::new(),
+            entries: PidMap::default(),
             actors: HashMap::new(),
             children: BTreeMap::new(),
             names: BTreeMap::new(),
+            programs: BTreeSet::new(),
+            awake: 0,
+            resting: Resting::default(),
         };
         for row in rows {
             let run = if row.exit.is_some() { Run::Ended } else { Run::Held };
@@ -115,14 +83,14 @@ impl Table {
 
     /// Children outlived the end of their parent, if the kernel stopped in between: they go where it went.
     fn doom_orphans(&mut self) {
-        let ended: HashSet<Pid> = self.ended().collect();
-        for entry in self.entries.values_mut() {
-            entry.doomed = entry.row.exit.is_none() && entry.row.parent.is_some_and(|parent| ended.contains(&parent));
+        let has_ended = |pid| self.get(pid).is_some_and(|entry| entry.run == Run::Ended);
+        let is_orphan = |entry: &Entry| entry.run != Run::Ended && entry.parent().is_some_and(has_ended);
+        let orphans: Vec<_> = self.entries.iter().filter(|(_, entry)| is_orphan(entry)).map(|(pid, _)| pid).collect();
+        for orphan in orphans {
+            if let Some(entry) = self.get_mut(orphan) {
+                entry.doomed = true;
+            }
         }
-    }
-
-    fn ended(&self) -> impl Iterator<Item = Pid> {
-        self.entries.values().filter(|entry| entry.row.exit.is_some()).map(|entry| entry.row.pid)
     }
 
     pub(super) fn next_pid(&mut self) -> Pid {
@@ -131,54 +99,94 @@ impl Table {
         pid
     }
 
-    /// Takes in a process whose birth is not yet durable. In a tree that was stopped it is born stopped.
+    /// Takes in a process whose birth is not yet durable.
     pub(super) fn reserve(&mut self, row: ProcessRow) {
         let pid = row.pid;
-        let is_halted = row.parent.and_then(|parent| self.get(parent)).is_some_and(|parent| parent.halted);
+        let is_halted = self.is_halted(row.parent);
         self.insert(row, Run::Loading);
-        if is_halted {
-            self.halt(pid, true);
-            self.deliver(pid, Delivery::internal(Input::Stopped));
-        }
+        self.halt(pid, is_halted);
+    }
+
+    /// Whether the tree of a process was stopped: children of its are born stopped.
+    pub(super) fn is_halted(&self, parent: Option<Pid>) -> bool {
+        parent.and_then(|parent| self.get(parent)).is_some_and(|parent| parent.halted)
     }
 
     /// Notes whether the tree that a process belongs to is stopped.
     pub(super) fn halt(&mut self, pid: Pid, is_halted: bool) {
-        if let Some(entry) = self.entries.get_mut(&pid) {
+        if let Some(entry) = self.get_mut(pid) {
             entry.halted = is_halted;
         }
     }
 
-    /// Whether something waits for a process that does not run yet.
-    pub(super) fn is_spoken_to(&self, pid: Pid) -> bool {
-        self.get(pid).is_some_and(|entry| entry.doomed || !entry.waiting.is_empty())
+    /// The numbers that processes of branches go by. Costs the table.
+    pub(super) fn aliases(&self) -> Aliases {
+        let mut aliases = Aliases::default();
+        let restored = self.entries.iter().filter(|(_, entry)| entry.restored().is_some());
+        restored.for_each(|(pid, entry)| aliases.note(self.root(pid), &entry.row(pid)));
+        aliases
     }
 
-    fn insert(&mut self, row: ProcessRow, run: Run) {
+    /// Whether something waits for a process that does not run yet.
+    pub(super) fn is_spoken_to(&self, pid: Pid) -> bool {
+        let is_waited = |entry: &Entry| entry.live().is_some_and(|live| !live.waiting.is_empty());
+        self.get(pid).is_some_and(|entry| entry.doomed || is_waited(entry))
+    }
+
+    fn insert(&mut self, mut row: ProcessRow, run: Run) {
+        let pid = row.pid;
         if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
-            self.children.insert((parent, call, index), row.pid);
+            self.children.insert((parent, call, index), pid);
         }
         if let Some(name) = row.name.clone().filter(|_| row.exit.is_none()) {
-            self.names.insert(name, row.pid);
+            self.names.insert(name, pid);
         }
-        let entry = Entry {
-            exit: watch::Sender::new(row.exit.clone()),
-            view: watch::Sender::new(None),
-            inbox: Arc::new(Semaphore::new(self.inbox)),
-            waiting: Vec::new(),
-            faults: Vec::new(),
-            awaiting: Vec::new(),
-            halted: false,
-            doomed: false,
-            run,
-            row,
-        };
-        self.entries.insert(entry.row.pid, entry);
+        match self.programs.get(&row.program) {
+            Some(known) => row.program = known.clone(),
+            None => drop(self.programs.insert(row.program.clone())),
+        }
+        self.entries.insert(pid, Entry::new(row, Run::Held));
+        self.set_run(pid, run);
+    }
+
+    /// How a process runs from here on. One that runs, or is about to, has what that takes.
+    pub(super) fn set_run(&mut self, pid: Pid, run: Run) {
+        let inbox = self.inbox;
+        let Some(entry) = self.entries.get_mut(pid) else { return };
+        self.awake -= usize::from(is_awake(entry.run));
+        self.awake += usize::from(is_awake(run));
+        entry.run = run;
+        if run != Run::Running {
+            self.resting.forget(entry);
+        }
+        match run {
+            Run::Loading | Run::Running | Run::FallingAsleep => drop(entry.awake(inbox)),
+            Run::Held | Run::Hibernated | Run::Ended => {
+                if let Some(live) = entry.live_mut() {
+                    live.actor = None;
+                    live.faults.clear();
+                }
+                entry.let_go();
+            }
+        }
+    }
+
+    /// A process that runs is at rest.
+    pub(super) fn rests(&mut self, pid: Pid) {
+        if let Some(entry) = self.entries.get_mut(pid).filter(|entry| entry.run == Run::Running) {
+            self.resting.note(pid, entry);
+        }
+    }
+
+    /// How many are in memory, or about to be.
+    pub(super) fn awake(&self) -> usize {
+        self.awake
     }
 
     /// Takes out a process that was never born.
     pub(super) fn remove(&mut self, row: &ProcessRow) {
-        self.entries.remove(&row.pid);
+        self.set_run(row.pid, Run::Ended);
+        self.entries.remove(row.pid);
         self.forget_name(row);
         if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
             self.children.remove(&(parent, call, index));
@@ -190,7 +198,7 @@ impl Table {
         if !self.get(pid).is_some_and(|entry| matches!(entry.run, Run::Ended)) {
             return;
         }
-        let place = self.entries.remove(&pid).and_then(|entry| Some((entry.row.parent?, place(&entry.row.origin)?)));
+        let place = self.entries.remove(pid).and_then(|entry| Some((entry.parent()?, place(&entry.origin())?)));
         if let Some((parent, (call, index))) = place {
             self.children.remove(&(parent, call, index));
         }
@@ -214,43 +222,56 @@ impl Table {
     }
 
     pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut Entry> {
-        self.entries.get_mut(&pid)
+        self.entries.get_mut(pid)
     }
 
     pub(super) fn get(&self, pid: Pid) -> Option<&Entry> {
-        self.entries.get(&pid)
+        self.entries.get(pid)
+    }
+
+    /// What a process has that runs or is watched, where it does.
+    pub(super) fn live_mut(&mut self, pid: Pid) -> Option<&mut Live> {
+        self.get_mut(pid)?.live_mut()
+    }
+
+    pub(super) fn run_of(&self, pid: Pid) -> Option<Run> {
+        self.get(pid).map(|entry| entry.run)
+    }
+
+    pub(super) fn row(&self, pid: Pid) -> Option<ProcessRow> {
+        self.get(pid).map(|entry| entry.row(pid))
     }
 
     /// The process that the tree of `pid` begins with. Costs the depth of the tree.
     pub(super) fn root(&self, pid: Pid) -> Pid {
-        let parent = |pid: &Pid| self.get(*pid).and_then(|entry| entry.row.parent);
+        let parent = |pid: &Pid| self.get(*pid).and_then(Entry::parent);
         std::iter::successors(Some(pid), parent).last().unwrap_or(pid)
     }
 
-    /// All that have not ended.
+    /// All that have not ended, durably.
     pub(super) fn living(&self) -> impl Iterator<Item = Pid> {
-        self.entries.values().filter(|entry| entry.row.exit.is_none()).map(|entry| entry.row.pid)
+        self.entries.iter().filter(|(_, entry)| entry.exit().is_none()).map(|(pid, _)| pid)
     }
 
     /// The child that a call made, if it did.
-    pub(super) fn child(&self, parent: Pid, origin: &Origin) -> Option<&Entry> {
+    pub(super) fn child(&self, parent: Pid, origin: &Origin) -> Option<ProcessRow> {
         let (call, index) = place(origin)?;
         self.child_at(parent, call, index)
     }
 
     /// The same, by the call and which of its children it is.
-    pub(super) fn child_at(&self, parent: Pid, call: CallId, index: u32) -> Option<&Entry> {
-        self.get(*self.children.get(&(parent, call, index))?)
+    pub(super) fn child_at(&self, parent: Pid, call: CallId, index: u32) -> Option<ProcessRow> {
+        self.row(*self.children.get(&(parent, call, index))?)
     }
 
     /// The children that have not ended, and the calls that made them.
     pub(super) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
-        let lives = |pid: Pid| self.get(pid).is_some_and(|entry| !matches!(entry.run, Run::Ended));
+        let lives = |pid: Pid| self.run_of(pid).is_some_and(|run| run != Run::Ended);
         self.children_of(parent).filter(|(child, _)| lives(*child)).collect()
     }
 
     /// The children, living or not, and the calls that made them.
-    fn children_of(&self, parent: Pid) -> impl Iterator<Item = (Pid, CallId)> {
+    pub(super) fn children_of(&self, parent: Pid) -> impl Iterator<Item = (Pid, CallId)> {
         let first = (parent, CallId { epoch: 0, seq: 0 }, 0);
         let children = self.children.range(first..).take_while(move |((of, ..), _)| *of == parent);
         children.map(|((_, call, _), child)| (*child, *call))
@@ -269,9 +290,10 @@ impl Table {
 
     /// Keeps `reply` until the process runs; gives it back where that is not to be waited for.
     pub(super) fn await_run(&mut self, pid: Pid, reply: SeatReply) -> Option<SeatReply> {
-        match self.entries.get_mut(&pid) {
-            Some(entry) if matches!(entry.run, Run::Held | Run::Loading) => {
-                entry.awaiting.push(reply);
+        let inbox = self.inbox;
+        match self.get_mut(pid) {
+            Some(entry) if matches!(entry.run, Run::Held | Run::Hibernated | Run::Loading) => {
+                entry.awake(inbox).awaiting.push(reply);
                 None
             }
             _ => Some(reply),
@@ -279,107 +301,123 @@ impl Table {
     }
 
     pub(super) fn take_awaiting(&mut self, pid: Pid) -> Vec<SeatReply> {
-        self.entries.get_mut(&pid).map(|entry| std::mem::take(&mut entry.awaiting)).unwrap_or_default()
+        self.live_mut(pid).map(|live| std::mem::take(&mut live.awaiting)).unwrap_or_default()
     }
 
     /// The process is only its journal from here on. Who waits for its end is told that it does not come.
     pub(super) fn park(&mut self, pid: Pid, exit: &Exit) -> Option<ProcessRow> {
-        let entry = self.entries.get_mut(&pid).filter(|entry| !matches!(entry.run, Run::Ended))?;
-        entry.run = Run::Held;
-        entry.waiting.clear();
-        entry.view.send_replace(None);
-        entry.exit.send_replace(Some(exit.clone()));
-        Some(entry.row.clone())
+        let inbox = self.inbox;
+        let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
+        let live = entry.awake(inbox);
+        live.waiting.clear();
+        live.view.send_replace(None);
+        live.exit.send_replace(Some(exit.clone()));
+        self.set_run(pid, Run::Held);
+        self.row(pid)
     }
 
     pub(super) fn running(&mut self, pid: Pid, actor: ActorRef<ProcessMessage>) {
         self.actors.insert(actor.get_id(), pid);
-        if let Some(entry) = self.entries.get_mut(&pid) {
-            entry.run = Run::Running(actor);
+        self.set_run(pid, Run::Running);
+        if let Some(live) = self.live_mut(pid) {
+            live.actor = Some(actor);
         }
     }
 
     pub(super) fn loading(&mut self, pid: Pid) {
         // One that has ended in the meantime stays ended.
-        if let Some(entry) = self.entries.get_mut(&pid).filter(|entry| !matches!(entry.run, Run::Ended)) {
-            entry.run = Run::Loading;
-            entry.exit.send_replace(None);
+        if self.run_of(pid).is_some_and(|run| run != Run::Ended) {
+            self.set_run(pid, Run::Loading);
+            self.live_mut(pid).map(|live| live.exit.send_replace(None));
         }
-    }
-
-    pub(super) fn is_held(&self, pid: Pid) -> bool {
-        self.get(pid).is_some_and(|entry| matches!(entry.run, Run::Held))
     }
 
     pub(super) fn forget_actor(&mut self, actor: ActorId) -> Option<Pid> {
         self.actors.remove(&actor)
     }
 
-    /// Notes how a process ended and tells who waits. Returns its row; none where that is known already.
-    pub(super) fn end(&mut self, pid: Pid, exit: &Exit) -> Option<ProcessRow> {
-        let entry = self.entries.get_mut(&pid).filter(|entry| !matches!(entry.run, Run::Ended))?;
-        entry.run = Run::Ended;
-        entry.row.exit = Some(exit.clone());
-        entry.waiting.clear();
-        entry.exit.send_replace(Some(exit.clone()));
-        let row = entry.row.clone();
+    /// Notes how a process ended, durably, and tells who waits. `last` is how it stood, where no journal says so. Returns its
+    /// row; none where that is known already.
+    pub(super) fn end(&mut self, pid: Pid, exit: &Exit, keeps: Keeps) -> Option<ProcessRow> {
+        let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
+        let last = match keeps {
+            Keeps::Journal => None,
+            Keeps::Nothing => entry.view(),
+        };
+        entry.note_end(exit.clone(), last);
+        if let Some(live) = entry.live_mut() {
+            live.waiting.clear();
+            live.to_hibernate.clear();
+            live.exit.send_replace(Some(exit.clone()));
+        }
+        self.set_run(pid, Run::Ended);
+        let row = self.row(pid)?;
         self.forget_name(&row);
         Some(row)
     }
 
     /// Hands over `delivery`, or keeps it until the process runs; false where it was refused.
     pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) -> bool {
-        let Some(entry) = self.entries.get_mut(&pid) else {
+        let inbox = self.inbox;
+        let Some(entry) = self.entries.get_mut(pid) else {
             delivery.refuse(KernelError::UnknownProcess(pid));
             return false;
         };
+        if entry.run == Run::Ended {
+            delivery.refuse(KernelError::Ended(pid));
+            return false;
+        }
         entry.doomed |= matches!(delivery.input, Input::Killed);
         entry.halted &= !matches!(delivery.input, Input::Continued);
-        match &entry.run {
-            Run::Running(actor) => {
+        self.resting.forget(entry);
+        let is_running = entry.run == Run::Running;
+        let live = entry.awake(inbox);
+        match live.actor.as_ref().filter(|_| is_running) {
+            Some(actor) => {
                 // An actor that has just faulted takes nothing: what it does not take waits for its successor.
                 if let Err(MessagingErr::SendErr(ProcessMessage::Input(delivery))) =
                     actor.cast(ProcessMessage::Input(Box::new(delivery)))
                 {
-                    entry.waiting.push(*delivery);
+                    live.waiting.push(*delivery);
                 }
             }
-            Run::Loading | Run::Held => entry.waiting.push(delivery),
-            Run::Ended => {
-                delivery.refuse(KernelError::Ended(pid));
-                return false;
-            }
+            None => live.waiting.push(delivery),
         }
         true
     }
 
-    pub(super) fn seat(&self, pid: Pid) -> Result<Seat, KernelError> {
-        let entry = self.entries.get(&pid).ok_or(KernelError::UnknownProcess(pid))?;
-        Ok(Seat { pid, exit: entry.exit.subscribe(), view: entry.view.subscribe(), inbox: entry.inbox.clone() })
+    pub(super) fn desk(&mut self, pid: Pid) -> Result<Desk, KernelError> {
+        let inbox = self.inbox;
+        let live = self.get_mut(pid).ok_or(KernelError::UnknownProcess(pid))?.awake(inbox);
+        Ok(Desk { exit: live.exit.subscribe(), view: live.view.subscribe(), inbox: live.inbox.clone() })
     }
 
-    /// All, or the children of one; by rising pid.
-    pub(super) fn list(&self, parent: Option<Pid>) -> Vec<Listed> {
-        let listed = |entry: &Entry| Listed {
-            row: entry.row.clone(),
+    /// By rising pid.
+    pub(super) fn list(&self, which: Which) -> Vec<Listed> {
+        let listed = |(pid, entry): (Pid, &Entry)| Listed {
+            row: entry.row(pid),
             status: entry.status(),
-            view: entry.view.borrow().clone(),
+            view: entry.view().map(Box::new),
         };
-        match parent {
-            None => self.entries.values().map(listed).collect(),
-            Some(parent) => {
+        match which {
+            Which::After(pid, most) => self.entries.after(pid).take(most).map(listed).collect(),
+            Which::Children(parent) => {
                 let children: BTreeSet<Pid> = self.children_of(parent).map(|(child, _)| child).collect();
-                children.into_iter().filter_map(|child| self.get(child)).map(listed).collect()
+                children.into_iter().filter_map(|child| Some((child, self.get(child)?))).map(listed).collect()
             }
         }
     }
 }
 
-/// The call that made a process, and which of its children it is.
-pub(super) fn place(origin: &Origin) -> Option<(CallId, u32)> {
-    match origin {
-        Origin::Forked { call, index } => Some((*call, *index)),
-        Origin::Spawned { call } => Some((*call, 0)),
-        Origin::Started | Origin::Restored { .. } => None,
-    }
+/// What says how a process stood when it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    /// Its journal does.
+    Journal,
+    /// Nothing but its last view.
+    Nothing,
+}
+
+fn is_awake(run: Run) -> bool {
+    matches!(run, Run::Loading | Run::Running)
 }

@@ -2,15 +2,16 @@
 //!
 //! It knows no actor and no store: it is told what happened and says what to commit and what to answer.
 
+use dormouse_kernel::content::Content;
 use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
 use dormouse_proto::temp_file::{TempFileError, TempFileRecord, TempFileReply};
 
-use super::{Held, Reply, Request};
+use super::{Reply, Request};
 
 /// The files of a tree. Either nothing of it is on its way to the disk, or one batch is.
 pub(super) struct Tree {
     /// As they are durable; none until they were read.
-    files: Option<TempFiles<Held>>,
+    files: Option<TempFiles<Content>>,
     waiting: Vec<Request>,
     batch: Option<Batch>,
     /// Its processes are gone.
@@ -20,18 +21,18 @@ pub(super) struct Tree {
 /// What was decided together.
 struct Batch {
     /// The files when it is durable.
-    files: TempFiles<Held>,
+    files: TempFiles<Content>,
     answers: Vec<Answered>,
 }
 
 /// An answer, and where it goes.
 pub(super) struct Answered {
     pub(super) reply: Reply,
-    pub(super) result: Result<TempFileReply<Pieces<Held>>, TempFileError>,
+    pub(super) result: Result<TempFileReply<Pieces<Content>>, TempFileError>,
 }
 
 impl Tree {
-    pub(super) fn new(files: Option<TempFiles<Held>>) -> Self {
+    pub(super) fn new(files: Option<TempFiles<Content>>) -> Self {
         Self { files, waiting: Vec::new(), batch: None, is_over: false }
     }
 
@@ -39,7 +40,7 @@ impl Tree {
         self.waiting.push(request);
     }
 
-    pub(super) fn loaded(&mut self, files: TempFiles<Held>) {
+    pub(super) fn loaded(&mut self, files: TempFiles<Content>) {
         self.files = Some(files);
     }
 
@@ -59,11 +60,11 @@ impl Tree {
 
     /// Decides all that waits, in its order, each on what those before it leave. Answers with the changes, to be made durable
     /// together.
-    pub(super) fn decide(&mut self) -> Vec<TempFileRecord<Held>> {
+    pub(super) fn decide(&mut self) -> Vec<TempFileRecord<Content>> {
         let mut files = self.files.clone().unwrap_or_default();
         let (mut records, mut answers) = (Vec::new(), Vec::new());
         for Request { origin, op, max_bytes, reply, .. } in std::mem::take(&mut self.waiting) {
-            let decided = decide(&files, origin, op.map(Held::Here), max_bytes);
+            let decided = decide(&files, origin, op, max_bytes);
             let result = decided.map(|Decided { record, reply }| {
                 record.iter().for_each(|record| evolve(&mut files, record));
                 records.extend(record);

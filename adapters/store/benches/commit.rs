@@ -28,6 +28,7 @@ fn commit_of_one_fact(bencher: divan::Bencher<'_, '_>) {
         program: "bench".into(),
         name: None,
         origin: Origin::Started,
+        restored: None,
         exit: None,
     };
     store

@@ -34,6 +34,7 @@ fn write(dir: &str, start: u64) -> Result<(), Box<dyn std::error::Error>> {
             program: "writer".into(),
             name: None,
             origin: Origin::Started,
+            restored: None,
             exit: None,
         };
         store.commit(owner, Batch::durable(&[Entry::Born { row, image: Vec::new() }], 0))?;

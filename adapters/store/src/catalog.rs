@@ -19,6 +19,7 @@ use crate::index::{Applied, Changes, Fault, Index, Name, Place, Run};
 use crate::log::{Log, SweptSegments};
 use crate::mark::{Hash, Location, Mark};
 use crate::scan::{Found, walk};
+use crate::secret::Keys;
 use crate::table::{CheckpointLine, End, Kept, Line, Reach, Table, Touched};
 
 /// Records that the index is behind at most.
@@ -38,6 +39,28 @@ pub(crate) enum CatalogError {
 /// How to come by a record's payload, should it be needed.
 pub(crate) type PayloadOf<'a> = &'a dyn Fn() -> Result<Bytes, StoreError>;
 
+/// Where the index is.
+#[derive(Clone, Debug)]
+enum Home {
+    /// On disk.
+    Folder(PathBuf),
+    /// In memory: nothing is written.
+    Memory,
+}
+
+impl Home {
+    /// An index with nothing in it.
+    fn begin(&self, keys: &Keys) -> Result<Index, Fault> {
+        match self {
+            Self::Folder(folder) => {
+                Index::remove(folder).map_err(|error| Fault(format!("cannot be removed: {error}")))?;
+                Index::open(folder, keys.clone())
+            }
+            Self::Memory => Ok(Index::in_memory(keys.clone())),
+        }
+    }
+}
+
 /// The table and the index, at the same mark.
 #[derive(Debug)]
 pub(crate) struct Catalog {
@@ -46,7 +69,7 @@ pub(crate) struct Catalog {
     /// What the index has yet to be told, and where it will be then.
     waiting: Changes,
     mark: Mark,
-    folder: PathBuf,
+    home: Home,
     /// Built from the log in this session: what such an index does not know does not exist.
     built_here: bool,
     /// Places in these lead nowhere.
@@ -65,9 +88,19 @@ impl Catalog {
             Err(CatalogError::Log(error)) => Err(error),
             Err(CatalogError::Index(fault)) => {
                 tracing::info!(%fault, "building the index from the log");
-                Self::build(folder, log, head).map_err(|error| cannot_build(folder, error))
+                let home = Home::Folder(folder.to_owned());
+                Self::build(&home, log, head).map_err(|error| cannot_build(&home, error))
             }
         }
+    }
+
+    /// Builds an index in memory from the log, and writes nothing. Costs a pass over the log's headers, and some 150 bytes of
+    /// memory for each record.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] of the log, [`StoreError::Io`].
+    pub(crate) fn in_memory(log: &Log, head: Mark) -> Result<(Self, Mark), StoreError> {
+        Self::build(&Home::Memory, log, head).map_err(|error| cannot_build(&Home::Memory, error))
     }
 
     /// Builds the index again from the log, which ends at `head`. The table stays: it was right before, and knows of
@@ -77,13 +110,13 @@ impl Catalog {
     /// [`StoreError::Io`], [`StoreError::Damaged`]. There is no index then, and the next question tries again.
     pub(crate) fn rebuild(&mut self, log: &Log, head: Mark) -> Result<(), StoreError> {
         self.index = None;
-        let folder = self.folder.clone();
+        let home = self.home.clone();
         let build = || -> Result<Index, CatalogError> {
-            let (built, _) = Self::build(&folder, log, head)?;
-            let index = built.index.ok_or_else(|| Fault("was not built".to_owned()))?;
+            let (built, _) = Self::build(&home, log, head)?;
+            let mut index = built.index.ok_or_else(|| Fault("was not built".to_owned()))?;
             let mut changes = Changes::default();
             for (pid, line) in self.table.encoded() {
-                changes.line(pid, line.map_err(unencodable)?);
+                changes.line(pid, line);
             }
             for (id, line) in self.table.encoded_checkpoints() {
                 changes.checkpoint(id, line.map_err(unencodable)?);
@@ -91,39 +124,34 @@ impl Catalog {
             index.apply(changes, &self.applied(head))?;
             Ok(index)
         };
-        self.index = Some(build().map_err(|error| cannot_build(&folder, error))?);
+        self.index = Some(build().map_err(|error| cannot_build(&home, error))?);
         (self.waiting, self.mark) = (Changes::default(), head);
         self.built_here = true;
         Ok(())
     }
 
     fn catch_up(folder: &Path, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
-        let index = Index::open(folder, *log.key())?;
+        let index = Index::open(folder, log.keys().clone())?;
         let applied = index.applied()?.ok_or_else(|| Fault("is new, or of another store".to_owned()))?;
         if applied.mark != head && !log.holds(&applied.mark)? {
             return Err(Fault("speaks of records that the log does not have".to_owned()).into());
         }
+        if applied.mark.commit > head.commit && !leads_to(log, head, applied.mark)? {
+            return Err(Fault("speaks of records that a loss of power took".to_owned()).into());
+        }
         let table = index.table(&applied)?;
-        let (waiting, folder) = (Changes::default(), folder.to_owned());
-        let catalog = Self {
-            table,
-            index: Some(index),
-            waiting,
-            mark: applied.mark,
-            folder,
-            built_here: false,
-            swept: log.swept().clone(),
-        };
+        let (waiting, home) = (Changes::default(), Home::Folder(folder.to_owned()));
+        let (mark, index, swept) = (applied.mark, Some(index), log.swept().clone());
+        let catalog = Self { table, index, waiting, mark, home, built_here: false, swept };
         catalog.follow(log, head)
     }
 
-    fn build(folder: &Path, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
-        Index::remove(folder).map_err(|error| Fault(format!("cannot be removed: {error}")))?;
-        let index = Some(Index::open(folder, *log.key())?);
+    fn build(home: &Home, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
+        let index = Some(home.begin(log.keys())?);
         let table = Table::new(*log.key());
-        let (waiting, folder) = (Changes::default(), folder.to_owned());
+        let (waiting, home) = (Changes::default(), home.clone());
         let (mark, swept) = (Mark::EMPTY, log.swept().clone());
-        Self { table, index, waiting, mark, folder, built_here: true, swept }.follow(log, head)
+        Self { table, index, waiting, mark, home, built_here: true, swept }.follow(log, head)
     }
 
     fn follow(mut self, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
@@ -189,7 +217,7 @@ impl Catalog {
     fn note_process(&mut self, at: Location, header: &Header, payload: PayloadOf<'_>) -> Result<(), CatalogError> {
         let (pid, first) = (Pid(header.subject), FactNumber(header.first));
         let touched = Touched::by(at, header);
-        let mut line = self.table.line(pid).cloned().unwrap_or_else(|| Line::begun(touched));
+        let mut line = self.table.line(pid).unwrap_or_else(|| Line::begun(touched));
         if line.is_forgotten() && header.kind != Kind::Forgotten {
             return Ok(());
         }
@@ -237,7 +265,7 @@ impl Catalog {
         if !matches!(header.kind, Kind::TempFile | Kind::Forgotten) {
             line.touched = line.touched.max(touched);
         }
-        changes.line(pid, self.table.put(pid, line).map_err(unencodable)?);
+        changes.line(pid, self.table.put(pid, &line).map_err(unencodable)?);
         Ok(())
     }
 
@@ -261,7 +289,8 @@ impl Catalog {
     /// [`Fault`].
     pub(crate) fn settle(&mut self) -> Result<(), Fault> {
         let (changes, applied) = (std::mem::take(&mut self.waiting), self.applied(self.mark));
-        let outcome = self.index().and_then(|index| index.apply(changes, &applied));
+        let index = self.index.as_mut().ok_or_else(|| Fault("is being built".to_owned()));
+        let outcome = index.and_then(|index| index.apply(changes, &applied));
         if outcome.is_err() {
             self.index = None;
         }
@@ -295,6 +324,13 @@ impl Catalog {
                 .index()
                 .and_then(|index| index.stands(&Name::Content(hash)))
                 .is_ok_and(|place| place.is_some_and(held))
+    }
+
+    /// Whether a content is known to stand in the log, or to have stood there before it was lost. A no may be wrong.
+    pub(crate) fn knows_content(&self, hash: Hash) -> bool {
+        let stands = |place: &Place| !self.swept.contain(place.at.segment);
+        let place = self.index().and_then(|index| index.stands(&Name::Content(hash)));
+        self.waiting.tell_of(hash) || place.is_ok_and(|place| place.as_ref().is_some_and(stands))
     }
 
     /// Where a content stands, or the note that it is lost (with a count of 0); none where the log does not hold it.
@@ -373,6 +409,21 @@ impl Catalog {
     }
 }
 
+/// Whether all of the log from `head` up to `mark` is whole. Behind HEAD a loss of power may have taken something and left what
+/// came after it.
+fn leads_to(log: &Log, head: Mark, mark: Mark) -> Result<bool, StoreError> {
+    let (mut reached, mut lost) = (false, false);
+    walk(log, head, head, &mut |found| {
+        match found {
+            Found::Commit(at) => reached |= at == mark,
+            Found::Lost(_) => lost |= !reached,
+            Found::Record(..) => {}
+        }
+        Ok::<_, StoreError>(())
+    })?;
+    Ok(reached && !lost)
+}
+
 fn unless_damaged<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match read {
         Err(StoreError::Damaged { what }) => {
@@ -387,11 +438,15 @@ fn unencodable(error: CodecError) -> Fault {
     Fault(format!("cannot take a line of the process table: {error}"))
 }
 
-fn cannot_build(folder: &Path, error: CatalogError) -> StoreError {
+fn cannot_build(home: &Home, error: CatalogError) -> StoreError {
+    let place = match home {
+        Home::Folder(folder) => folder.display().to_string(),
+        Home::Memory => "memory".to_owned(),
+    };
     match error {
         CatalogError::Log(error) => error,
         CatalogError::Index(fault) => {
-            io(format!("build its index in {} from the log", folder.display()))(std::io::Error::other(fault))
+            io(format!("build its index in {place} from the log"))(std::io::Error::other(fault))
         }
     }
 }

@@ -3,16 +3,18 @@
 //! It trusts no index. It holds numbers and names in memory, and no payload.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::StoreError;
-use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 
 use crate::draft::{read_born, read_facts};
 use crate::envelope::{Header, Kind};
 use crate::log::Log;
 use crate::mark::{Hash, Location, Mark};
 use crate::scan::{Found, Lost, walk};
+use crate::stored::Stored;
 
 /// Whether a record is as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +28,20 @@ pub(crate) enum Health {
 pub(crate) struct Census {
     pub(crate) records: u64,
     pub(crate) processes: BTreeMap<Pid, Records>,
-    /// None: given up as lost.
-    pub(crate) contents: BTreeMap<Hash, Option<Health>>,
+    /// By the names that the log has for them.
+    pub(crate) contents: BTreeMap<Hash, Content>,
     pub(crate) checkpoints: BTreeMap<CheckpointId, Health>,
     pub(crate) lost: Vec<Lost>,
     pub(crate) end_ms: u64,
+}
+
+/// The record of a content.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content {
+    /// None: given up as lost.
+    pub(crate) health: Option<Health>,
+    /// Its hash; where the store is encrypted and the record does not tell, the name that the log has for it.
+    pub(crate) hash: ContentHash,
 }
 
 /// The records of a process.
@@ -88,8 +99,17 @@ impl Census {
         };
         match header.kind {
             Kind::Opened | Kind::Swept => {}
-            Kind::Content => drop(self.contents.insert(header.payload, Some(health))),
-            Kind::ContentLost => drop(self.contents.insert(header.payload, None)),
+            Kind::Content => {
+                let hash = match Stored::open(log, at, header, Arc::default()) {
+                    Ok(stored) => stored.hash(),
+                    Err(_) => ContentHash(header.payload),
+                };
+                self.contents.insert(header.payload, Content { health: Some(health), hash });
+            }
+            Kind::ContentLost => {
+                let lost = Content { health: None, hash: ContentHash(header.payload) };
+                self.contents.insert(header.payload, lost);
+            }
             Kind::Checkpoint => drop(self.checkpoints.insert(CheckpointId(header.subject), health)),
             Kind::CheckpointDropped => drop(self.checkpoints.remove(&CheckpointId(header.subject))),
             Kind::Forgotten => drop(forgotten.insert(pid)),

@@ -1,6 +1,7 @@
 //! Entries of the port as records: what stands in a payload, written and read.
 //!
-//! It knows the payloads of `envelope`'s table and nothing of files. What it reads has been checked against its hash.
+//! It knows the payloads of `envelope`'s table and nothing of files. What it reads has been checked against its hash, and
+//! opened where it was sealed.
 
 use bytes::{BufMut as _, Bytes};
 use dormouse_actors::ports::{Entry, StoreError};
@@ -11,9 +12,11 @@ use dormouse_proto::record::codec;
 use serde::Serialize;
 
 use crate::chunks::Chunks;
-use crate::envelope::{HEADER_BYTES, Header, Kind, StoreKey, Turn};
+use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Part, StoreKey, Turn};
 use crate::error::{damaged, refused};
 use crate::mark::Hash;
+use crate::packed::{Compression, Unpacked, cannot_pack};
+use crate::secret::Keys;
 
 /// A record before its place in the log is known.
 #[derive(Debug)]
@@ -22,47 +25,70 @@ pub(crate) struct Draft {
     subject: u64,
     first: u64,
     count: u64,
-    hash: Hash,
-    payload: Vec<Bytes>,
+    body: Body,
     /// Of a record that is moved: the commit that it was first written in, and when.
     first_written: Option<(u64, u64)>,
+}
+
+/// What the payload will be.
+#[derive(Debug)]
+enum Body {
+    /// These bytes, sealed where the store is encrypted.
+    Whole(Bytes),
+    /// A content, compressed where that is worth it, and sealed where the store is encrypted.
+    Content(Unpacked),
+    /// As it is.
+    Ready(Payload),
+}
+
+/// A payload as it stands in the log.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    coding: Coding,
+    hash: Hash,
+    parts: Vec<Bytes>,
+}
+
+/// How payloads are written.
+#[derive(Clone, Debug)]
+pub(crate) struct Coder {
+    /// What they are sealed with.
+    pub(crate) keys: Keys,
+    /// What becomes of contents.
+    pub(crate) compression: Compression,
 }
 
 impl Draft {
     /// The record that a segment starts with.
     pub(crate) fn opened(segment: u32, key: &StoreKey) -> Self {
-        Self::of(Kind::Opened, segment.into(), key.0.to_vec())
+        let payload = Payload {
+            coding: Coding::PLAIN,
+            hash: *blake3::hash(&key.0).as_bytes(),
+            parts: vec![Bytes::copy_from_slice(&key.0)],
+        };
+        Self::with(Kind::Opened, segment.into(), Body::Ready(payload))
     }
 
     /// The record of a content. Shares its bytes. A content of one chunk is read whole, so its index is not kept.
     pub(crate) fn content(hash: ContentHash, bytes: &Bytes, index: &Bytes, chunks: &Chunks) -> Self {
         let list = Bytes::from(chunks.list_bytes());
-        let (first, payload) = if list.is_empty() || index.is_empty() {
-            (0, vec![list, bytes.clone()])
-        } else {
-            let check = Bytes::copy_from_slice(blake3::hash(index).as_bytes());
-            (index.len() as u64, vec![list, check, index.clone(), bytes.clone()])
-        };
-        Self {
-            kind: Kind::Content,
-            subject: 0,
-            first,
-            count: bytes.len() as u64,
-            hash: hash.0,
-            payload,
-            first_written: None,
-        }
+        let index = if list.is_empty() { Bytes::new() } else { index.clone() };
+        let (first, count, bytes) = (index.len() as u64, bytes.len() as u64, bytes.clone());
+        let body = Body::Content(Unpacked { hash, list, index, bytes });
+        Self { first, count, ..Self::with(Kind::Content, 0, body) }
     }
 
     /// A record that stood elsewhere, as it was.
     pub(crate) fn moved(header: &Header, payload: Bytes) -> Self {
-        let Header { kind, subject, first, count, payload: hash, since, at_ms, .. } = *header;
-        Self { kind, subject, first, count, hash, payload: vec![payload], first_written: Some((since, at_ms)) }
+        let Header { kind, subject, first, count, coding, payload: hash, since, at_ms, .. } = *header;
+        let body = Body::Ready(Payload { coding, hash, parts: vec![payload] });
+        Self { first, count, first_written: Some((since, at_ms)), ..Self::with(kind, subject, body) }
     }
 
-    /// The note that a content is lost.
-    pub(crate) fn content_lost(hash: Hash) -> Self {
-        Self { hash, ..Self::of(Kind::ContentLost, 0, Vec::new()) }
+    /// The note that a content is lost, by the name that the log has for it.
+    pub(crate) fn content_lost(name: Hash) -> Self {
+        let payload = Payload { coding: Coding::PLAIN, hash: name, parts: Vec::new() };
+        Self::with(Kind::ContentLost, 0, Body::Ready(payload))
     }
 
     /// The note that an image of a process is lost.
@@ -112,31 +138,89 @@ impl Draft {
     }
 
     fn of(kind: Kind, subject: u64, payload: Vec<u8>) -> Self {
-        let hash = *blake3::hash(&payload).as_bytes();
-        Self { kind, subject, first: 0, count: 0, hash, payload: vec![payload.into()], first_written: None }
+        Self::with(kind, subject, Body::Whole(payload.into()))
     }
 
+    fn with(kind: Kind, subject: u64, body: Body) -> Self {
+        Self { kind, subject, first: 0, count: 0, body, first_written: None }
+    }
+
+    /// The record as it will stand in the log, but for its place. Costs the compression of contents and the encryption.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] where the operating system gives no randomness.
+    pub(crate) fn finish(self, coder: &Coder, stamp: Stamp) -> Result<Record, StoreError> {
+        let Self { kind, subject, first, count, body, first_written } = self;
+        let commit = stamp.commit;
+        let (since, at_ms) = first_written.unwrap_or((commit, stamp.at_ms));
+        let (turn, synced, length, none) = (Turn::More, 0, 0, [0; 32]);
+        let (coding, payload, previous) = (Coding::PLAIN, none, none);
+        let header = Header {
+            kind,
+            turn,
+            coding,
+            commit,
+            since,
+            synced,
+            at_ms,
+            length,
+            subject,
+            first,
+            count,
+            payload,
+            previous,
+        };
+        let Payload { coding, hash, parts } = body.finish(coder, &header).map_err(cannot_pack)?;
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        Ok(Record { header: Header { coding, length, payload: hash, ..header }, payload: parts })
+    }
+}
+
+impl Body {
+    fn finish(self, Coder { keys, compression }: &Coder, header: &Header) -> std::io::Result<Payload> {
+        match self {
+            Self::Ready(payload) => Ok(payload),
+            Self::Whole(bytes) if bytes.is_empty() || !keys.are_sealing() => {
+                Ok(Payload { coding: Coding::PLAIN, hash: *blake3::hash(&bytes).as_bytes(), parts: vec![bytes] })
+            }
+            Self::Whole(bytes) => {
+                let header = Header { coding: Coding::ENCRYPTED, ..header.clone() };
+                let sealed = Bytes::from(keys.seal(&bytes, &header.bound(Part::Whole, 0))?);
+                Ok(Payload { coding: header.coding, hash: *blake3::hash(&sealed).as_bytes(), parts: vec![sealed] })
+            }
+            Self::Content(content) => {
+                let compressed = content.compressed(*compression)?;
+                let compression = compressed.as_ref().map_or(Coding::PLAIN, |_| Coding::COMPRESSED);
+                let sealing = if keys.are_sealing() { Coding::ENCRYPTED } else { Coding::PLAIN };
+                let (coding, hash) = (compression.and(sealing), keys.name(content.hash));
+                if coding == Coding::PLAIN {
+                    return Ok(Payload { coding, hash, parts: content.plain() });
+                }
+                let header = Header { coding, payload: hash, ..header.clone() };
+                let chunks = compressed.unwrap_or_else(|| content.chunks());
+                Ok(Payload { coding, hash, parts: content.pack(&chunks, &header, keys)? })
+            }
+        }
+    }
+}
+
+/// A record as it will stand in the log, but for its place.
+#[derive(Debug)]
+pub(crate) struct Record {
+    header: Header,
+    payload: Vec<Bytes>,
+}
+
+impl Record {
     /// The bytes that the record takes in the log.
     pub(crate) fn length(&self) -> u64 {
-        HEADER_BYTES as u64 + self.payload_length()
+        HEADER_BYTES as u64 + self.header.length
     }
 
-    /// The header that it gets in the log.
-    pub(crate) fn header(&self, stamp: Stamp, turn: Turn, previous: Hash) -> Header {
-        let Self { kind, subject, first, count, hash, .. } = *self;
-        let Stamp { commit, synced, at_ms } = stamp;
-        let (since, at_ms) = self.first_written.unwrap_or((commit, at_ms));
-        let (length, payload) = (self.payload_length(), hash);
-        Header { kind, turn, commit, since, synced, at_ms, length, subject, first, count, payload, previous }
-    }
-
-    /// Its payload, in parts.
-    pub(crate) fn into_payload(self) -> Vec<Bytes> {
-        self.payload
-    }
-
-    fn payload_length(&self) -> u64 {
-        self.payload.iter().map(|part| part.len() as u64).sum()
+    /// The header that it gets behind the record with the hash `previous`, when the commit `synced` is known to be on the disk,
+    /// and its payload in parts.
+    pub(crate) fn place(self, turn: Turn, previous: Hash, synced: u64) -> (Header, Vec<Bytes>) {
+        (Header { turn, previous, synced, ..self.header }, self.payload)
     }
 }
 
@@ -145,8 +229,6 @@ impl Draft {
 pub(crate) struct Stamp {
     /// Its number.
     pub(crate) commit: u64,
-    /// The latest commit that is known to be on the disk.
-    pub(crate) synced: u64,
     /// The time.
     pub(crate) at_ms: u64,
 }

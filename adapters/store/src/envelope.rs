@@ -19,23 +19,32 @@
 //! | 64-71 | count | facts: how many; content: bytes of the content itself; otherwise 0 |
 //! | 72-103 | payload hash | BLAKE3 of the payload; of a content, and of the note that it is lost, its name, the BLAKE3 of the content itself; of `swept` the hash of the segment's last record |
 //! | 104-135 | previous | the hash of the record before this one; of the first, zeros |
-//! | 136-167 | hash | BLAKE3 of bytes 0-135, the segment's number (4) and the record's offset (8), keyed with the store's key |
+//! | 136-167 | hash | BLAKE3 of bytes 0-135, the segment's number (4) and the record's offset (8), keyed with the store's key, or with one that is made of it and the secret (`secret`) |
 //!
 //! Payloads:
 //!
 //! * opened: the store's key (32). Each segment starts with it, so that a log can be checked even when HEAD is lost.
 //! * content: for more than 64 KiB, the chaining values (32 each) of its 64 KiB chunks; then, where there is one, the BLAKE3
-//!   of its index (32) and the index; then the content.
+//!   of its index (32) and the index; then the content. Compressed or encrypted it is packed, as the module `packed` says.
 //! * born: length of the row (4), the row by `dormouse_proto::record::codec`, the image.
 //! * facts: for each fact its length (4) and its bytes. snapshot: the image. ended: the exit, by the same codec.
 //! * temp file: the change, as the port gave it. checkpoint: a `dormouse_proto::checkpoint::Checkpoint`, by the codec.
 //! * shortened: the row, by the same codec. checkpoint dropped, swept, forgotten, content lost, snapshot dropped: nothing.
 //!
+//! Where the store is encrypted, every payload that is not empty is sealed (`secret`), but that of `opened`. A payload is bound
+//! to kind, flags (without bit 0), since, time, subject, first and count of its header, and a content to its name as well: to
+//! what a record keeps when it is moved. So it opens in no other record, and in this one wherever it stands.
+//!
 //! Because the hash is keyed and covers the place, only this store could have written a valid header, and only there:
 //! records of another store, older copies, and contents that look like records are never taken for the log. Because the
 //! header's hash covers the payload's, the chain runs over headers, and a damaged payload leaves the rest readable.
 //!
+//! A header with the right hash that has an unknown version, kind or flag was written by a later version: that is an error by
+//! name and never damage, and nothing is cut there.
+//!
 //! This module knows bytes only; it never reads a file.
+
+use std::fmt;
 
 use crate::mark::{Hash, Location};
 
@@ -45,11 +54,19 @@ pub(crate) const MAGIC: [u8; 4] = *b"DMLG";
 pub(crate) const HEADER_BYTES: usize = 168;
 const VERSION: u8 = 1;
 const ENDS_COMMIT: u8 = 1;
+const COMPRESSED: u8 = 2;
+const ENCRYPTED: u8 = 4;
 const SEALED_BYTES: usize = 136;
 
 /// The secret that tells this store's records from all others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreKey(pub(crate) Hash);
+
+impl fmt::Debug for StoreKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreKey(hidden)")
+    }
+}
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,11 +139,61 @@ pub(crate) enum Turn {
     Last,
 }
 
+/// How a payload stands in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Coding(u8);
+
+impl Coding {
+    /// As it is.
+    pub(crate) const PLAIN: Self = Self(0);
+    /// Compressed, chunk by chunk.
+    pub(crate) const COMPRESSED: Self = Self(COMPRESSED);
+    /// Sealed.
+    pub(crate) const ENCRYPTED: Self = Self(ENCRYPTED);
+
+    /// Both.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether the payload is compressed.
+    pub(crate) fn is_compressed(self) -> bool {
+        self.0 & COMPRESSED != 0
+    }
+
+    /// Whether the payload is sealed.
+    pub(crate) fn is_encrypted(self) -> bool {
+        self.0 & ENCRYPTED != 0
+    }
+}
+
+/// Something in a genuine header that this version does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// The version of the envelope.
+    Version(u8),
+    /// The kind of the record.
+    Kind(u8),
+    /// The flags, and byte 7.
+    Flags(u8, u8),
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(version) => write!(f, "format version {version}"),
+            Self::Kind(kind) => write!(f, "a record of kind {kind}"),
+            Self::Flags(flags, spare) => write!(f, "a record with the flags {flags:#010b} and {spare:#010b}"),
+        }
+    }
+}
+
 /// A record without its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
     pub(crate) turn: Turn,
+    pub(crate) coding: Coding,
     pub(crate) commit: u64,
     pub(crate) since: u64,
     pub(crate) synced: u64,
@@ -160,7 +227,7 @@ impl Header {
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
         bytes[5] = self.kind as u8;
-        bytes[6] = if self.turn == Turn::Last { ENDS_COMMIT } else { 0 };
+        bytes[6] = self.coding.0 | if self.turn == Turn::Last { ENDS_COMMIT } else { 0 };
         let Self { commit, since, synced, at_ms, length, subject, first, count, .. } = *self;
         let numbers = [commit, since, synced, at_ms, length, subject, first, count];
         for (field, number) in bytes[8..72].chunks_exact_mut(8).zip(numbers) {
@@ -174,28 +241,69 @@ impl Header {
     }
 
     /// Reads back what [`Header::seal`] wrote for this place; none for anything else.
-    pub(crate) fn open(bytes: &[u8; HEADER_BYTES], key: &StoreKey, at: Location) -> Option<Sealed> {
+    ///
+    /// # Errors
+    /// [`Unknown`] where a later version wrote it for this place.
+    pub(crate) fn open(bytes: &[u8; HEADER_BYTES], key: &StoreKey, at: Location) -> Result<Option<Sealed>, Unknown> {
         let hash = hash_at(bytes, SEALED_BYTES);
-        if bytes[..4] != MAGIC || bytes[4] != VERSION || seal_of(bytes, key, at) != hash {
-            return None;
+        if bytes[..4] != MAGIC || seal_of(bytes, key, at) != hash {
+            return Ok(None);
         }
-        let number = |at: usize| bytes[at..].first_chunk::<8>().map(|field| u64::from_le_bytes(*field));
+        if bytes[4] != VERSION {
+            return Err(Unknown::Version(bytes[4]));
+        }
+        let kind = Kind::of(bytes[5]).ok_or(Unknown::Kind(bytes[5]))?;
+        let known = ENDS_COMMIT | ENCRYPTED | if kind == Kind::Content { COMPRESSED } else { 0 };
+        if bytes[6] & !known != 0 || bytes[7] != 0 {
+            return Err(Unknown::Flags(bytes[6], bytes[7]));
+        }
         let header = Self {
-            kind: Kind::of(bytes[5])?,
+            kind,
             turn: if bytes[6] & ENDS_COMMIT == 0 { Turn::More } else { Turn::Last },
-            commit: number(8)?,
-            since: number(16)?,
-            synced: number(24)?,
-            at_ms: number(32)?,
-            length: number(40)?,
-            subject: number(48)?,
-            first: number(56)?,
-            count: number(64)?,
+            coding: Coding(bytes[6] & !ENDS_COMMIT),
+            commit: number_at(bytes, 8),
+            since: number_at(bytes, 16),
+            synced: number_at(bytes, 24),
+            at_ms: number_at(bytes, 32),
+            length: number_at(bytes, 40),
+            subject: number_at(bytes, 48),
+            first: number_at(bytes, 56),
+            count: number_at(bytes, 64),
             payload: hash_at(bytes, 72),
             previous: hash_at(bytes, 104),
         };
-        Some(Sealed { header, hash })
+        Ok(Some(Sealed { header, hash }))
     }
+
+    /// What part `number` of the payload is bound to where it is sealed: all that the record keeps when it is moved.
+    pub(crate) fn bound(&self, part: Part, number: u64) -> Vec<u8> {
+        let mut bound = vec![self.kind as u8, self.coding.0, part as u8];
+        let Self { since, at_ms, subject, first, count, .. } = *self;
+        for value in [since, at_ms, subject, first, count, number] {
+            bound.extend(value.to_le_bytes());
+        }
+        if self.kind == Kind::Content {
+            bound.extend(self.payload);
+        }
+        bound
+    }
+}
+
+/// A part of a payload that is sealed on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of it.
+    Whole = 0,
+    /// What a content's chunks are.
+    Directory = 1,
+    /// A content's index.
+    Index = 2,
+    /// One chunk of a content.
+    Chunk = 3,
+}
+
+fn number_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("a header holds whole numbers from 8 to 71"))
 }
 
 fn hash_at(bytes: &[u8; HEADER_BYTES], at: usize) -> Hash {
@@ -219,6 +327,7 @@ mod tests {
         Header {
             kind: Kind::Facts,
             turn: Turn::Last,
+            coding: Coding::PLAIN,
             commit: 3,
             since: 2,
             synced: 1,
@@ -235,12 +344,12 @@ mod tests {
     #[test]
     fn a_header_opens_only_where_it_was_sealed() {
         let (bytes, hash) = header().seal(&KEY, AT);
-        assert_eq!(Header::open(&bytes, &KEY, AT), Some(Sealed { header: header(), hash }));
+        assert_eq!(Header::open(&bytes, &KEY, AT), Ok(Some(Sealed { header: header(), hash })));
         let elsewhere = [Location { segment: 3, ..AT }, Location { offset: 501, ..AT }];
         for place in elsewhere {
-            assert_eq!(Header::open(&bytes, &KEY, place), None);
+            assert_eq!(Header::open(&bytes, &KEY, place), Ok(None));
         }
-        assert_eq!(Header::open(&bytes, &StoreKey([8; 32]), AT), None);
+        assert_eq!(Header::open(&bytes, &StoreKey([8; 32]), AT), Ok(None));
     }
 
     #[test]
@@ -249,8 +358,47 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Header::open(&flipped, &KEY, AT), None, "bit {bit}");
+            assert_eq!(Header::open(&flipped, &KEY, AT), Ok(None), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn what_a_later_version_wrote_is_named_and_never_ignored() {
+        let cases = [
+            (4, 2, Unknown::Version(2)),
+            (5, 200, Unknown::Kind(200)),
+            (6, 1 | 8, Unknown::Flags(9, 0)),
+            (6, 1 | COMPRESSED, Unknown::Flags(3, 0)),
+            (7, 1, Unknown::Flags(1, 1)),
+        ];
+        for (at, byte, unknown) in cases {
+            let (mut bytes, _) = header().seal(&KEY, AT);
+            bytes[at] = byte;
+            let hash = seal_of(&bytes, &KEY, AT);
+            bytes[SEALED_BYTES..].copy_from_slice(&hash);
+            assert_eq!(Header::open(&bytes, &KEY, AT), Err(unknown), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_payload_is_bound_to_what_a_move_keeps_and_to_nothing_else() {
+        let bound = |header: Header| header.bound(Part::Whole, 0);
+        let moved = Header { turn: Turn::More, commit: 9, synced: 8, previous: [7; 32], ..header() };
+        assert_eq!(bound(moved), bound(header()));
+        let others = [
+            Header { kind: Kind::Snapshot, ..header() },
+            Header { coding: Coding::ENCRYPTED, ..header() },
+            Header { since: 1, ..header() },
+            Header { at_ms: 1, ..header() },
+            Header { subject: 1, ..header() },
+            Header { first: 1, ..header() },
+            Header { count: 1, ..header() },
+        ];
+        for other in others {
+            assert_ne!(bound(other.clone()), bound(header()), "{other:?}");
+        }
+        assert_ne!(header().bound(Part::Chunk, 0), header().bound(Part::Whole, 0));
+        assert_ne!(header().bound(Part::Chunk, 0), header().bound(Part::Chunk, 1));
     }
 
     #[test]

@@ -12,12 +12,14 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 
-use crate::census::{Census, Health, Records};
+use crate::census::{Census, Content, Health, Records};
+use crate::disk::System;
 use crate::draft::Draft;
 use crate::envelope::{HEADER_BYTES, Header, StoreKey};
 use crate::error::{damaged, io};
@@ -25,9 +27,10 @@ use crate::head::Head;
 use crate::index::Index;
 use crate::lock::StoreLock;
 use crate::log::{Log, segment_numbers};
-use crate::log_store::LogStore;
+use crate::log_store::Options;
 use crate::mark::{Hash, Location, Mark};
-use crate::recover::check_log;
+use crate::recover::{check_log, keys_of};
+use crate::secret::{NO_CHECK, StoreSecret, check_of};
 use crate::segment::Segment;
 
 /// The newest owner of a store whose HEAD was lost: more than any that there was.
@@ -102,7 +105,7 @@ pub enum Finding {
     },
     /// A content is damaged.
     Content {
-        /// Its name.
+        /// Its name; where the store is encrypted and the record does not tell it, the one that the log has for it.
         hash: ContentHash,
     },
     /// The record of a checkpoint is damaged.
@@ -139,19 +142,36 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks over the store in `dir`; mends it, if so asked, after all was read. `reader` is told of every piece of a journal that
-/// can be read, so that who can decode them knows what refers to a content. Costs a pass over the whole log.
+/// Looks over the store in `dir`, which is opened as `options` say; mends it, if so asked, after all was read. `reader` is told
+/// of every piece of a journal that can be read, so that who can decode them knows what refers to a content. Costs a pass over
+/// the whole log.
 ///
 /// # Errors
-/// [`StoreError::InUse`]; [`StoreError::Damaged`] where log and HEAD do not belong together, or HEAD is lost and the log cannot
+/// [`StoreError::InUse`]; [`StoreError::Key`] where it is encrypted otherwise; [`StoreError::Damaged`] where log and HEAD do not belong together, or HEAD is lost and the log cannot
 /// prove itself: nothing was changed then. [`StoreError::Io`].
-pub fn fsck(dir: &Path, repair: Repair, reader: &mut dyn FnMut(Pid, Piece<'_>)) -> Result<Checkup, StoreError> {
+pub fn fsck(
+    dir: &Path,
+    options: &Options,
+    repair: Repair,
+    reader: &mut dyn FnMut(Pid, Piece<'_>),
+) -> Result<Checkup, StoreError> {
     if !dir.join("log").is_dir() {
         return Err(damaged(format!("{} is not a store: it holds no log", dir.display())));
     }
+    let secret = options.secret.as_ref();
+    let read_head = || match Head::read(&System, dir) {
+        Err(StoreError::Damaged { .. }) => Ok(None),
+        other => other,
+    };
+    // Who does not have the key leaves no trace, not even in LOCK.
+    if let Some(head) = read_head()? {
+        keys_of(&head, secret, dir)?;
+    }
     let lock = StoreLock::take(dir)?;
-    let head = Head::read(dir).or_else(|error| if is_damage(&error) { Ok(None) } else { Err(error) })?;
-    let log = Log::open(&dir.join("log"), head.map_or_else(|| key_in(dir), |head| Ok(head.key))?)?;
+    let head = read_head()?;
+    // What a HEAD that was lost said, but for how far the log goes and who may write.
+    let known = head.map_or_else(|| head_in(dir, secret), Ok)?;
+    let log = Log::open(Arc::new(System), &dir.join("log"), keys_of(&known, secret, dir)?)?;
     if let Some(head) = head {
         check_log(&log, head.mark)?;
     }
@@ -169,22 +189,23 @@ pub fn fsck(dir: &Path, repair: Repair, reader: &mut dyn FnMut(Pid, Piece<'_>)) 
     let checkup = Checkup { records: census.records, bytes: log.bytes(), findings };
     if repair == Repair::Yes {
         if head.is_none() {
-            let head = Head { key: *log.key(), epoch: EPOCH_BEHIND_ALL, mark: end };
-            head.write(dir).map_err(io("write HEAD"))?;
+            let head = Head { epoch: EPOCH_BEHIND_ALL, mark: end, ..known };
+            head.write(&System, dir).map_err(io("write HEAD"))?;
         }
         Index::remove(&dir.join("index")).map_err(io("remove the index"))?;
         drop((log, lock));
-        mend(dir, &census, &checkup.findings)?;
+        mend(dir, options, &census, &checkup.findings)?;
     }
     Ok(checkup)
 }
 
 /// Notes what is lost, so that the next who asks is told at once.
-fn mend(dir: &Path, census: &Census, findings: &[Finding]) -> Result<(), StoreError> {
-    let notes = findings.iter().filter_map(|finding| match finding {
-        Finding::Content { hash } => Some(Draft::content_lost(hash.0)),
+fn mend(dir: &Path, options: &Options, census: &Census, findings: &[Finding]) -> Result<(), StoreError> {
+    let contents = damaged_contents(census).map(|(name, _)| Draft::content_lost(*name));
+    let images = findings.iter().filter_map(|finding| match finding {
         Finding::Image { pid, at } => Some(Draft::snapshot_dropped(*pid, *at)),
         Finding::Head
+        | Finding::Content { .. }
         | Finding::Part { .. }
         | Finding::Row { .. }
         | Finding::Facts { .. }
@@ -192,17 +213,20 @@ fn mend(dir: &Path, census: &Census, findings: &[Finding]) -> Result<(), StoreEr
         | Finding::TempFile { .. }
         | Finding::Checkpoint { .. } => None,
     });
-    LogStore::open(dir)?.write_notes(notes.collect(), census.end_ms)
+    options.clone().open(dir)?.write_notes(contents.chain(images).collect(), census.end_ms)
 }
 
 fn findings(census: &Census) -> Vec<Finding> {
     let parts = census.lost.iter().map(|lost| Finding::Part { between: format!("{} to {}", lost.from, lost.to) });
     let processes = census.processes.iter().flat_map(|(pid, records)| of_process(*pid, records));
-    let contents = census.contents.iter().filter(|(_, health)| **health == Some(Health::Damaged));
-    let contents = contents.map(|(hash, _)| Finding::Content { hash: ContentHash(*hash) });
+    let contents = damaged_contents(census).map(|(_, content)| Finding::Content { hash: content.hash });
     let checkpoints = census.checkpoints.iter().filter(|(_, health)| **health == Health::Damaged);
     let checkpoints = checkpoints.map(|(id, _)| Finding::Checkpoint { id: *id });
     parts.chain(processes).chain(contents).chain(checkpoints).collect()
+}
+
+fn damaged_contents(census: &Census) -> impl Iterator<Item = (&Hash, &Content)> {
+    census.contents.iter().filter(|(_, content)| content.health == Some(Health::Damaged))
 }
 
 fn of_process(pid: Pid, records: &Records) -> Vec<Finding> {
@@ -222,14 +246,11 @@ fn of_process(pid: Pid, records: &Records) -> Vec<Finding> {
     found
 }
 
-fn is_damage(error: &StoreError) -> bool {
-    matches!(error, StoreError::Damaged { .. })
-}
-
-/// The key of a store whose HEAD is lost: it stands in the first record of each segment, which opens with it.
-fn key_in(dir: &Path) -> Result<StoreKey, StoreError> {
+/// What stood in a HEAD that is lost. The key of the store stands in the first record of each segment, which opens with it, or
+/// with one that is made of it and the secret; a segment that was swept has no such record.
+fn head_in(dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreError> {
     let folder = dir.join("log");
-    let numbers = segment_numbers(&folder).map_err(io("look for a log"))?;
+    let numbers = segment_numbers(&System, &folder).map_err(io("look for a log"))?;
     for number in numbers.into_iter().rev() {
         let mut start = Vec::new();
         let file = File::open(folder.join(Segment::file_name(number))).map_err(io("open a segment"))?;
@@ -237,9 +258,16 @@ fn key_in(dir: &Path) -> Result<StoreKey, StoreError> {
         let payload = start.get(HEADER_BYTES..HEADER_BYTES + size_of::<Hash>());
         let Some(key) = payload.and_then(|bytes| bytes.first_chunk()).map(|key| StoreKey(*key)) else { continue };
         let at = Location { segment: number, offset: 0 };
-        if start.first_chunk().is_some_and(|bytes| Header::open(bytes, &key, at).is_some()) {
-            return Ok(key);
+        let check = secret.map_or(NO_CHECK, |secret| check_of(secret, key));
+        let head = Head { key, epoch: 0, mark: Mark::EMPTY, check };
+        let keys = keys_of(&head, secret, dir)?;
+        let opens = |bytes| matches!(Header::open(bytes, keys.headers(), at), Ok(Some(_)));
+        if start.first_chunk().is_some_and(opens) {
+            return Ok(head);
         }
     }
-    Err(damaged("HEAD is lost, and no segment says what the key of the store was. Put back a copy of HEAD".to_owned()))
+    Err(damaged(
+        "HEAD is lost, and no segment says what the key of the store was; if it is encrypted, only its own secret shows that. \
+         Put back a copy of HEAD",
+    ))
 }

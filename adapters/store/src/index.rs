@@ -1,18 +1,18 @@
-//! Where in the log things are: the only module that knows sled.
+//! Where in the log things are.
 //!
-//! sled is no longer maintained, does not sync what it flushes, and panics on damage or loses keys without a word. So it
-//! holds only what can be found again in the log (INDEX-1), every call is made under `catch_unwind`, and nothing that it
-//! says is taken on trust: locations and the mark carry keyed hashes, the process table a digest. What it does not know is
-//! believed only of an index that was built in this session.
+//! It stands on a shelf that may lose keys or change values without a word. So it holds only what can be found again in the log
+//! (INDEX-1), and nothing that it says is taken on trust: locations and the mark carry keyed hashes, the process table a
+//! digest. What it does not know is believed only of an index that was built in this session.
 //!
 //! Keys, numbers big-endian: `f` pid first-fact, `s` pid fact (snapshots and births), `t` pid number (temporary files of the
 //! tree that begins with it), `c` hash: to a location and a count.
-//! `p` pid: to a line of the process table. `k` number: to a line of the checkpoints. `m`: to the mark up to which the log is indexed, and the table's digest.
+//! `p` pid: to a line of the process table. `k` number: to a line of the checkpoints. `m`: to the mark up to which the log is
+//! indexed, and the table's digest. Where the store is encrypted, lines are sealed under their keys, and a content goes by the
+//! name that the log has for it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
@@ -20,9 +20,10 @@ use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use crate::envelope::StoreKey;
 use crate::mark::{Hash, Location, Mark};
 use crate::scan::Lost;
+use crate::secret::Keys;
+use crate::shelf::{Batch, Shelf};
 use crate::table::{Digest, Table};
 
-const CACHE_BYTES: u64 = 64 << 20;
 const APPLIED: &[u8] = b"m";
 
 /// The index cannot answer, or its answer cannot be right. The cure is to build it again.
@@ -44,7 +45,9 @@ pub(crate) struct Applied {
 /// Changes that are applied together.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    batch: sled::Batch,
+    batch: Batch,
+    /// To be sealed when they are applied, the latest of each.
+    lines: BTreeMap<[u8; 9], Vec<u8>>,
     contents: HashSet<Hash>,
     records: usize,
 }
@@ -100,13 +103,13 @@ impl Changes {
 
     /// The line of a process, as [`Table::put`] encoded it.
     pub(crate) fn line(&mut self, pid: Pid, line: Vec<u8>) {
-        self.batch.insert(&line_key(pid), line);
+        self.lines.insert(line_key(pid), line);
         self.records += 1;
     }
 
     /// The line of a checkpoint, as [`Table::put_checkpoint`] encoded it.
     pub(crate) fn checkpoint(&mut self, id: CheckpointId, line: Vec<u8>) {
-        self.batch.insert(&checkpoint_key(id), line);
+        self.lines.insert(checkpoint_key(id), line);
         self.records += 1;
     }
 
@@ -175,8 +178,8 @@ impl Run {
 /// The open index.
 #[derive(Debug)]
 pub(crate) struct Index {
-    db: sled::Db,
-    key: StoreKey,
+    shelf: Shelf,
+    keys: Keys,
 }
 
 impl Index {
@@ -184,9 +187,13 @@ impl Index {
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn open(folder: &Path, key: StoreKey) -> Result<Self, Fault> {
-        let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES);
-        guard(|| config.open()).map(|db| Self { db, key })
+    pub(crate) fn open(folder: &Path, keys: Keys) -> Result<Self, Fault> {
+        Ok(Self { shelf: Shelf::open(folder)?, keys })
+    }
+
+    /// An empty one that is gone when it is dropped.
+    pub(crate) fn in_memory(keys: Keys) -> Self {
+        Self { shelf: Shelf::in_memory(), keys }
     }
 
     /// Removes everything in `folder`. The index that lies there must not be open.
@@ -205,8 +212,8 @@ impl Index {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn applied(&self) -> Result<Option<Applied>, Fault> {
-        let value = guard(|| self.db.get(APPLIED))?;
-        Ok(value.and_then(|bytes| Applied::from_bytes(&bytes, &self.key)))
+        let value = self.shelf.get(APPLIED)?;
+        Ok(value.and_then(|bytes| Applied::from_bytes(&bytes, self.keys.headers())))
     }
 
     /// The process table, if it is whole.
@@ -214,26 +221,27 @@ impl Index {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn table(&self, applied: &Applied) -> Result<Table, Fault> {
-        let mut lines = Vec::new();
-        guard(|| {
-            for kind in [b"p", b"k"] {
-                for entry in self.db.scan_prefix(kind) {
-                    lines.push(entry?);
-                }
-            }
-            Ok(())
-        })?;
-        let lines = lines.iter().map(|(key, line)| (&key[..], &line[..]));
-        Table::load(self.key, lines, applied).ok_or_else(|| Fault("has a process table that is not whole".to_owned()))
+        let mut table = Table::load(*self.keys.headers(), applied);
+        for kind in [b'p', b'k'] {
+            // What does not open is no line, and the table not whole.
+            self.shelf.each(&[kind], &[kind + 1], &mut |name, line| {
+                table.take(name, &self.keys.open_line(line, name).unwrap_or_default());
+            })?;
+        }
+        table.finish().ok_or_else(|| Fault("has a process table that is not whole".to_owned()))
     }
 
     /// Applies `changes` with the mark that they lead to, all or nothing. Not durable, and need not be.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn apply(&self, mut changes: Changes, applied: &Applied) -> Result<(), Fault> {
-        changes.batch.insert(APPLIED, applied.to_bytes(&self.key));
-        guard(|| self.db.apply_batch(changes.batch))
+    pub(crate) fn apply(&mut self, mut changes: Changes, applied: &Applied) -> Result<(), Fault> {
+        for (name, line) in changes.lines {
+            let sealed = self.keys.seal_line(line, &name);
+            changes.batch.insert(&name, sealed.map_err(|error| Fault(format!("cannot be sealed: {error}")))?);
+        }
+        changes.batch.insert(APPLIED, applied.to_bytes(self.keys.headers()));
+        self.shelf.apply(changes.batch)
     }
 
     /// Where a name leads to.
@@ -242,7 +250,7 @@ impl Index {
     /// [`Fault`].
     pub(crate) fn stands(&self, name: &Name) -> Result<Option<Place>, Fault> {
         let name = name.to_bytes();
-        let value = guard(|| self.db.get(&name))?;
+        let value = self.shelf.get(&name)?;
         value.map(|value| self.place(&name, &value).map(|(at, count)| Place { at, count })).transpose()
     }
 
@@ -251,8 +259,8 @@ impl Index {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn image(&self, pid: Pid, upto: FactNumber) -> Result<Option<(FactNumber, Location)>, Fault> {
-        let range = numbered(b's', pid, FactNumber(0))..=numbered(b's', pid, upto);
-        let entry = guard(|| self.db.range(range).next_back().transpose())?;
+        let name = |number| numbered(b's', pid, number);
+        let entry = self.shelf.last(&name(FactNumber(0)), &name(upto))?;
         entry.map(|(name, value)| Ok((number_of(&name)?, self.place(&name, &value)?.0))).transpose()
     }
 
@@ -262,15 +270,9 @@ impl Index {
     /// [`Fault`].
     pub(crate) fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Run>, Fault> {
         let name = |number| numbered(b'f', pid, number);
-        let covering = guard(|| self.db.range(name(FactNumber(0))..=name(first)).next_back().transpose())?;
+        let covering = self.shelf.last(&name(FactNumber(0)), &name(first))?;
         let start = covering.map_or(Ok(first), |(name, _)| number_of(&name))?;
-        let mut found = Vec::new();
-        guard(|| {
-            for entry in self.db.range(name(start)..=name(upto)) {
-                found.push(entry?);
-            }
-            Ok(())
-        })?;
+        let found = self.shelf.range(&name(start), &name(upto))?;
         found.iter().map(|(name, value)| self.run(name, value)).collect()
     }
 
@@ -280,13 +282,7 @@ impl Index {
     /// [`Fault`].
     pub(crate) fn temp_files(&self, root: Pid, last: u64) -> Result<Option<Vec<Location>>, Fault> {
         let name = |number| numbered(b't', root, FactNumber(number));
-        let mut found = Vec::new();
-        guard(|| {
-            for entry in self.db.range(name(1)..=name(last)) {
-                found.push(entry?);
-            }
-            Ok(())
-        })?;
+        let found = self.shelf.range(&name(1), &name(last))?;
         // So many different numbers from 1 up to it leave no gap.
         if found.len() as u64 != last {
             return Ok(None);
@@ -296,9 +292,11 @@ impl Index {
 
     /// Loses the last key of a kind, as damage to sled's file can.
     #[cfg(test)]
-    pub(crate) fn lose_last(&self, kind: u8) {
-        let last = self.db.scan_prefix([kind]).next_back().expect("there is such a key").expect("it can be read");
-        self.db.remove(last.0).expect("it can be removed");
+    pub(crate) fn lose_last(&mut self, kind: u8) {
+        let last = self.shelf.last(&[kind], &[kind + 1]).expect("it can be read").expect("there is such a key");
+        let mut batch = Batch::default();
+        batch.remove(&last.0);
+        self.shelf.apply(batch).expect("it can be removed");
     }
 
     fn run(&self, name: &[u8], value: &[u8]) -> Result<Run, Fault> {
@@ -312,19 +310,10 @@ impl Index {
         let read = || {
             let (place, check) = value.split_last_chunk::<8>()?;
             let (at, count) = place.split_last_chunk::<8>()?;
-            let whole = check_of(name, place, &self.key) == *check;
+            let whole = check_of(name, place, self.keys.headers()) == *check;
             Location::from_bytes(at).filter(|_| whole).map(|at| (at, u64::from_le_bytes(*count)))
         };
         read().ok_or_else(|| Fault("holds a value that does not match its hash".to_owned()))
-    }
-}
-
-impl Drop for Index {
-    /// sled writes what it holds when the last handle goes, and may panic at that too.
-    fn drop(&mut self) {
-        if let Err(fault) = guard(|| self.db.flush()) {
-            tracing::warn!(%fault, "the index was not written; it will be caught up or rebuilt from the log");
-        }
     }
 }
 
@@ -360,14 +349,6 @@ impl Applied {
         };
         let lost = read_lost();
         Some(Self { mark: Mark::from_bytes(mark)?, digest: Digest(words), lost })
-    }
-}
-
-fn guard<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(Fault(format!("failed: {error}"))),
-        Err(_) => Err(Fault("panicked".to_owned())),
     }
 }
 

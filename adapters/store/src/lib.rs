@@ -14,9 +14,14 @@
 //! * **READ-1** an answer is what was written, or an error: every byte is checked against its hash before it is given out.
 //! * **SWEEP-1** a sweep changes no answer but that nothing is known of contents to which nothing refers. A crash at any
 //!   moment of it leaves each segment either as it was or swept, and of what is live at least one copy.
+//! * **SEAL-1** of what an encrypted store holds, no byte in its folder tells anything to who does not have the secret, but
+//!   kinds, numbers, times and lengths of records.
+//! * **LOOK-1** who opens a store for reading only changes nothing in its folder, and takes nothing for damage that a writer
+//!   is just doing.
 //!
 //! This crate never decodes a fact or an image, never looks at a clock, and starts no thread of its own (sled has one).
-//! The bytes of a record are described in the module `envelope`, the way back after a crash in `scan`.
+//! The bytes of a record are described in the module `envelope`, those of a whole store in `docs/format.md`, the way back after
+//! a crash in `scan`.
 //!
 //! ```
 //! use dormouse_actors::ports::{Batch, Entry, Store};
@@ -27,7 +32,7 @@
 //! # let folder = tempfile::tempdir()?;
 //! let store = LogStore::open(folder.path())?;
 //! let owner = store.claim()?;
-//! let row = ProcessRow { pid: Pid(1), parent: None, program: "auditor".into(), name: None, origin: Origin::Started, exit: None };
+//! let row = ProcessRow { pid: Pid(1), parent: None, program: "auditor".into(), name: None, origin: Origin::Started, restored: None, exit: None };
 //! store.commit(owner, Batch::durable(&[Entry::Born { row, image: b"image".to_vec() }], 1_700_000_000_000))?;
 //! assert_eq!(store.journal(Pid(1), None)?.image, b"image");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -36,6 +41,7 @@
 mod catalog;
 mod census;
 mod chunks;
+mod disk;
 mod draft;
 mod envelope;
 mod error;
@@ -48,13 +54,17 @@ mod log_store;
 mod map;
 mod mark;
 mod memory;
+mod packed;
 mod quota;
+mod read_only;
 mod reader;
 mod recover;
 mod rules;
 mod scan;
 mod search;
+mod secret;
 mod segment;
+mod shelf;
 mod spared;
 mod stored;
 mod sweep;
@@ -62,6 +72,11 @@ mod table;
 mod tail;
 mod writer;
 
+#[cfg(test)]
+mod power_tests;
+
 pub use fsck::{Checkup, Finding, Repair, fsck};
 pub use log_store::{LogStore, Options};
 pub use memory::MemoryStore;
+pub use packed::Compression;
+pub use secret::StoreSecret;

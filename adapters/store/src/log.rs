@@ -1,28 +1,30 @@
 //! The segments of a store, as one thing to read from.
 //!
-//! It says what stands at a place, checked. It never writes into a segment, though it may put another in its place, and knows nothing of what records mean.
+//! It says what stands at a place, checked. It never writes into a segment, though it may put another in its place, and knows
+//! nothing of what records mean.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
 
-use crate::envelope::{HEADER_BYTES, Header, Kind, Sealed, StoreKey};
+use crate::disk::{Disk, put_in_place, write_beside};
+use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Part, Sealed, StoreKey};
 use crate::error::{damaged, io as io_error};
-use crate::head::sync_folder;
 use crate::mark::{Location, Mark};
+use crate::secret::Keys;
 use crate::segment::Segment;
 use crate::stored::Stored;
 
 /// All segments, open.
 #[derive(Debug)]
 pub(crate) struct Log {
+    disk: Arc<dyn Disk>,
     folder: PathBuf,
-    key: StoreKey,
+    keys: Keys,
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
     swept: Arc<SweptSegments>,
 }
@@ -52,13 +54,14 @@ impl Log {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub(crate) fn open(folder: &Path, key: StoreKey) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: Arc<dyn Disk>, folder: &Path, keys: Keys) -> Result<Self, StoreError> {
         let open = || -> io::Result<_> {
-            let numbers = segment_numbers(folder)?;
-            numbers.into_iter().map(|number| Ok((number, Arc::new(Segment::open(folder, number)?)))).collect()
+            let numbers = segment_numbers(&*disk, folder)?;
+            numbers.into_iter().map(|number| Ok((number, Arc::new(Segment::open(&*disk, folder, number)?)))).collect()
         };
         let segments = open().map_err(io_error(format!("open the log in {}", folder.display())))?;
-        let log = Self { folder: folder.to_owned(), key, segments: RwLock::new(segments), swept: Arc::default() };
+        let segments = RwLock::new(segments);
+        let log = Self { disk, folder: folder.to_owned(), keys, segments, swept: Arc::default() };
         for number in log.numbers() {
             if log.header(Location { segment: number, offset: 0 })?.is_some_and(|it| it.header.kind == Kind::Swept) {
                 log.swept.add(number);
@@ -82,10 +85,7 @@ impl Log {
     /// # Errors
     /// As the operating system's; the segment is as it was.
     pub(crate) fn write_stub(&self, number: u32, record: &[u8]) -> io::Result<()> {
-        let mut options = File::options();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(self.stub_path(number))?;
-        file.write_all(record)?;
-        file.sync_all()
+        write_beside(&*self.disk, &self.path_of(number), Bytes::copy_from_slice(record))
     }
 
     /// Puts what [`Log::write_stub`] wrote in place of a segment. Who holds the old one can still read it. Places in it are
@@ -94,20 +94,25 @@ impl Log {
     /// # Errors
     /// As the operating system's. Which of the two stands there is unknown then.
     pub(crate) fn replace(&self, number: u32) -> io::Result<()> {
-        fs::rename(self.stub_path(number), self.folder.join(Segment::file_name(number)))?;
-        let stub = Arc::new(Segment::open(&self.folder, number)?);
+        put_in_place(&*self.disk, &self.path_of(number))?;
+        let stub = Arc::new(Segment::open(&*self.disk, &self.folder, number)?);
         self.swept.add(number);
         self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(number, stub);
-        sync_folder(&self.folder)
+        Ok(())
     }
 
-    fn stub_path(&self, number: u32) -> PathBuf {
-        self.folder.join(format!("{}.new", Segment::file_name(number)))
+    fn path_of(&self, number: u32) -> PathBuf {
+        self.folder.join(Segment::file_name(number))
     }
 
-    /// The key that its records are sealed with.
+    /// The key that its headers are signed with.
     pub(crate) fn key(&self) -> &StoreKey {
-        &self.key
+        self.keys.headers()
+    }
+
+    /// The keys that it is written with.
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// The numbers of its segments, rising.
@@ -133,16 +138,16 @@ impl Log {
     /// # Errors
     /// As the operating system's.
     pub(crate) fn add(&self, number: u32) -> io::Result<Arc<Segment>> {
-        let segment = match Segment::create(&self.folder, number) {
+        let segment = match Segment::create(&*self.disk, &self.folder, number) {
             // An earlier try got this far and no further.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let left_over = Segment::open(&self.folder, number)?;
+                let left_over = Segment::open(&*self.disk, &self.folder, number)?;
                 left_over.cut_tail(0)?;
                 left_over
             }
             other => other?,
         };
-        sync_folder(&self.folder)?;
+        self.disk.sync_folder(&self.folder)?;
         let segment = Arc::new(segment);
         self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&segment));
         Ok(segment)
@@ -151,7 +156,8 @@ impl Log {
     /// The header at a place; none where no record of this store starts there, or the record is cut off.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the disk does not answer, which is not the same as damage.
+    /// [`StoreError::Io`] where the disk does not answer, which is not the same as damage. [`StoreError::Newer`] where a later
+    /// version wrote it.
     pub(crate) fn header(&self, at: Location) -> Result<Option<Sealed>, StoreError> {
         let Some(segment) = self.segment(at.segment) else { return Ok(None) };
         let mut bytes = [0; HEADER_BYTES];
@@ -162,7 +168,8 @@ impl Log {
         let fits = |sealed: &Sealed| {
             payload_start(at).checked_add(sealed.header.length).is_some_and(|end| end <= segment.end())
         };
-        Ok(Header::open(&bytes, &self.key, at).filter(fits))
+        let newer = |unknown| StoreError::Newer { what: format!("{unknown} at {at}") };
+        Ok(Header::open(&bytes, self.key(), at).map_err(newer)?.filter(fits))
     }
 
     /// Whether the commit that a mark names stands in the log as it says.
@@ -174,7 +181,8 @@ impl Log {
         Ok(mark.is_empty() || self.header(mark.last_record())?.is_some_and(same))
     }
 
-    /// The payload of a record that is not a content, checked. Costs one read and one hash.
+    /// The payload of a record that is not a content, checked. Costs one read and one hash, and the opening where it is
+    /// sealed.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -183,7 +191,18 @@ impl Log {
         let length = usize::try_from(header.length).map_err(|_| missing(at))?;
         let mut bytes = vec![0; length];
         segment.read(payload_start(at), &mut bytes).map_err(cannot_read(at))?;
-        if *blake3::hash(&bytes).as_bytes() == header.payload { Ok(bytes) } else { Err(unlike_its_hash(at)) }
+        let whole = *blake3::hash(&bytes).as_bytes() == header.payload;
+        let opened = whole.then(|| self.open_payload(header, bytes)).flatten();
+        opened.ok_or_else(|| unlike_its_hash(at))
+    }
+
+    /// The payload of a record that is not a content, as it was before it was sealed; none where it cannot be opened.
+    pub(crate) fn open_payload(&self, header: &Header, stored: Vec<u8>) -> Option<Vec<u8>> {
+        if header.coding == Coding::PLAIN {
+            Some(stored)
+        } else {
+            self.keys.open(&stored, &header.bound(Part::Whole, 0))
+        }
     }
 
     /// Whether a record's payload is whole, a content's list of chunks included.
@@ -232,15 +251,8 @@ pub(crate) fn unlike_its_hash(at: Location) -> StoreError {
 }
 
 /// The numbers of the segments in a folder, rising; none where there is no folder.
-pub(crate) fn segment_numbers(folder: &Path) -> io::Result<Vec<u32>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other?,
-    };
-    let mut numbers = Vec::new();
-    for entry in entries {
-        numbers.extend(entry?.file_name().to_str().and_then(Segment::number_in));
-    }
+pub(crate) fn segment_numbers(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<u32>> {
+    let mut numbers: Vec<_> = disk.names(folder)?.iter().filter_map(|name| Segment::number_in(name)).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }

@@ -17,16 +17,20 @@ use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pi
 
 use crate::catalog::{Catalog, CatalogError};
 use crate::chunks::Chunks;
+use crate::disk::{Disk, System};
 use crate::draft::Draft;
 use crate::error::{damaged, io};
 use crate::index::Fault;
 use crate::lock::StoreLock;
-use crate::log::Log;
+use crate::log::{Log, unlike_its_hash};
 use crate::mark::Mark;
+use crate::packed::Compression;
 use crate::quota::Quota;
+use crate::read_only;
 use crate::reader;
 use crate::recover;
-use crate::rules::{Checkpoints, check_entries, check_name, check_owner, needed, no_image};
+use crate::rules::{Checkpoints, check_entries, check_kept, check_name, check_owner, clip, needed, no_image};
+use crate::secret::StoreSecret;
 use crate::spared::Spared;
 use crate::stored::{Stored, Suspects};
 use crate::sweep::Sweeper;
@@ -34,15 +38,18 @@ use crate::table::{Line, row_is_lost};
 use crate::writer::{Placed, Writer};
 
 /// How a store is opened.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
-    segment_bytes: u64,
+    pub(crate) segment_bytes: u64,
     quota: Quota,
+    pub(crate) compression: Compression,
+    pub(crate) secret: Option<StoreSecret>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { segment_bytes: 256 << 20, quota: Quota::default() }
+        let quota = Quota::default();
+        Self { segment_bytes: 256 << 20, quota, compression: Compression::None, secret: None }
     }
 }
 
@@ -61,6 +68,31 @@ impl Options {
     #[must_use]
     pub fn quota_bytes(self, bytes: u64) -> Self {
         Self { quota: Quota::of(bytes), ..self }
+    }
+
+    /// Whether contents are compressed when they are written; they are not, until said otherwise. May differ from one opening to
+    /// the next: what is there stays as it is, and is read either way.
+    #[must_use]
+    pub fn compression(self, compression: Compression) -> Self {
+        Self { compression, ..self }
+    }
+
+    /// What a new store is to be encrypted with, and what an encrypted one is opened with; a store stays as it was made. All
+    /// that is said, done and called somehow is sealed, in the log and in the index. What can still be seen is how much there
+    /// is, when it was written and of which process it is: kinds, numbers, times and lengths of records. Costs a pass of
+    /// XChaCha20-Poly1305 over what is written and what is read, and 40 bytes for each record and each 64 KiB of a content.
+    #[must_use]
+    pub fn key(self, secret: StoreSecret) -> Self {
+        Self { secret: Some(secret), ..self }
+    }
+
+    /// Opens the store in `dir` for reading, as [`LogStore::read_only`].
+    ///
+    /// # Errors
+    /// As [`LogStore::read_only`].
+    pub fn read_only(self, dir: impl AsRef<Path>) -> Result<LogStore, StoreError> {
+        let opened = read_only::open(dir.as_ref(), &self)?;
+        Ok(LogStore::of(dir.as_ref(), opened.log, opened.catalog, opened.writer, None))
     }
 
     /// Opens the store in `dir`, as [`LogStore::open`].
@@ -83,7 +115,8 @@ pub struct LogStore {
     /// Contents that commits brought or spared since the mark began, while there is one. Changed only by who holds the writer.
     pub(crate) spared: Spared,
     quota: Quota,
-    _lock: StoreLock,
+    /// None where it is only read.
+    _lock: Option<StoreLock>,
 }
 
 impl LogStore {
@@ -91,10 +124,25 @@ impl LogStore {
     /// came since the index was last written; over all headers where the index is missing or cannot be right.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] while someone else has it open. [`StoreError::Damaged`] where log and HEAD do not belong
-    /// together: an older, empty or foreign log was put in place. [`StoreError::Io`].
+    /// [`StoreError::InUse`] while someone else has it open. [`StoreError::Key`] where it is encrypted with another key, or is
+    /// not. [`StoreError::Damaged`] where log and HEAD do not belong together: an older, empty or foreign log was put in place.
+    /// [`StoreError::Newer`], [`StoreError::Io`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Options::default().open(dir)
+    }
+
+    /// Opens the store in `dir` to look into it, beside whoever writes it, or beside nobody. Takes no lock and writes nothing.
+    /// Its answers are those of the moment of opening: what stands in the log up to its last whole commit, whether the writer
+    /// was told already that it is durable or not. Claims and commits are refused as [`StoreError::ReadOnly`].
+    ///
+    /// Costs a pass over all headers of the log, and some 150 bytes of memory for each record. A segment that is swept
+    /// meanwhile stays readable here, and takes its room until this is dropped.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] of kind `NotFound` where there is no store, otherwise as [`LogStore::open`]; never
+    /// [`StoreError::InUse`].
+    pub fn read_only(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Options::default().read_only(dir)
     }
 
     /// How to open a store otherwise than [`LogStore::open`] does.
@@ -104,17 +152,28 @@ impl LogStore {
     }
 
     fn open_with(dir: &Path, options: Options) -> Result<Self, StoreError> {
-        let opened = recover::open(dir, options.segment_bytes)?;
-        Ok(Self {
+        Self::open_on(Arc::new(System), dir, &options)
+    }
+
+    /// The same on files that are not the operating system's.
+    pub(crate) fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result<Self, StoreError> {
+        let opened = recover::open(disk, dir, options)?;
+        let mut store = Self::of(dir, opened.log, opened.catalog, opened.writer, Some(opened.lock));
+        store.quota = options.quota;
+        Ok(store)
+    }
+
+    fn of(dir: &Path, log: Arc<Log>, catalog: Catalog, writer: Writer, lock: Option<StoreLock>) -> Self {
+        Self {
             dir: dir.to_owned(),
-            log: opened.log,
-            catalog: RwLock::new(opened.catalog),
-            writer: Mutex::new(opened.writer),
+            log,
+            catalog: RwLock::new(catalog),
+            writer: Mutex::new(writer),
             suspects: Arc::default(),
             spared: Spared::default(),
-            quota: options.quota,
-            _lock: opened.lock,
-        })
+            quota: Quota::default(),
+            _lock: lock,
+        }
     }
 
     /// The store's folder.
@@ -171,7 +230,7 @@ impl LogStore {
         let needs = |pid: Pid| needed(self.catalog().table().checkpoints(), pid);
         let checkpoints =
             Checkpoints { last: self.catalog().table().last_checkpoint(), is_held: &is_held, needs: &needs };
-        let stand_of = |pid: Pid| self.catalog().table().line(pid).map(Line::stand);
+        let stand_of = |pid: Pid| self.catalog().table().line(pid).as_ref().map(Line::stand);
         let mut members = check_entries(entries, checkpoints, stand_of)?.into_iter();
         let (mut drafts, mut fresh) = (Vec::new(), HashSet::new());
         for entry in entries {
@@ -193,10 +252,13 @@ impl LogStore {
         Ok(drafts)
     }
 
-    /// Refuses a content that is not held.
+    /// Refuses a content that is not held, and was not lost.
     fn check_held(&self, hash: ContentHash, fresh: &HashSet<ContentHash>) -> Result<(), StoreError> {
-        self.spared.note(hash);
-        let held = fresh.contains(&hash) || self.catalog().holds_content(hash.0);
+        let name = self.log.keys().name(hash);
+        self.spared.note(name);
+        let catalog = self.catalog();
+        // What was lost by damage can be referred to: everything else about who does goes on.
+        let held = fresh.contains(&hash) || catalog.knows_content(name) || catalog.table().lost().is_some();
         if held { Ok(()) } else { Err(StoreError::UnknownContent(hash)) }
     }
 
@@ -221,8 +283,9 @@ impl LogStore {
         index: &Bytes,
         fresh: &mut HashSet<ContentHash>,
     ) -> Result<Option<Draft>, StoreError> {
-        self.spared.note(hash);
-        let held = self.catalog().holds_content(hash.0) && !self.suspects.lock().contains(&hash);
+        let name = self.log.keys().name(hash);
+        self.spared.note(name);
+        let held = self.catalog().holds_content(name) && !self.suspects.lock().contains(&name);
         if held || fresh.contains(&hash) {
             return Ok(None);
         }
@@ -235,14 +298,14 @@ impl LogStore {
     /// Brings the catalog up to a commit that is durable. What fails here is mended by building the index again.
     pub(crate) fn note(&self, writer: &Writer, written: &[Placed]) {
         let mut catalog = self.catalog_mut();
-        let noted = note_all(&mut catalog, written, writer.mark());
+        let noted = note_all(&mut catalog, &self.log, written, writer.mark());
         if let Err(fault) = noted {
             tracing::warn!(%fault, "the index did not take a commit and will be built again");
         }
         let mut suspects = self.suspects.lock();
         if !suspects.is_empty() {
             for record in written {
-                suspects.remove(&ContentHash(record.header.payload));
+                suspects.remove(&record.header.payload);
             }
         }
     }
@@ -254,7 +317,8 @@ impl LogStore {
     pub(crate) fn write_notes(&self, drafts: Vec<Draft>, at_ms: u64) -> Result<(), StoreError> {
         let mut writer = self.writer();
         if !drafts.is_empty() {
-            let written = writer.append(drafts, at_ms, Until::Synced)?;
+            let finished = writer.finish(drafts, at_ms)?;
+            let written = writer.append(finished, Until::Synced)?;
             self.note(&writer, &written);
         }
         Ok(())
@@ -264,7 +328,7 @@ impl LogStore {
         let catalog = self.catalog();
         match (catalog.table().line(pid), catalog.table().lost()) {
             (Some(line), _) if line.is_forgotten() => Err(StoreError::UnknownProcess(pid)),
-            (Some(line), _) => Ok(line.clone()),
+            (Some(line), _) => Ok(line),
             (None, None) => Err(StoreError::UnknownProcess(pid)),
             (None, Some(lost)) => Err(damaged(format!(
                 "process {pid} is not known, and may be among the records lost from {} to {}",
@@ -316,9 +380,12 @@ fn brought(entries: &[Entry], wanted: ContentHash) -> bool {
     entries.iter().any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
 }
 
-fn note_all(catalog: &mut Catalog, written: &[Placed], end: Mark) -> Result<(), CatalogError> {
+fn note_all(catalog: &mut Catalog, log: &Log, written: &[Placed], end: Mark) -> Result<(), CatalogError> {
     for record in written {
-        let payload = || Ok(Bytes::from(record.payload.concat()));
+        let payload = || {
+            let opened = log.open_payload(&record.header, record.payload.concat());
+            opened.map(Bytes::from).ok_or_else(|| unlike_its_hash(record.at))
+        };
         catalog.note(record.at, &record.header, &payload)?;
     }
     Ok(catalog.reach(end)?)
@@ -331,15 +398,16 @@ impl Store for LogStore {
 
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
         let mut writer = self.writer();
-        check_owner(owner, writer.owner())?;
         writer.check_alive()?;
+        check_owner(owner, writer.owner())?;
         self.settle_for(&writer, batch.entries)?;
         let drafts = self.drafts(batch)?;
         if drafts.is_empty() {
             return if batch.until == Until::Synced { writer.sync() } else { Ok(()) };
         }
-        self.quota.check(self.log.bytes(), drafts.iter().map(Draft::length).sum(), batch.entries)?;
-        let written = writer.append(drafts, batch.at_ms, batch.until)?;
+        let finished = writer.finish(drafts, batch.at_ms)?;
+        self.quota.check(self.log.bytes(), finished.length(), batch.entries)?;
+        let written = writer.append(finished, batch.until)?;
         self.note(&writer, &written);
         Ok(())
     }
@@ -352,6 +420,10 @@ impl Store for LogStore {
         self.reading(|| self.read_journal(pid, upto))
     }
 
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.reading(|| self.read_facts(pid, first, upto))
+    }
+
     fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
         self.reading(|| self.read_history(pid))
     }
@@ -360,10 +432,14 @@ impl Store for LogStore {
         Ok(self.catalog().table().checkpoints().cloned().collect())
     }
 
+    fn last_checkpoint(&self) -> Result<u64, StoreError> {
+        Ok(self.catalog().table().last_checkpoint())
+    }
+
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
         let opened = self.reading(|| self.open_content(hash));
         if matches!(opened, Err(StoreError::Damaged { .. })) {
-            self.suspects.lock().insert(hash);
+            self.suspects.lock().insert(self.log.keys().name(hash));
         }
         Ok(Arc::new(opened?))
     }
@@ -403,6 +479,19 @@ impl LogStore {
         Ok(Journal { row, base, image, facts: reader::facts(&self.log, pid, &runs, first, upto)? })
     }
 
+    fn read_facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+        let line = self.line(pid)?;
+        let (first, upto) = (first.max(FactNumber(1)), self.limit(pid, &line, Some(upto))?);
+        check_kept(pid, first, line.since())?;
+        if first > upto {
+            return Ok(Vec::new());
+        }
+        let runs = self.ask(|catalog| catalog.facts(pid, first, upto))?;
+        let runs =
+            runs.ok_or_else(|| damaged(format!("facts of process {pid} between {first} and {upto} are lost")))?;
+        reader::facts(&self.log, pid, &runs, first, upto)
+    }
+
     fn read_history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
         let line = self.line(pid)?;
         let (since, last) = (line.since(), self.limit(pid, &line, None)?);
@@ -415,11 +504,14 @@ impl LogStore {
             let runs = runs.ok_or_else(|| damaged(format!("facts of process {pid} before {last} are lost")))?;
             places.extend(runs.iter().map(|run| run.at));
         }
-        places.into_iter().map(|at| reader::written(&self.log, at)).collect()
+        let mut history = places.into_iter().map(|at| reader::written(&self.log, at)).collect::<Result<Vec<_>, _>>()?;
+        history.iter_mut().take(1).for_each(|first| clip(first, since));
+        Ok(history)
     }
 
     fn open_content(&self, hash: ContentHash) -> Result<Stored, StoreError> {
-        let Some(place) = self.ask(|catalog| catalog.content(hash.0))? else {
+        let name = self.log.keys().name(hash);
+        let Some(place) = self.ask(|catalog| catalog.content(name))? else {
             return Err(match self.catalog().table().lost() {
                 None => StoreError::UnknownContent(hash),
                 Some(_) => damaged(format!("the content {hash} is not known, and may be among records that are lost")),
@@ -448,15 +540,21 @@ impl LogStore {
         places.into_iter().map(|at| reader::temp_file(&self.log, at)).collect()
     }
 
-    /// What a commit gives up or says to be held is looked for in the index, which must know everything then. A content that
-    /// it does not know is believed to be unknown only once it was built anew.
+    /// What a commit gives up, or says to be held where that is not known, is looked for in the index, which must know everything
+    /// then. A content that it does not know is believed to be unknown only once it was built anew.
     fn settle_for(&self, writer: &Writer, entries: &[Entry]) -> Result<(), StoreError> {
-        let asks = |entry: &Entry| matches!(entry, Entry::Shortened { .. } | Entry::Held { .. });
+        let is_doubtful =
+            |hash: &ContentHash| !self.catalog().knows_content(self.log.keys().name(*hash)) && !brought(entries, *hash);
+        let asks = |entry: &Entry| match entry {
+            Entry::Shortened { .. } => true,
+            Entry::Held { hash } => is_doubtful(hash),
+            _ => false,
+        };
         if !entries.iter().any(asks) {
             return Ok(());
         }
         let cannot_say = |entry: &Entry| match entry {
-            Entry::Held { hash } => self.catalog().content(hash.0).is_err() && !brought(entries, *hash),
+            Entry::Held { hash } => is_doubtful(hash) && self.catalog().content(self.log.keys().name(*hash)).is_err(),
             _ => false,
         };
         if self.settle_catalog().is_err() || entries.iter().any(cannot_say) {
@@ -485,6 +583,7 @@ mod tests {
     use super::*;
     use crate::head::Head;
     use crate::index::Index;
+    use crate::secret::Keys;
 
     const CONTENT: &[u8] = b"content";
 
@@ -497,6 +596,7 @@ mod tests {
             program: "p".into(),
             name: None,
             origin: Origin::Started,
+            restored: None,
             exit: None,
         };
         store.commit(owner, Batch::durable(&[Entry::Born { row, image: vec![1] }], 0)).unwrap();
@@ -552,8 +652,8 @@ mod tests {
         for kind in *b"fsctpm" {
             let folder = tempfile::tempdir().unwrap();
             fill(&LogStore::open(folder.path()).unwrap());
-            let key = Head::read(folder.path()).unwrap().unwrap().key;
-            Index::open(&folder.path().join("index"), key).unwrap().lose_last(kind);
+            let keys = Keys::plain(Head::read(&System, folder.path()).unwrap().unwrap().key);
+            Index::open(&folder.path().join("index"), keys).unwrap().lose_last(kind);
             let case = format!("a key of kind {} was lost", char::from(kind));
             check_filled(&LogStore::open(folder.path()).unwrap(), &case);
         }

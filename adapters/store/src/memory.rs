@@ -17,7 +17,9 @@ use dormouse_proto::process::ProcessRow;
 
 use crate::chunks::Chunks;
 use crate::error::refused;
-use crate::rules::{Checkpoints, Life, Stand, check_entries, check_name, check_owner, needed, no_image};
+use crate::rules::{
+    Checkpoints, Life, Stand, check_entries, check_kept, check_name, check_owner, clip, needed, no_image,
+};
 use crate::spared::Spared;
 
 /// A store in memory.
@@ -155,7 +157,8 @@ impl Held {
             }
             Entry::Shortened { pid, below } => process(pid, &|it| {
                 it.since = *below;
-                it.history.retain(|written| written.first.plus(written.count as usize - 1) > *below);
+                it.history.retain(|written| written.last() > *below);
+                it.history.iter_mut().take(1).for_each(|first| clip(first, *below));
             }),
         }
     }
@@ -191,7 +194,7 @@ impl Store for MemoryStore {
         held.commit += u64::from(!batch.entries.is_empty());
         for entry in batch.entries {
             if let Entry::Content { hash, .. } | Entry::Held { hash } = entry {
-                self.spared.note(*hash);
+                self.spared.note(hash.0);
             }
         }
         batch.entries.iter().for_each(|entry| held.take(entry, batch.at_ms, &mut members));
@@ -215,6 +218,21 @@ impl Store for MemoryStore {
         }
     }
 
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+        let held = self.held();
+        let process = held.processes.get(&pid).ok_or(StoreError::UnknownProcess(pid))?;
+        let (last, since) = (process.last(), process.since);
+        if upto < since {
+            return Err(StoreError::ForgottenFact { pid, asked: upto, since });
+        }
+        if upto > last {
+            return Err(StoreError::UnknownFact { pid, asked: upto, last });
+        }
+        check_kept(pid, first.max(FactNumber(1)), since)?;
+        let facts = process.facts.iter().take(upto.0 as usize).skip(first.0.saturating_sub(1) as usize);
+        Ok(facts.cloned().collect())
+    }
+
     fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
         let held = self.held();
         held.processes.get(&pid).map(|process| process.history.clone()).ok_or(StoreError::UnknownProcess(pid))
@@ -222,6 +240,10 @@ impl Store for MemoryStore {
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
         Ok(self.held().checkpoints.values().cloned().collect())
+    }
+
+    fn last_checkpoint(&self) -> Result<u64, StoreError> {
+        Ok(self.held().last_checkpoint)
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
@@ -246,7 +268,7 @@ impl Store for MemoryStore {
             check_owner(owner, OwnerToken(held.epoch))?;
         }
         let bytes = |held: &Held| held.contents.values().map(|content| content.length()).sum();
-        let is_kept = |hash: &ContentHash| sweep.live.contents.contain(*hash) || self.spared.contain(*hash);
+        let is_kept = |hash: &ContentHash| sweep.live.contents.contain(*hash) || self.spared.contain(hash.0);
         let mut swept = Swept { bytes_before: bytes(&held), parts: 1, ..Swept::default() };
         for (_, content) in held.contents.iter().filter(|(hash, _)| !is_kept(hash)) {
             swept.dropped_contents += 1;

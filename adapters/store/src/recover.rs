@@ -3,21 +3,22 @@
 //! The order matters. The lock first; then HEAD, which says what the log must be; then the log against HEAD; then the
 //! index against the log. Only then is a torn tail cut, what was read synced, and HEAD moved up to it.
 
-use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use dormouse_actors::ports::StoreError;
 
 use crate::catalog::Catalog;
+use crate::disk::{Disk, System};
 use crate::error::{damaged, io as io_error};
-use crate::head::{Head, sync_folder};
+use crate::head::Head;
 use crate::lock::StoreLock;
 use crate::log::{Log, segment_numbers};
+use crate::log_store::Options;
 use crate::mark::Mark;
 use crate::scan::survey;
+use crate::secret::{Keys, StoreSecret};
 use crate::segment::Segment;
 use crate::tail::Tail as _;
 use crate::writer::Writer;
@@ -34,32 +35,49 @@ pub(crate) struct Recovered {
 /// Opens the store in `dir`, or makes one where there is none.
 ///
 /// # Errors
-/// [`StoreError::InUse`], [`StoreError::Damaged`] where HEAD and log do not belong together, [`StoreError::Io`].
-pub(crate) fn open(dir: &Path, segment_bytes: u64) -> Result<Recovered, StoreError> {
-    make_folder(dir)?;
+/// [`StoreError::InUse`], [`StoreError::Key`] where it is encrypted otherwise, [`StoreError::Damaged`] where HEAD and log do
+/// not belong together, [`StoreError::Newer`], [`StoreError::Io`].
+pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result<Recovered, StoreError> {
+    // Who does not have the key leaves no trace, not even in LOCK.
+    if let Some(head) = Head::read(&*disk, dir)? {
+        keys_of(&head, options.secret.as_ref(), dir)?;
+    }
+    // Lock and index are real, whatever the disk is.
+    make_folder(&System, dir)?;
+    make_folder(&*disk, dir)?;
     let lock = StoreLock::take(dir)?;
-    let mut head = match Head::read(dir)? {
+    let mut head = match Head::read(&*disk, dir)? {
         Some(head) => head,
-        None => begin(dir)?,
+        None => begin(&*disk, dir, options.secret.as_ref())?,
     };
+    let keys = keys_of(&head, options.secret.as_ref(), dir)?;
     let log_folder = dir.join("log");
-    make_folder(&log_folder)?;
-    let log = Arc::new(Log::open(&log_folder, head.key)?);
+    make_folder(&*disk, &log_folder)?;
+    let log = Arc::new(Log::open(disk.clone(), &log_folder, keys)?);
     check_log(&log, head.mark)?;
     let (catalog, mark) = Catalog::open(&dir.join("index"), &log, head.mark)?;
     check_tail(&log, mark)?;
     let segment = settle_tail(&log, mark).map_err(io_error("settle the end of the log"))?;
     if head.mark != mark {
         head.mark = mark;
-        head.write(dir).map_err(io_error("write HEAD"))?;
+        head.write(&*disk, dir).map_err(io_error("write HEAD"))?;
     }
-    let writer = Writer::new(dir.to_owned(), Arc::clone(&log), segment, head, segment_bytes);
+    let writer = Writer::new(disk, dir.to_owned(), Arc::clone(&log), segment, head, options);
     Ok(Recovered { lock, log, catalog, writer })
 }
 
+/// The keys of the store that HEAD belongs to.
+///
+/// # Errors
+/// [`StoreError::Key`].
+pub(crate) fn keys_of(head: &Head, secret: Option<&StoreSecret>, dir: &Path) -> Result<Keys, StoreError> {
+    let fault = |fault| StoreError::Key { path: dir.display().to_string(), fault };
+    Keys::of(head.key, &head.check, secret).map_err(fault)
+}
+
 /// A store that begins: nothing but its lock may be there yet.
-fn begin(dir: &Path) -> Result<Head, StoreError> {
-    let segments = segment_numbers(&dir.join("log")).map_err(io_error("look for a log"))?;
+fn begin(disk: &dyn Disk, dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreError> {
+    let segments = segment_numbers(disk, &dir.join("log")).map_err(io_error("look for a log"))?;
     if !segments.is_empty() || dir.join("index").exists() {
         return Err(damaged(format!(
             "{} has no HEAD beside its log: it cannot be told whether the log is whole. Put back a copy of HEAD and log \
@@ -67,12 +85,12 @@ fn begin(dir: &Path) -> Result<Head, StoreError> {
             dir.display()
         )));
     }
-    let head = Head::fresh()?;
-    head.write(dir).map_err(io_error("write HEAD"))?;
+    let head = Head::fresh(secret)?;
+    head.write(disk, dir).map_err(io_error("write HEAD"))?;
     Ok(head)
 }
 
-/// Refuses a log that is not the one that HEAD speaks of, or an older copy of it.
+/// Refuses a log that is shorter than HEAD says, or another one.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -91,7 +109,10 @@ pub(crate) fn check_log(log: &Log, head: Mark) -> Result<(), StoreError> {
 }
 
 /// A torn tail is in the segment of the last commit or in the one that was just begun. Behind that nothing may be cut.
-fn check_tail(log: &Log, mark: Mark) -> Result<(), StoreError> {
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn check_tail(log: &Log, mark: Mark) -> Result<(), StoreError> {
     let reach = log.numbers().last().copied().unwrap_or(0);
     if reach <= mark.end.segment + 1 {
         return Ok(());
@@ -124,21 +145,6 @@ fn settle_tail(log: &Log, mark: Mark) -> io::Result<Arc<Segment>> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-fn make_folder(dir: &Path) -> Result<(), StoreError> {
-    let make = || -> io::Result<()> {
-        match DirBuilder::new().mode(0o700).create(dir) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let parent = dir.parent().unwrap_or(dir);
-                fs::create_dir_all(parent)?;
-                DirBuilder::new().mode(0o700).create(dir)?;
-            }
-            other => other?,
-        }
-        match dir.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => sync_folder(parent),
-            _ => sync_folder(Path::new(".")),
-        }
-    };
-    make().map_err(io_error(format!("make the folder {}", dir.display())))
+fn make_folder(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
+    disk.make_folder(dir).map_err(io_error(format!("make the folder {}", dir.display())))
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_actors::ports::{Entry, OwnerToken, StoreError};
+use dormouse_actors::ports::{Entry, OwnerToken, StoreError, Written};
 use dormouse_proto::checkpoint::{Checkpoint, Member};
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_proto::record::codec::MAX_PAYLOAD_BYTES;
@@ -70,6 +70,25 @@ pub(crate) struct Checkpoints<'a> {
 /// What [`Checkpoints::needs`] answers for these.
 pub(crate) fn needed<'a>(checkpoints: impl Iterator<Item = &'a Checkpoint>, pid: Pid) -> Option<FactNumber> {
     checkpoints.filter_map(|checkpoint| checkpoint.standing(pid)).min()
+}
+
+/// Refuses to show a fact from before what is kept: the fact that a history begins at is in its image, and is gone itself.
+///
+/// # Errors
+/// [`StoreError::ForgottenFact`].
+pub(crate) fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), StoreError> {
+    if since == FactNumber(0) || first > since {
+        return Ok(());
+    }
+    Err(StoreError::ForgottenFact { pid, asked: first, since: since.plus(1) })
+}
+
+/// Takes from what was written together the facts that are no longer kept.
+pub(crate) fn clip(written: &mut Written, since: FactNumber) {
+    if since > FactNumber(0) && written.first <= since {
+        let gone = since.0 + 1 - written.first.0;
+        (written.first, written.count) = (since.plus(1), written.count.saturating_sub(gone));
+    }
 }
 
 /// Refuses a content that does not have the hash it comes with.

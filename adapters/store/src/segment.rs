@@ -2,27 +2,22 @@
 //!
 //! A segment is appended to and read at the same time: readers see only what lies before its acknowledged end.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, Seek as _, SeekFrom, Write as _};
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use crate::map;
+use crate::disk::{Disk, DiskFile, How};
 use crate::tail::Tail;
-
-/// The most parts that one call of the operating system takes.
-const PARTS_AT_ONCE: usize = 512;
 
 /// An open segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     number: u32,
-    file: File,
+    file: Arc<dyn DiskFile>,
     end: AtomicU64,
     mapped: Mutex<Bytes>,
 }
@@ -40,18 +35,18 @@ impl Segment {
     }
 
     /// Opens the segment `number` in the log's folder, with all its bytes.
-    pub(crate) fn open(folder: &Path, number: u32) -> io::Result<Self> {
-        Self::with(File::options().read(true).write(true), folder, number)
+    pub(crate) fn open(disk: &dyn Disk, folder: &Path, number: u32) -> io::Result<Self> {
+        Self::with(disk, folder, number, How::Existing)
     }
 
     /// Makes the segment `number`. Its name is not durable before the folder is synced.
-    pub(crate) fn create(folder: &Path, number: u32) -> io::Result<Self> {
-        Self::with(File::options().read(true).write(true).create_new(true).mode(0o600), folder, number)
+    pub(crate) fn create(disk: &dyn Disk, folder: &Path, number: u32) -> io::Result<Self> {
+        Self::with(disk, folder, number, How::New)
     }
 
-    fn with(options: &OpenOptions, folder: &Path, number: u32) -> io::Result<Self> {
-        let file = options.open(folder.join(Self::file_name(number)))?;
-        let end = AtomicU64::new(file.metadata()?.len());
+    fn with(disk: &dyn Disk, folder: &Path, number: u32, how: How) -> io::Result<Self> {
+        let file = disk.open(&folder.join(Self::file_name(number)), how)?;
+        let end = AtomicU64::new(file.length()?);
         Ok(Self { number, file, end, mapped: Mutex::default() })
     }
 
@@ -73,23 +68,29 @@ impl Segment {
     /// Drops what lies behind `end`, durably. Only recovery does this, before anyone reads.
     pub(crate) fn cut_tail(&self, end: u64) -> io::Result<()> {
         self.acknowledge(end);
-        self.file.set_len(end)?;
-        self.file.sync_all()
+        self.file.set_length(end)?;
+        self.file.sync()
     }
 
     /// Fills `buffer` from `offset` on.
     pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         match offset.checked_add(buffer.len() as u64) {
-            Some(end) if end <= self.end() => self.file.read_exact_at(buffer, offset),
+            Some(end) if end <= self.end() => self.file.read_at(offset, buffer),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 
-    /// A range of it as memory. Costs nothing where the range was mapped before, otherwise one map of the segment.
+    /// Whether [`Segment::slice`] gives memory that stays as it is: not beside a writer, who may cut off what it failed to
+    /// write.
+    pub(crate) fn is_mappable(&self) -> bool {
+        self.file.is_mappable()
+    }
+
+    /// A range of it as memory, where that can be had. Costs nothing where the range was mapped before, otherwise one map of the segment.
     pub(crate) fn slice(&self, range: Range<u64>) -> io::Result<Bytes> {
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         if (mapped.len() as u64) < range.end {
-            *mapped = map::map(&self.file, self.end())?;
+            *mapped = self.file.map(self.end())?;
         }
         let (start, end) = (range.start as usize, range.end as usize);
         if end <= mapped.len() { Ok(mapped.slice(start..end)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
@@ -98,29 +99,14 @@ impl Segment {
 
 impl Tail for Segment {
     fn append(&self, at: u64, parts: &[Bytes]) -> io::Result<()> {
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start(at))?;
-        for parts in parts.chunks(PARTS_AT_ONCE) {
-            let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
-            let mut left = &mut slices[..];
-            IoSlice::advance_slices(&mut left, 0);
-            while !left.is_empty() {
-                match file.write_vectored(left) {
-                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                    Ok(written) => IoSlice::advance_slices(&mut left, written),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(())
+        self.file.write_at(at, parts)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file.sync()
     }
 
     fn roll_back(&self, end: u64) -> io::Result<()> {
-        self.file.set_len(end)
+        self.file.set_length(end)
     }
 }

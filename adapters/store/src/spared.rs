@@ -6,11 +6,11 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use dormouse_proto::id::ContentHash;
+use crate::mark::Hash;
 
-/// The contents that were named since the mark began; none where no mark was begun.
+/// The contents that were named since the mark began, by the names that the log has for them; none where no mark was begun.
 #[derive(Debug, Default)]
-pub(crate) struct Spared(Mutex<Option<HashSet<ContentHash>>>);
+pub(crate) struct Spared(Mutex<Option<HashSet<Hash>>>);
 
 impl Spared {
     /// A mark begins.
@@ -29,16 +29,16 @@ impl Spared {
     }
 
     /// A commit names a content.
-    pub(crate) fn note(&self, hash: ContentHash) {
-        self.with(|spared| spared.as_mut().is_some_and(|spared| spared.insert(hash)));
+    pub(crate) fn note(&self, name: Hash) {
+        self.with(|spared| spared.as_mut().is_some_and(|spared| spared.insert(name)));
     }
 
     /// Whether a commit named it.
-    pub(crate) fn contain(&self, hash: ContentHash) -> bool {
-        self.with(|spared| spared.as_ref().is_some_and(|spared| spared.contains(&hash)))
+    pub(crate) fn contain(&self, name: Hash) -> bool {
+        self.with(|spared| spared.as_ref().is_some_and(|spared| spared.contains(&name)))
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Option<HashSet<ContentHash>>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Option<HashSet<Hash>>) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

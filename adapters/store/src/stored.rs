@@ -2,7 +2,8 @@
 //!
 //! A read costs the chunks that it touches. What is no longer than two chunks is answered from the bytes that were checked;
 //! more is lent from the segment's map, after a pass over the file that would have met a disk error as an error and not as
-//! a signal.
+//! a signal. What is compressed or encrypted is answered from memory, however long it is: a read of it costs unpacking the
+//! chunks that it touches, each time, and as much memory as the answer has bytes. So does a read beside a writer.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -13,21 +14,24 @@ use dormouse_actors::ports::{Backing, StoreError, Unreadable};
 use dormouse_proto::id::ContentHash;
 
 use crate::chunks::{CHUNK_BYTES, Chunks, list_length};
+use crate::envelope::Coding;
 use crate::envelope::{HEADER_BYTES, Header};
 use crate::error::damaged;
 use crate::log::{Log, cannot_read, unlike_its_hash};
 use crate::mark::{Hash, Location};
+use crate::packed::Packed;
 use crate::segment::Segment;
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
-/// Contents that were found damaged: when they are committed again, they are written again.
+/// Contents that were found damaged, by the names that the log has for them: when they are committed again, they are written
+/// again.
 #[derive(Debug, Default)]
-pub(crate) struct Suspects(Mutex<HashSet<ContentHash>>);
+pub(crate) struct Suspects(Mutex<HashSet<Hash>>);
 
 impl Suspects {
     /// The set, for as long as the guard lives.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, HashSet<ContentHash>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashSet<Hash>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -38,7 +42,6 @@ struct Layout {
     list: u64,
     index: u64,
     bytes: u64,
-    end: u64,
 }
 
 impl Layout {
@@ -49,8 +52,15 @@ impl Layout {
         let index_bytes = if header.first == 0 { 0 } else { header.first.checked_add(32)? };
         let bytes = index.checked_add(index_bytes)?;
         let end = bytes.checked_add(header.count)?;
-        (end.checked_sub(list) == Some(header.length)).then_some(Self { list, index, bytes, end })
+        (end.checked_sub(list) == Some(header.length)).then_some(Self { list, index, bytes })
     }
+}
+
+/// How its bytes stand in its record.
+#[derive(Debug)]
+enum Source {
+    Plain(Layout),
+    Packed(Packed),
 }
 
 /// A content in the log.
@@ -58,8 +68,12 @@ impl Layout {
 pub(crate) struct Stored {
     segment: Arc<Segment>,
     at: Location,
-    layout: Layout,
+    source: Source,
+    length: u64,
+    /// The content's own hash.
     name: Hash,
+    /// What the log calls it.
+    label: Hash,
     /// Of more than one chunk; empty otherwise.
     chunks: Chunks,
     suspects: Arc<Suspects>,
@@ -73,13 +87,32 @@ impl Stored {
     /// [`StoreError::Damaged`] where neither list nor content match the name, [`StoreError::Io`].
     pub(crate) fn open(log: &Log, at: Location, header: &Header, suspects: Arc<Suspects>) -> Result<Self, StoreError> {
         let segment = log.known_segment(at)?;
+        let (length, label) = (header.count, header.payload);
+        if header.coding != Coding::PLAIN {
+            let (packed, name, chunks) = Packed::open(log, &segment, at, header)?;
+            return Ok(Self {
+                segment,
+                at,
+                source: Source::Packed(packed),
+                length,
+                name: name.0,
+                label,
+                chunks,
+                suspects,
+            });
+        }
         let layout = Layout::of(at, header).ok_or_else(|| unlike_its_hash(at))?;
-        let name = header.payload;
-        let mut stored = Self { segment, at, layout, name, chunks: Chunks::default(), suspects };
-        if stored.layout.index > stored.layout.list {
-            stored.chunks = stored.listed().or_else(|_| stored.recounted())?;
+        let (source, chunks) = (Source::Plain(layout), Chunks::default());
+        let mut stored = Self { segment, at, source, length, name: label, label, chunks, suspects };
+        if layout.index > layout.list {
+            stored.chunks = stored.listed(&layout).or_else(|_| stored.recounted())?;
         }
         Ok(stored)
+    }
+
+    /// Its hash.
+    pub(crate) fn hash(&self) -> ContentHash {
+        ContentHash(self.name)
     }
 
     /// Whether the whole of it is as it was written, its list of chunks included. Costs a pass.
@@ -89,7 +122,11 @@ impl Stored {
     pub(crate) fn is_whole(log: &Log, at: Location, header: &Header) -> Result<bool, StoreError> {
         let whole = || {
             let stored = Self::open(log, at, header, Arc::default())?;
-            let listed = stored.chunks.is_empty() || stored.listed().is_ok();
+            let listed = match &stored.source {
+                Source::Plain(layout) => stored.chunks.is_empty() || stored.listed(layout).is_ok(),
+                // Without its directory it would not have been opened.
+                Source::Packed(_) => true,
+            };
             Ok(listed && stored.recounted().is_ok() && (header.first == 0 || stored.index_bytes()?.is_some()))
         };
         match whole() {
@@ -98,81 +135,100 @@ impl Stored {
         }
     }
 
-    fn len(&self) -> u64 {
-        self.layout.end - self.layout.bytes
-    }
-
     /// The list of chunks as it stands in the record.
-    fn listed(&self) -> Result<Chunks, StoreError> {
-        let mut list = vec![0; (self.layout.index - self.layout.list) as usize];
-        self.segment.read(self.layout.list, &mut list).map_err(cannot_read(self.at))?;
-        let chunks = Chunks::from_list(&list, self.len());
+    fn listed(&self, layout: &Layout) -> Result<Chunks, StoreError> {
+        let mut list = vec![0; (layout.index - layout.list) as usize];
+        self.segment.read(layout.list, &mut list).map_err(cannot_read(self.at))?;
+        let chunks = Chunks::from_list(&list, self.length);
         if chunks.name() == self.name { Ok(chunks) } else { Err(self.damaged()) }
     }
 
     /// The list of chunks as the content gives it.
     fn recounted(&self) -> Result<Chunks, StoreError> {
         let mut chunks = Chunks::default();
-        let mut buffer = vec![0; CHUNK_BYTES];
-        for chunk in 0..self.len().div_ceil(CHUNK) {
-            let bytes = self.read_chunk(chunk, &mut buffer)?;
-            chunks.push(bytes);
+        let mut buffer = Vec::new();
+        for chunk in 0..self.length.div_ceil(CHUNK) {
+            self.read_chunk(chunk, &mut buffer)?;
+            chunks.push(&buffer);
         }
         if chunks.name() == self.name { Ok(chunks) } else { Err(self.damaged()) }
     }
 
-    fn read_chunk<'b>(&self, chunk: u64, buffer: &'b mut [u8]) -> Result<&'b [u8], StoreError> {
-        let start = chunk * CHUNK;
-        let bytes = &mut buffer[..CHUNK.min(self.len() - start) as usize];
-        self.segment.read(self.layout.bytes + start, bytes).map_err(cannot_read(self.at))?;
-        Ok(bytes)
+    /// Puts a chunk into `buffer`, in place of what is there.
+    fn read_chunk(&self, chunk: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
+        match &self.source {
+            Source::Packed(packed) => *buffer = packed.chunk(&self.segment, chunk)?,
+            Source::Plain(layout) => {
+                let start = chunk * CHUNK;
+                buffer.resize(CHUNK.min(self.length - start) as usize, 0);
+                self.segment.read(layout.bytes + start, buffer).map_err(cannot_read(self.at))?;
+            }
+        }
+        Ok(())
     }
 
-    /// A chunk that is what it was when it was written.
-    fn checked_chunk<'b>(&self, chunk: u64, buffer: &'b mut [u8]) -> Result<&'b [u8], StoreError> {
-        let bytes = self.read_chunk(chunk, buffer)?;
+    /// The same with a chunk that is what it was when it was written.
+    fn check_chunk(&self, chunk: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
+        match self.read_chunk(chunk, buffer) {
+            // A packed chunk does not open where it is damaged; which one it is says more.
+            Err(StoreError::Damaged { .. }) if matches!(self.source, Source::Packed(_)) => {
+                return Err(self.damaged_chunk(chunk));
+            }
+            other => other?,
+        }
         let whole = if self.chunks.is_empty() {
-            *blake3::hash(bytes).as_bytes() == self.name
+            *blake3::hash(buffer).as_bytes() == self.name
         } else {
-            self.chunks.fits(chunk, bytes)
+            self.chunks.fits(chunk, buffer)
         };
-        if whole { Ok(bytes) } else { Err(self.damaged_chunk(chunk)) }
+        if whole { Ok(()) } else { Err(self.damaged_chunk(chunk)) }
     }
 
     /// The bytes of the range, each chunk of them checked.
     fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
-        if range.start > range.end || range.end > self.len() {
+        if range.start > range.end || range.end > self.length {
             return Err(damaged(format!(
                 "of the content {} the bytes {} to {} were asked for, but it has {}",
                 ContentHash(self.name),
                 range.start,
                 range.end,
-                self.len()
+                self.length
             )));
         }
         let chunks = range.start / CHUNK..range.end.div_ceil(CHUNK).max(range.start / CHUNK);
-        let mut buffer = vec![0; CHUNK.min(self.len()) as usize];
-        if chunks.end - chunks.start > 2 {
+        let mut buffer = Vec::new();
+        if let Source::Plain(layout) = &self.source
+            && chunks.end - chunks.start > 2
+            && self.segment.is_mappable()
+        {
             for chunk in chunks {
-                self.checked_chunk(chunk, &mut buffer)?;
+                self.check_chunk(chunk, &mut buffer)?;
             }
-            let place = self.layout.bytes + range.start..self.layout.bytes + range.end;
+            let place = layout.bytes + range.start..layout.bytes + range.end;
             return self.segment.slice(place).map_err(cannot_read(self.at));
         }
         let mut read = BytesMut::with_capacity((range.end - range.start) as usize);
         for chunk in chunks {
-            let bytes = self.checked_chunk(chunk, &mut buffer)?;
+            self.check_chunk(chunk, &mut buffer)?;
             let first = range.start.saturating_sub(chunk * CHUNK) as usize;
-            let last = (range.end - chunk * CHUNK).min(bytes.len() as u64) as usize;
-            read.extend_from_slice(&bytes[first..last]);
+            let last = (range.end - chunk * CHUNK).min(buffer.len() as u64) as usize;
+            read.extend_from_slice(&buffer[first..last]);
         }
         Ok(read.freeze())
     }
 
     fn index_bytes(&self) -> Result<Option<Bytes>, StoreError> {
-        let Some(length) = (self.layout.bytes - self.layout.index).checked_sub(32) else { return Ok(None) };
-        let mut bytes = vec![0; 32 + length as usize];
-        self.segment.read(self.layout.index, &mut bytes).map_err(cannot_read(self.at))?;
+        let bytes = match &self.source {
+            Source::Packed(packed) => packed.index(&self.segment)?.unwrap_or_default(),
+            Source::Plain(layout) => {
+                let mut bytes = vec![0; (layout.bytes - layout.index) as usize];
+                self.segment.read(layout.index, &mut bytes).map_err(cannot_read(self.at))?;
+                bytes
+            }
+        };
+        if bytes.is_empty() {
+            return Ok(None);
+        }
         let index = Bytes::from(bytes);
         let whole = index[..32] == *blake3::hash(&index[32..]).as_bytes();
         Ok(whole.then(|| index.slice(32..)))
@@ -187,7 +243,7 @@ impl Stored {
     }
 
     fn damaged_chunk(&self, chunk: u64) -> StoreError {
-        let last = (chunk * CHUNK + CHUNK).min(self.len());
+        let last = (chunk * CHUNK + CHUNK).min(self.length);
         damaged(format!(
             "bytes {} to {last} of the content {} are damaged on disk. Its other bytes can still be read",
             chunk * CHUNK,
@@ -197,7 +253,7 @@ impl Stored {
 
     fn tell(&self, error: StoreError) -> Unreadable {
         if matches!(error, StoreError::Damaged { .. }) {
-            self.suspects.lock().insert(ContentHash(self.name));
+            self.suspects.lock().insert(self.label);
         }
         Unreadable::new(error.to_string())
     }
@@ -205,7 +261,7 @@ impl Stored {
 
 impl Backing for Stored {
     fn length(&self) -> u64 {
-        self.len()
+        self.length
     }
 
     fn index(&self) -> Option<Bytes> {

@@ -10,14 +10,14 @@
 //!   while no commit can be made.
 //! * A segment in which something cannot be read is left alone: what is damaged stays where it can be looked into.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{OwnerToken, Progress, Purpose, Step, StoreError, Sweep, Swept, Until};
-use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
+use dormouse_actors::ports::{Contents, OwnerToken, Progress, Purpose, Step, StoreError, Sweep, Swept, Until};
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
 use crate::catalog::Catalog;
 use crate::draft::Draft;
@@ -40,7 +40,14 @@ pub(crate) struct Sweeper<'s, 'a> {
     store: &'s LogStore,
     owner: OwnerToken,
     order: Sweep<'a>,
+    named: Named,
     swept: Swept,
+}
+
+/// The contents that stay, by the names that the log has for them.
+enum Named {
+    All,
+    These(HashSet<Hash>),
 }
 
 /// What stands in a segment.
@@ -91,8 +98,13 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         if order.purpose == Purpose::Free && !store.spared.is_begun() {
             return Err(refused("a sweep frees nothing before a mark was begun".to_owned()));
         }
+        let named = match &order.live.contents {
+            Contents::All => Named::All,
+            Contents::These(hashes) => Named::These(hashes.iter().map(|hash| store.log.keys().name(*hash)).collect()),
+        };
         let bytes = store.log.bytes();
-        Ok(Self { store, owner, order, swept: Swept { bytes_before: bytes, bytes_after: bytes, ..Swept::default() } })
+        let swept = Swept { bytes_before: bytes, bytes_after: bytes, ..Swept::default() };
+        Ok(Self { store, owner, order, named, swept })
     }
 
     /// Looks at every segment, and sweeps those that are worth it.
@@ -234,20 +246,32 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         })
     }
 
+    /// Whether a content of this name stays.
+    fn names(&self, name: Hash) -> bool {
+        let is_live = match &self.named {
+            Named::All => true,
+            Named::These(names) => names.contains(&name),
+        };
+        is_live || self.store.spared.contain(name)
+    }
+
     /// Whether an answer hangs on the record that stands at a place.
     fn is_live(&self, catalog: &Catalog, at: Location, header: &Header) -> Result<bool, Fault> {
         let forgotten = &self.order.live.forgotten;
         let (pid, id) = (Pid(header.subject), CheckpointId(header.subject));
         let leads_here = || name_of(header).map_or(Ok(false), |name| catalog.leads_to(&name, at));
         let line = catalog.table().line(pid).filter(|line| !line.is_forgotten() && !forgotten.processes.contains(&pid));
+        let line = line.as_ref();
         let since = line.map(|line| forgotten.histories.get(&pid).copied().unwrap_or_default().max(line.since()));
         let checkpoint = catalog.table().checkpoint_line(id).filter(|line| line.at == at);
         match header.kind {
             Kind::Opened | Kind::Swept => Ok(false),
             Kind::Content => {
-                let hash = ContentHash(header.payload);
-                let is_named = self.order.live.contents.contain(hash) || self.store.spared.contain(hash);
-                if is_named { leads_here() } else { Ok(false) }
+                if self.names(header.payload) {
+                    leads_here()
+                } else {
+                    Ok(false)
+                }
             }
             Kind::ContentLost => leads_here(),
             Kind::Born => Ok(since == Some(FactNumber(0)) && line.is_some_and(|line| line.born_at == at)),
@@ -321,8 +345,9 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         if drafts.is_empty() {
             return Ok(());
         }
-        self.swept.moved_bytes += drafts.iter().map(Draft::length).sum::<u64>();
-        let written = writer.append(drafts, at_ms, Until::Written)?;
+        let finished = writer.finish(drafts, at_ms)?;
+        self.swept.moved_bytes += finished.length();
+        let written = writer.append(finished, Until::Written)?;
         self.store.note(writer, &written);
         Ok(())
     }
@@ -374,7 +399,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
     /// Moves contents that looked like garbage and were named by a commit since.
     fn save_spared(&mut self, writer: &mut Writer, number: u32, inspected: &mut Inspected) -> Result<(), Stop> {
         let store = self.store;
-        let named: Vec<_> = inspected.contents.extract_if(|hash, _| store.spared.contain(ContentHash(*hash))).collect();
+        let named: Vec<_> = inspected.contents.extract_if(|name, _| store.spared.contain(*name)).collect();
         let at = |offset| Location { segment: number, offset };
         let records = named.iter().map(|(_, (offset, _))| self.read(at(*offset))).collect::<Result<Vec<_>, _>>()?;
         Ok(self.move_to_end(writer, &records)?)

@@ -1,13 +1,18 @@
 //! The process table, in memory: one line a process, with what its journal reaches to.
 //!
+//! A line is kept as its bytes, some fifty of them, and read when it is asked for: there are as many as processes ever were,
+//! and most of those sleep or have ended.
+//!
 //! The index keeps a copy on disk. Its digest, a sum over all lines that does not depend on their order, tells whether
 //! that copy is whole: a line that is missing or out of date changes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dormouse_actors::ports::{Listing, StoreError};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use dormouse_proto::pid_map::PidMap;
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
 
@@ -235,7 +240,8 @@ type Encoded = Result<Vec<u8>, codec::CodecError>;
 #[derive(Debug)]
 pub(crate) struct Table {
     key: StoreKey,
-    lines: BTreeMap<Pid, Line>,
+    /// As [`Line::to_bytes`] makes them.
+    lines: PidMap<Box<[u8]>>,
     checkpoints: BTreeMap<CheckpointId, CheckpointLine>,
     digest: Digest,
     lost: Option<Lost>,
@@ -244,33 +250,12 @@ pub(crate) struct Table {
 impl Table {
     /// Without a line.
     pub(crate) fn new(key: StoreKey) -> Self {
-        Self { key, lines: BTreeMap::new(), checkpoints: BTreeMap::new(), digest: Digest::default(), lost: None }
+        Self { key, lines: PidMap::default(), checkpoints: BTreeMap::new(), digest: Digest::default(), lost: None }
     }
 
-    /// From the lines of an index; none where they are not those that the digest was made over. Nothing is decoded before
-    /// the digest has been checked.
-    pub(crate) fn load<'a>(
-        key: StoreKey,
-        lines: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-        applied: &Applied,
-    ) -> Option<Self> {
-        let mut table = Self { digest: Digest::default(), lost: applied.lost, ..Self::new(key) };
-        for (name, line) in lines.clone() {
-            table.digest.combine(Digest::of(&key, name.try_into().ok()?, line), u64::wrapping_add);
-        }
-        if table.digest != applied.digest {
-            return None;
-        }
-        for (name, line) in lines {
-            let (kind, number) = name.split_first()?;
-            let number = u64::from_be_bytes(number.try_into().ok()?);
-            if *kind == b'k' {
-                table.checkpoints.insert(CheckpointId(number), CheckpointLine::from_bytes(line)?);
-            } else {
-                table.lines.insert(Pid(number), Line::from_bytes(line)?);
-            }
-        }
-        Some(table)
+    /// From the lines of an index: [`take`](Loading::take) each, then [`finish`](Loading::finish).
+    pub(crate) fn load(key: StoreKey, applied: &Applied) -> Loading {
+        Loading { table: Self { lost: applied.lost, ..Self::new(key) }, digest: applied.digest, is_whole: true }
     }
 
     /// The key of the store that it belongs to.
@@ -279,8 +264,8 @@ impl Table {
     }
 
     /// All lines as [`Table::put`] encoded them.
-    pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Encoded)> {
-        self.lines.iter().map(|(pid, line)| (*pid, line.to_bytes()))
+    pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Vec<u8>)> {
+        self.lines.iter().map(|(pid, line)| (pid, line.to_vec()))
     }
 
     /// All lines of checkpoints as [`Table::put_checkpoint`] encoded them.
@@ -322,8 +307,8 @@ impl Table {
     }
 
     /// The line of a process.
-    pub(crate) fn line(&self, pid: Pid) -> Option<&Line> {
-        self.lines.get(&pid)
+    pub(crate) fn line(&self, pid: Pid) -> Option<Line> {
+        Line::from_bytes(self.lines.get(pid)?)
     }
 
     /// The digest over all lines.
@@ -345,33 +330,83 @@ impl Table {
     ///
     /// # Errors
     /// Where the line cannot be encoded.
-    pub(crate) fn put(&mut self, pid: Pid, line: Line) -> Encoded {
+    pub(crate) fn put(&mut self, pid: Pid, line: &Line) -> Encoded {
         let (name, bytes) = (line_key(pid), line.to_bytes()?);
-        if let Some(old) = self.lines.get(&pid) {
-            self.digest.combine(Digest::of(&self.key, &name, &old.to_bytes()?), u64::wrapping_sub);
+        if let Some(old) = self.lines.insert(pid, bytes.as_slice().into()) {
+            self.digest.combine(Digest::of(&self.key, &name, &old), u64::wrapping_sub);
         }
         self.digest.combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
-        self.lines.insert(pid, line);
         Ok(bytes)
     }
 
     /// The rows that there are, by rising pid, and what is missing.
     pub(crate) fn listing(&self) -> Listing {
-        let mut listing = Listing { last: self.lines.keys().next_back().map_or(0, |pid| pid.0), ..Listing::default() };
-        if let Some(lost) = &self.lost {
-            listing.last = listing.last.saturating_add(lost.most_records());
-            listing.lost.push(format!(
-                "records are lost from {} to {}, and the births of processes may be among them",
-                lost.from, lost.to
-            ));
-        }
-        for (pid, line) in self.lines.iter().filter(|(_, line)| !line.is_forgotten()) {
-            match line.row() {
-                Some(row) => listing.rows.push(row),
-                None => listing.lost.push(row_is_lost(*pid).to_string()),
+        let (mut listing, mut programs) = (Listing::default(), BTreeSet::new());
+        for (pid, line) in self.lines.iter() {
+            listing.last = pid.0;
+            let line = Line::from_bytes(line);
+            if line.as_ref().is_some_and(Line::is_forgotten) {
+                continue;
+            }
+            match line.and_then(|line| line.row()) {
+                Some(row) => listing.rows.push(ProcessRow { program: shared(&mut programs, row.program), ..row }),
+                None => listing.lost.push(row_is_lost(pid).to_string()),
             }
         }
+        if let Some(lost) = &self.lost {
+            listing.last = listing.last.saturating_add(lost.most_records());
+            let lost = format!(
+                "records are lost from {} to {}, and the births of processes may be among them",
+                lost.from, lost.to
+            );
+            listing.lost.insert(0, lost);
+        }
         listing
+    }
+}
+
+/// The one text that all rows of a program share.
+fn shared(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
+    if let Some(known) = known.get(&program) {
+        return known.clone();
+    }
+    known.insert(program.clone());
+    program
+}
+
+/// A table whose lines come in one by one. Nothing of it is believed before all have.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    table: Table,
+    /// The digest that the lines were made over.
+    digest: Digest,
+    is_whole: bool,
+}
+
+impl Loading {
+    /// A line, by its name in the index.
+    pub(crate) fn take(&mut self, name: &[u8], line: &[u8]) {
+        let taken = self.try_take(name, line);
+        self.is_whole &= taken.is_some();
+    }
+
+    fn try_take(&mut self, name: &[u8], line: &[u8]) -> Option<()> {
+        let name: &[u8; 9] = name.try_into().ok()?;
+        self.table.digest.combine(Digest::of(&self.table.key, name, line), u64::wrapping_add);
+        let number = u64::from_be_bytes(*name.last_chunk()?);
+        if name[0] == b'k' {
+            self.table.checkpoints.insert(CheckpointId(number), CheckpointLine::from_bytes(line)?);
+        } else {
+            self.table.lines.insert(Pid(number), line.into());
+        }
+        Some(())
+    }
+
+    /// The table; none where its lines are not those that the digest was made over, or one cannot be read.
+    pub(crate) fn finish(self) -> Option<Table> {
+        let is_whole = self.is_whole && self.table.digest == self.digest;
+        let is_readable = || self.table.lines.iter().all(|(_, line)| Line::from_bytes(line).is_some());
+        (is_whole && is_readable()).then_some(self.table)
     }
 }
 
@@ -394,7 +429,7 @@ mod tests {
 
     fn digest(lines: &[(u64, u64)]) -> Digest {
         let mut table = Table::new(StoreKey([1; 32]));
-        lines.iter().for_each(|(pid, last)| drop(table.put(Pid(*pid), line(*last)).unwrap()));
+        lines.iter().for_each(|(pid, last)| drop(table.put(Pid(*pid), &line(*last)).unwrap()));
         table.digest()
     }
 

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_actors::ports::{OwnerToken, StoreError, Until};
 
-use crate::draft::{Draft, Stamp};
+use crate::disk::{Disk, Reading};
+use crate::draft::{Coder, Draft, Record, Stamp};
 use crate::envelope::{Header, Turn};
 use crate::error::io as io_error;
 use crate::head::Head;
 use crate::log::{Log, end_of};
+use crate::log_store::Options;
 use crate::mark::{Location, Mark};
 use crate::segment::Segment;
 use crate::tail::{Failure, append, sync};
@@ -32,26 +34,65 @@ pub(crate) struct Placed {
     pub(crate) payload: Vec<Bytes>,
 }
 
+/// The records of the next commit.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    records: Vec<Record>,
+    stamp: Stamp,
+}
+
+impl Finished {
+    /// The bytes that they take in the log.
+    pub(crate) fn length(&self) -> u64 {
+        self.records.iter().map(Record::length).sum()
+    }
+}
+
 /// The end of the log.
 #[derive(Debug)]
 pub(crate) struct Writer {
+    disk: Arc<dyn Disk>,
     dir: PathBuf,
     log: Arc<Log>,
     segment: Arc<Segment>,
     segment_bytes: u64,
+    coder: Coder,
     /// As it stands on disk; its mark is at or before the log's end.
     head: Head,
     mark: Mark,
     /// The latest commit that is known to be on the disk.
     synced: u64,
-    /// Why nothing may be written any more. Set while a write is under way, so that a panic in it is final as well.
-    failed: Option<String>,
+    /// Why nothing may be written. Set while a write is under way, so that a panic in it is final as well.
+    failed: Option<Halt>,
+}
+
+/// Why nothing may be written.
+#[derive(Clone, Debug)]
+enum Halt {
+    /// What the disk holds is not known any more.
+    Failed(String),
+    /// It was never to be written.
+    Reading,
 }
 
 impl Writer {
     /// Goes on behind `mark`, in `segment`.
-    pub(crate) fn new(dir: PathBuf, log: Arc<Log>, segment: Arc<Segment>, head: Head, segment_bytes: u64) -> Self {
-        Self { dir, log, segment, segment_bytes, head, mark: head.mark, synced: head.mark.commit, failed: None }
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        dir: PathBuf,
+        log: Arc<Log>,
+        segment: Arc<Segment>,
+        head: Head,
+        options: &Options,
+    ) -> Self {
+        let (mark, synced, failed, segment_bytes) = (head.mark, head.mark.commit, None, options.segment_bytes);
+        let coder = Coder { keys: log.keys().clone(), compression: options.compression };
+        Self { disk, dir, log, segment, segment_bytes, coder, head, mark, synced, failed }
+    }
+
+    /// One that writes nothing and knows where the log ends.
+    pub(crate) fn reading(dir: PathBuf, log: Arc<Log>, segment: Arc<Segment>, head: Head, options: &Options) -> Self {
+        Self { failed: Some(Halt::Reading), ..Self::new(Arc::new(Reading), dir, log, segment, head, options) }
     }
 
     /// The newest owner.
@@ -76,31 +117,42 @@ impl Writer {
         Ok(self.owner())
     }
 
-    /// Refuses to go on after a failed sync.
+    /// Refuses to go on after a failed sync, and to begin where everything is only read.
     ///
     /// # Errors
-    /// [`StoreError::Failed`].
+    /// [`StoreError::Failed`], [`StoreError::ReadOnly`].
     pub(crate) fn check_alive(&self) -> Result<(), StoreError> {
-        self.failed.clone().map_or(Ok(()), |why| Err(StoreError::Failed(why)))
+        match &self.failed {
+            None => Ok(()),
+            Some(Halt::Failed(why)) => Err(StoreError::Failed(why.clone())),
+            Some(Halt::Reading) => Err(StoreError::ReadOnly { path: self.dir.display().to_string() }),
+        }
     }
 
-    /// Writes `drafts` as one commit. Costs one write, one fdatasync where they are to survive the power, and some more at
-    /// the end of a segment.
+    /// Makes of `drafts` what will stand in the log as the next commit. Costs the compression of contents and the
+    /// encryption.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] where the operating system gives no randomness.
+    pub(crate) fn finish(&self, drafts: Vec<Draft>, at_ms: u64) -> Result<Finished, StoreError> {
+        let stamp = Stamp { commit: self.mark.commit + 1, at_ms };
+        let finish = |draft: Draft| draft.finish(&self.coder, stamp);
+        Ok(Finished { records: drafts.into_iter().map(finish).collect::<Result<Vec<_>, _>>()?, stamp })
+    }
+
+    /// Writes what was finished last as one commit. Costs one write, one fdatasync where it is to survive the power, and some
+    /// more at the end of a segment.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Failed`]. Nothing of the commit counts then.
-    pub(crate) fn append(
-        &mut self,
-        mut drafts: Vec<Draft>,
-        at_ms: u64,
-        until: Until,
-    ) -> Result<Vec<Placed>, StoreError> {
+    pub(crate) fn append(&mut self, finished: Finished, until: Until) -> Result<Vec<Placed>, StoreError> {
         self.check_alive()?;
-        self.make_room(drafts.iter().map(Draft::length).sum())?;
+        self.make_room(finished.length())?;
+        let Finished { mut records, stamp } = finished;
         if self.segment.end() == 0 {
-            drafts.insert(0, Draft::opened(self.segment.number(), self.log.key()));
+            records.insert(0, Draft::opened(self.segment.number(), &self.head.key).finish(&self.coder, stamp)?);
         }
-        let (parts, written, mark) = self.frame(drafts, at_ms);
+        let (parts, written, mark) = self.frame(records);
         let end = self.segment.end();
         self.attempt("append a commit to the log; nothing of it was written", |segment| append(segment, end, &parts))?;
         if until == Until::Synced {
@@ -128,7 +180,7 @@ impl Writer {
 
     /// Takes no more commits: what the disk holds is not known any more.
     pub(crate) fn give_up(&mut self, why: String) {
-        self.failed = Some(why);
+        self.failed = Some(Halt::Failed(why));
     }
 
     /// What HEAD vouches for.
@@ -139,10 +191,10 @@ impl Writer {
     /// Takes a step after which, if it fails without a trace being undone, nothing more may be written. A panic in it counts
     /// as such a failure.
     fn attempt(&mut self, doing: &str, step: impl FnOnce(&Segment) -> Result<(), Failure>) -> Result<(), StoreError> {
-        self.failed = Some("a commit was broken off".to_owned());
+        self.failed = Some(Halt::Failed("a commit was broken off".to_owned()));
         let outcome = step(&self.segment);
         self.failed = match &outcome {
-            Err(Failure::Unknown(error)) => Some(error.to_string()),
+            Err(Failure::Unknown(error)) => Some(Halt::Failed(error.to_string())),
             _ => None,
         };
         outcome.map_err(|failure| match failure {
@@ -187,17 +239,15 @@ impl Writer {
         Ok(())
     }
 
-    fn frame(&self, drafts: Vec<Draft>, at_ms: u64) -> (Vec<Bytes>, Vec<Placed>, Mark) {
-        let (count, commit) = (drafts.len(), self.mark.commit + 1);
-        let stamp = Stamp { commit, synced: self.synced, at_ms };
+    fn frame(&self, records: Vec<Record>) -> (Vec<Bytes>, Vec<Placed>, Mark) {
+        let (count, commit) = (records.len(), self.mark.commit + 1);
         let mut at = Location { segment: self.segment.number(), offset: self.segment.end() };
         let mut mark = Mark { commit, ..self.mark };
         let (mut parts, mut written) = (Vec::new(), Vec::new());
-        for (index, draft) in drafts.into_iter().enumerate() {
+        for (index, record) in records.into_iter().enumerate() {
             let turn = if index + 1 == count { Turn::Last } else { Turn::More };
-            let header = draft.header(stamp, turn, mark.chain);
+            let (header, payload) = record.place(turn, mark.chain, self.synced);
             let (bytes, chain) = header.seal(self.log.key(), at);
-            let payload = draft.into_payload();
             parts.push(Bytes::copy_from_slice(&bytes));
             parts.extend(payload.iter().cloned());
             mark = Mark { end: end_of(at, &header), last: at.offset, chain, commit };
@@ -208,7 +258,7 @@ impl Writer {
     }
 
     fn write_head(&mut self, head: Head) -> io::Result<()> {
-        head.write(&self.dir)?;
+        head.write(&*self.disk, &self.dir)?;
         self.head = head;
         Ok(())
     }

@@ -31,7 +31,10 @@ fn measure(chars: usize) -> String {
     let Admission::Opened { id, entry, .. } = admit_output(&table, output, "tool:bench", Some(&settings), 0) else {
         panic!("{chars} characters are not enough for a descriptor");
     };
-    let (lines, pages) = (entry.content.total_lines(), entry.content.total_pages(entry.page_chars));
+    let (lines, pages) = (
+        entry.content.total_lines().expect("it is in memory"),
+        entry.content.total_pages(entry.page_chars).expect("it is in memory"),
+    );
     table.insert(id, entry);
     let args = format!(r#"{{"fd": "fd:1", "page": {pages}}}"#);
     assert!(matches!(read_fd(&table, &args, &settings, 0), Outcome::Answer(answer) if !answer.is_error));

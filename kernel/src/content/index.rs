@@ -1,9 +1,16 @@
 //! Where lines and characters are: a count of lines at every fourth kilobyte, of characters at every eighth.
 //!
 //! Sparse on purpose: 0.16 bytes for a line of 80 ASCII characters, less than a byte for one of 80 characters of any kind. A
-//! lookup is a binary search and a scan of one block. Characters are counted only where they are not bytes.
+//! lookup is a binary search and a scan of one block, which is all that it asks for of the text. Characters are counted only
+//! where they are not bytes.
+
+use std::ops::Range;
+
+use bytes::Bytes;
 
 use super::chars;
+use super::shape::Sealed;
+use super::stored::Unreadable;
 
 /// Bytes between two counts of lines: a block is scanned in some 100 ns.
 const BLOCK: usize = 4096;
@@ -12,13 +19,15 @@ const BLOCK: usize = 4096;
 /// stays small where each character takes four bytes.
 const CHAR_BLOCK: usize = 2 * BLOCK;
 
-/// The index of one text. Every method is given that text.
+/// The index of one text. A method that looks something up is given a way to read bytes of that text.
 #[derive(Debug)]
 pub(super) struct Index {
     /// LFs before each block, and at last those of the whole text.
     feeds: Box<[u64]>,
     /// Characters before each block of theirs, and at last those of the whole text. None if every character is a byte.
     chars: Option<Box<[u64]>>,
+    /// Whether the last line has no LF.
+    is_open: bool,
     len: usize,
 }
 
@@ -31,7 +40,12 @@ impl Index {
             memchr::memchr_iter(b'\n', block).count()
         });
         let chars = (!is_ascii).then(|| running(text, CHAR_BLOCK, chars::count));
-        Self { feeds, chars, len: text.len() }
+        Self { feeds, chars, is_open: !text.ends_with('\n'), len: text.len() }
+    }
+
+    /// The beginning of the block that a byte is in.
+    pub(super) fn block_start(byte: usize) -> usize {
+        byte / BLOCK * BLOCK
     }
 
     /// What the counts take, in bytes.
@@ -43,51 +57,102 @@ impl Index {
         self.chars.is_none()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     pub(super) fn total_chars(&self) -> u64 {
         self.chars.as_ref().map_or(self.len as u64, |chars| total(chars))
     }
 
     /// A final LF opens no further line, and there is always one.
-    pub(super) fn total_lines(&self, text: &str) -> u64 {
-        let unterminated = text.is_empty() || !text.ends_with('\n');
-        total(&self.feeds) + u64::from(unterminated)
+    pub(super) fn total_lines(&self) -> u64 {
+        total(&self.feeds) + u64::from(self.is_open)
     }
 
     /// The line of a byte: an LF belongs to the line that it ends.
-    pub(super) fn line_of(&self, text: &str, byte: usize) -> u64 {
+    pub(super) fn line_of(&self, byte: usize, read: impl Fn(Range<usize>) -> Read) -> Result<u64, Unreadable> {
         let block = byte / BLOCK;
-        let within = &text.as_bytes()[block * BLOCK..byte];
-        1 + self.feeds[block] + memchr::memchr_iter(b'\n', within).count() as u64
+        let within = read(block * BLOCK..byte)?;
+        Ok(1 + self.feeds[block] + memchr::memchr_iter(b'\n', &within).count() as u64)
     }
 
     /// Where a line, counted from 1, begins: after the LF of the one before. The text's length where there is none.
-    pub(super) fn line_start(&self, text: &str, line: u64) -> usize {
-        let Some(before) = line.checked_sub(2) else { return 0 };
+    pub(super) fn line_start(&self, line: u64, read: impl Fn(Range<usize>) -> Read) -> Result<usize, Unreadable> {
+        let Some(before) = line.checked_sub(2) else { return Ok(0) };
         if before >= total(&self.feeds) {
-            return text.len();
+            return Ok(self.len);
         }
         let block = holding(&self.feeds, before);
         let nth = (before - self.feeds[block]) as usize;
-        let feed = memchr::memchr_iter(b'\n', &text.as_bytes()[block * BLOCK..]).nth(nth);
-        feed.map_or(text.len(), |offset| block * BLOCK + offset + 1)
+        let within = read(self.block(block, BLOCK))?;
+        let feed = memchr::memchr_iter(b'\n', &within).nth(nth).ok_or_else(Unreadable::contradiction)?;
+        Ok(block * BLOCK + feed + 1)
     }
 
     /// The number of the character at a byte, from 0.
-    pub(super) fn char_of(&self, text: &str, byte: usize) -> u64 {
-        let Some(chars) = &self.chars else { return byte as u64 };
+    pub(super) fn char_of(&self, byte: usize, read: impl Fn(Range<usize>) -> Read) -> Result<u64, Unreadable> {
+        let Some(chars) = &self.chars else { return Ok(byte as u64) };
         let block = byte / CHAR_BLOCK;
-        chars[block] + chars::count(&text.as_bytes()[block * CHAR_BLOCK..byte]) as u64
+        Ok(chars[block] + chars::count(&read(block * CHAR_BLOCK..byte)?) as u64)
     }
 
     /// Where a character, counted from 0, begins. The text's length where there is none.
-    pub(super) fn char_start(&self, text: &str, char: u64) -> usize {
-        let Some(chars) = &self.chars else { return usize::try_from(char).map_or(text.len(), |at| at.min(text.len())) };
+    pub(super) fn char_start(&self, char: u64, read: impl Fn(Range<usize>) -> Read) -> Result<usize, Unreadable> {
+        let Some(chars) = &self.chars else { return Ok(usize::try_from(char).map_or(self.len, |at| at.min(self.len))) };
         if char >= total(chars) {
-            return text.len();
+            return Ok(self.len);
         }
         let block = holding(chars, char);
-        chars::skip(text.as_bytes(), block * CHAR_BLOCK, (char - chars[block]) as usize)
+        let within = read(self.block(block, CHAR_BLOCK))?;
+        Ok(block * CHAR_BLOCK + chars::skip(&within, 0, (char - chars[block]) as usize))
     }
+
+    fn block(&self, block: usize, block_bytes: usize) -> Range<usize> {
+        block * block_bytes..self.len.min((block + 1) * block_bytes)
+    }
+
+    /// Two bytes for each count: what is in the block.
+    pub(super) fn seal(&self, out: &mut Vec<u8>) {
+        out.extend([u8::from(self.is_open), u8::from(self.chars.is_some())]);
+        for counts in [Some(&self.feeds), self.chars.as_ref()].into_iter().flatten() {
+            out.extend(counts.windows(2).flat_map(|pair| ((pair[1] - pair[0]) as u16).to_le_bytes()));
+        }
+    }
+
+    /// None where the bytes are not those of an index of a text of so many bytes.
+    pub(super) fn unseal(sealed: &mut Sealed<'_>, len: usize) -> Option<Self> {
+        let (is_open, has_chars) = (flag(sealed.byte()?)?, flag(sealed.byte()?)?);
+        let feeds = unsealed(sealed, len, BLOCK)?;
+        let chars = if has_chars { Some(unsealed(sealed, len, CHAR_BLOCK)?) } else { None };
+        // What ends in an LF holds one.
+        let is_sound = is_open || total(&feeds) > 0;
+        is_sound.then_some(Self { feeds, chars, is_open, len })
+    }
+}
+
+/// What reading some bytes of the text gives.
+type Read = Result<Bytes, Unreadable>;
+
+fn flag(byte: u8) -> Option<bool> {
+    [false, true].get(usize::from(byte)).copied()
+}
+
+/// The counts of a text of so many bytes: of no block more than it has bytes.
+fn unsealed(sealed: &mut Sealed<'_>, len: usize, block_bytes: usize) -> Option<Box<[u64]>> {
+    let blocks = len.div_ceil(block_bytes);
+    let taken = sealed.take(blocks.checked_mul(2)?)?;
+    let (mut sum, mut counts) = (0, Vec::with_capacity(blocks + 1));
+    counts.push(sum);
+    for (block, count) in taken.chunks_exact(2).enumerate() {
+        let count = u16::from_le_bytes([count[0], count[1]]);
+        if usize::from(count) > block_bytes.min(len - block * block_bytes) {
+            return None;
+        }
+        sum += u64::from(count);
+        counts.push(sum);
+    }
+    Some(counts.into())
 }
 
 fn running(text: &str, block_bytes: usize, mut count: impl FnMut(&[u8]) -> usize) -> Box<[u64]> {

@@ -22,12 +22,23 @@ struct Node {
 }
 
 impl PageTables {
+    /// The table of this page size, where it has been made.
+    pub(super) fn find(&self, page_chars: u32) -> Option<&PageTable> {
+        self.nodes().find(|node| node.page_chars == page_chars).map(|node| &node.table)
+    }
+
     /// The table of this page size, made in one pass if it is the first time that it is asked for.
     pub(super) fn of_size(&self, page_chars: u32, text: &str, is_ascii: bool) -> &PageTable {
-        let make = || {
-            let table = PageTable::new(text, page_chars as usize, is_ascii);
-            Box::new(Node { page_chars, table, next: OnceLock::new() })
-        };
+        self.or_make(page_chars, || PageTable::new(text, page_chars as usize, is_ascii))
+    }
+
+    /// Takes in a table that was made before: where pages begin, in bytes, ascending from 0.
+    pub(super) fn keep(&self, page_chars: u32, starts: Vec<usize>) {
+        self.or_make(page_chars, || PageTable { starts: starts.clone().into() });
+    }
+
+    fn or_make(&self, page_chars: u32, make: impl Fn() -> PageTable) -> &PageTable {
+        let make = || Box::new(Node { page_chars, table: make(), next: OnceLock::new() });
         let mut node = self.first.get_or_init(make);
         while node.page_chars != page_chars {
             node = node.next.get_or_init(make);
@@ -35,10 +46,18 @@ impl PageTables {
         &node.table
     }
 
+    fn nodes(&self) -> impl Iterator<Item = &Node> {
+        std::iter::successors(self.first.get(), |node| node.next.get()).map(|node| &**node)
+    }
+
+    /// Page sizes, and where the pages of each begin.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &[usize])> {
+        self.nodes().map(|node| (node.page_chars, &*node.table.starts))
+    }
+
     /// What the tables that have been made take, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let nodes = std::iter::successors(self.first.get(), |node| node.next.get());
-        nodes.map(|node| size_of_val(&**node) + size_of_val(&*node.table.starts)).sum()
+        self.nodes().map(|node| size_of_val(node) + size_of_val(&*node.table.starts)).sum()
     }
 }
 

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 
+use super::Unreadable;
+
 /// The deepest nesting that is followed: as deep as `serde_json` reads.
 const MAX_DEPTH: usize = 127;
 
@@ -49,6 +51,9 @@ pub enum PrettyError {
         /// The most bytes that are made of it.
         limit: usize,
     },
+    /// Its bytes cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
 }
 
 /// Whether a text begins like an object or a list. O(the white space that it begins with).
@@ -70,6 +75,11 @@ pub(super) fn pretty(text: &str) -> Result<String, PrettyError> {
         0 => Err(PrettyError::Empty),
         _ => Spacing::new(text).run(),
     }
+}
+
+/// Whether a text is nothing but white space.
+pub(super) fn is_blank(text: &str) -> bool {
+    text.chars().all(is_space)
 }
 
 /// White space between tokens, as JSON knows it.

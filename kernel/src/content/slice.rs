@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
+use bytestring::ByteString;
 use dormouse_proto::descriptor::view::Part;
 
-/// A part of a content: its text and where it stands. Borrows the text, never copies it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slice<'a> {
+/// A part of a content: its text and where it stands. The text is shared, never copied, and stays readable whatever comes of
+/// the content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
     /// The text.
-    pub text: &'a str,
+    pub text: ByteString,
     /// The line of its first character, from 1.
     pub first_line: u64,
     /// The line of its last character.
@@ -21,7 +23,7 @@ pub struct Slice<'a> {
     pub start_byte: usize,
 }
 
-impl<'a> Slice<'a> {
+impl Slice {
     /// Where it stands in the shown text.
     #[must_use]
     pub fn bytes(&self) -> Range<usize> {
@@ -30,8 +32,8 @@ impl<'a> Slice<'a> {
 
     /// What is shown of it.
     #[must_use]
-    pub fn part(&self) -> Part<'a> {
-        let Self { text, first_line, last_line, continued, truncated, .. } = *self;
+    pub fn part(&self) -> Part<'_> {
+        let Self { ref text, first_line, last_line, continued, truncated, .. } = *self;
         Part { text, first_line, last_line, continued, truncated }
     }
 }

@@ -25,7 +25,7 @@ pub trait Backing: Send + Sync {
     /// The number of its bytes.
     fn length(&self) -> u64;
 
-    /// The index that was written beside it, exactly as it was written; none where nothing was, or where it
+    /// What was [sealed](super::Content::sealed_index) of it, exactly as it was written; none where nothing was, or where it
     /// is damaged. It is only ever an aid: without it the content is read whole and indexed anew.
     fn index(&self) -> Option<Bytes>;
 
@@ -50,5 +50,10 @@ impl Unreadable {
     #[must_use]
     pub fn new(message: impl Into<Arc<str>>) -> Self {
         Self { message: message.into() }
+    }
+
+    /// What was read is not what the content is said to be.
+    pub(super) fn contradiction() -> Self {
+        Self::new("What was read of the content is not what was kept of it. Other descriptors can be read.")
     }
 }

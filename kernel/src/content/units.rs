@@ -16,9 +16,9 @@ pub mod name;
 mod paragraph;
 mod section;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use super::{Content, Text};
+use super::{Content, Unreadable};
 
 /// The most bytes that are parsed for sections, functions and classes. While source code is parsed its tree takes tens of
 /// times as much memory, and this much takes seconds.
@@ -96,7 +96,7 @@ impl Outlined {
 }
 
 /// Why there is no outline. Another unit, or lines, can be read instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// Base64 has no units.
     #[error("Binary content has no {}. Read it by page or by characters.", .0.plural())]
@@ -130,6 +130,9 @@ pub enum UnitError {
     /// The feature `grammars` is off.
     #[error("This kernel was built without grammars (the feature `grammars`), so it cannot find {}. Read by lines.", .0.plural())]
     NoGrammars(Unit),
+    /// The content cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
 }
 
 fn absent(unit: Unit) -> &'static str {
@@ -140,7 +143,7 @@ fn absent(unit: Unit) -> &'static str {
     }
 }
 
-type Outline = Result<Box<[Outlined]>, UnitError>;
+type Outline = Result<Arc<[Outlined]>, UnitError>;
 
 /// The outlines of one text, each made when it is first asked for.
 #[derive(Debug, Default)]
@@ -156,38 +159,72 @@ struct Made {
     code: code::Code,
 }
 
-impl Content {
-    /// The units of a kind, at least one, in the order of their first lines. `source` is where the content comes from, as its
-    /// descriptor says (`file:src/main.rs`). One pass when first asked for, at some 3 MB/s for source code; O(1)
-    /// afterwards.
-    ///
-    /// # Errors
-    /// There are none, or they cannot be told: see [`UnitError`].
-    pub fn units(&self, unit: Unit, source: &str) -> Result<&[Outlined], UnitError> {
-        if self.is_binary() {
-            return Err(UnitError::Binary(unit));
-        }
-        let text = self.shown();
-        let made = text.outlines.made.get_or_init(Box::default);
-        let units = match unit {
-            Unit::Paragraph => kept(&made.paragraphs, || paragraph::outline(&text.text))?,
-            Unit::Section => kept(&made.sections, || section::outline(parsed(text, unit)?))?,
-            #[cfg(feature = "grammars")]
-            Unit::Function | Unit::Class => made.code.outline(unit, &parsed(text, unit)?.text, source)?,
-            #[cfg(not(feature = "grammars"))]
-            Unit::Function | Unit::Class => return Err(without_grammars(unit, source)),
-        };
-        if units.is_empty() { Err(UnitError::None(unit)) } else { Ok(units) }
+impl Outlines {
+    /// About what they take in memory. O(1).
+    pub(super) fn bytes(&self) -> u64 {
+        let Some(made) = self.made.get() else { return 0 };
+        let listed = bytes_of(&made.paragraphs) + bytes_of(&made.sections);
+        #[cfg(feature = "grammars")]
+        let listed = listed + made.code.bytes();
+        listed
     }
 }
 
-fn kept(outline: &OnceLock<Outline>, make: impl FnOnce() -> Outline) -> Result<&[Outlined], UnitError> {
-    outline.get_or_init(make).as_deref().map_err(|error| *error)
+fn bytes_of(outline: &OnceLock<Outline>) -> u64 {
+    outline.get().map_or(0, reckoned)
 }
 
-fn parsed(text: &Text, unit: Unit) -> Result<&Text, UnitError> {
-    let len = text.text.len();
-    if len > MAX_PARSED_BYTES { Err(UnitError::TooLarge { unit, len }) } else { Ok(text) }
+/// What an outline is reckoned at: its names are seldom longer.
+fn reckoned(outline: &Outline) -> u64 {
+    const NAME_BYTES: usize = 32;
+    outline.as_ref().map_or(0, |units| (units.len() * (size_of::<Outlined>() + NAME_BYTES)) as u64)
+}
+
+impl Content {
+    /// The units of a kind, at least one, in the order of their first lines. `source` is where the content comes from, as its
+    /// descriptor says (`file:src/main.rs`). One pass when first asked for, at some 3 MB/s for source code; O(1)
+    /// afterwards, until the content is offloaded.
+    ///
+    /// # Errors
+    /// There are none, or they cannot be told: see [`UnitError`].
+    pub fn units(&self, unit: Unit, source: &str) -> Result<Arc<[Outlined]>, UnitError> {
+        if self.is_binary()? {
+            return Err(UnitError::Binary(unit));
+        }
+        let derived = self.derived();
+        let made = derived.outlines.made.get_or_init(Box::default);
+        let before = derived.bytes();
+        let units = match unit {
+            Unit::Paragraph => self.kept(&made.paragraphs, paragraph::outline)?,
+            Unit::Section => {
+                self.check_size(unit)?;
+                self.kept(&made.sections, section::outline)?
+            }
+            #[cfg(feature = "grammars")]
+            Unit::Function | Unit::Class => {
+                self.check_size(unit)?;
+                made.code.outline(unit, &self.text()?, source)?
+            }
+            #[cfg(not(feature = "grammars"))]
+            Unit::Function | Unit::Class => return Err(without_grammars(unit, source)),
+        };
+        self.inner.stamp.grown(derived.bytes().saturating_sub(before));
+        if units.is_empty() { Err(UnitError::None(unit)) } else { Ok(units) }
+    }
+
+    /// The outline that is kept; where there is none, the text is read and it is made.
+    fn kept(&self, outline: &OnceLock<Outline>, make: fn(&str) -> Outline) -> Outline {
+        if let Some(outline) = outline.get() {
+            return outline.clone();
+        }
+        let text = self.text()?;
+        outline.get_or_init(|| make(&text)).clone()
+    }
+
+    fn check_size(&self, unit: Unit) -> Result<(), UnitError> {
+        let len = self.shown_bytes()?;
+        if len > MAX_PARSED_BYTES { Err(UnitError::TooLarge { unit, len }) } else { Ok(()) }
+    }
 }
 
 #[cfg(not(feature = "grammars"))]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_proto::budget::{Budget, Ledger};
+use dormouse_proto::descriptor::FdErrorKind;
 use dormouse_proto::mail::{Mail, Speaker};
 use dormouse_proto::message::{Message, Role};
 use dormouse_proto::model::Usage;
@@ -18,7 +19,7 @@ use super::environment::{Gathered, tell_environment};
 use super::toolbox::{Surroundings, Toolbox};
 use super::{Image, Preloads};
 use crate::budget::DEFAULT_PROCESSES;
-use crate::content::Content;
+use crate::content::{Content, Unreadable};
 use crate::program::Program;
 use crate::syscall;
 use crate::table::Table;
@@ -70,7 +71,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
     let mailbox = said.map(|spoken| {
         let (blocks, opened) = admission::admit_spoken(&table, spoken, program.descriptors(), now_ms);
         for (id, entry) in opened {
-            held_bytes += entry.content.bytes().len() as u64;
+            held_bytes += entry.content.len_bytes();
             table.insert(id, entry);
         }
         Mail { from: Speaker::Host, message: Arc::new(Message { role: Role::User, blocks }) }
@@ -98,6 +99,7 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
         usage: Usage::default(),
         budget: Ledger { limits: program.budget().or(ROOT), began_ms: now_ms, held_bytes, ..Ledger::default() },
         tally: Tally::default(),
+        restores: 0,
     };
     if !program.environment().is_gathered() {
         tell_environment(&mut image, program, around, &Gathered::default(), now_ms);
@@ -126,8 +128,15 @@ fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> Str
 /// Each preload as an element: those of the program, then those of this process.
 fn preloaded(program: &Program, given: &Preloads) -> Vec<String> {
     let shown = |element: Element, content: &Content| {
-        let encoding = content.is_binary().then_some("base64");
-        element.attribute_if("encoding", encoding).text(content.text()).to_xml()
+        let read = || Ok((content.is_binary()?, content.text()?));
+        match read() {
+            Ok((is_binary, text)) => {
+                element.attribute_if("encoding", is_binary.then_some("base64")).text(&*text).to_xml()
+            }
+            Err(Unreadable { message }) => {
+                element.attribute("error", FdErrorKind::ContentUnreadable.word()).text(&*message).to_xml()
+            }
+        }
     };
     let file = |path: &str, content: &Content| shown(Element::new("preload_file").attribute("path", path), content);
     let of_program = program.preloads().iter().map(|(path, bytes)| file(path, &Content::new(bytes.clone())));

@@ -220,6 +220,7 @@ fn forked(state: &State) -> Image {
         usage: Usage::default(),
         budget: Ledger::default(),
         tally: Tally::default(),
+        restores: 0,
         ..state.image()
     }
 }

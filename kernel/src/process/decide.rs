@@ -76,6 +76,8 @@ impl Draft {
             Input::NoChild { call, index } => self.take_absence(call, index),
             Input::ChildEnded { call, index, child, exit } => self.take_child(call, index, child, exit),
             Input::SentBack { ticket, position, message } => self.send_back(ticket, &position, message),
+            Input::TakenBack { ticket, standing } => self.take_back(ticket, *standing),
+            Input::CheckpointDone { call, result } => self.take_checkpoint(call, result),
             Input::Messaged { ticket, from, call, settled, letter } => {
                 self.receive(ticket, (from, call), settled, &letter)
             }
@@ -95,6 +97,7 @@ impl Draft {
         if let Input::HostCalled { ticket, .. }
         | Input::Opened { ticket, .. }
         | Input::SentBack { ticket, .. }
+        | Input::TakenBack { ticket, .. }
         | Input::Messaged { ticket, .. } = input
         {
             let answer = Answer::error(format!("Process {} has ended.", self.state.pid));
@@ -143,6 +146,8 @@ impl Draft {
     }
 
     pub(super) fn open(&mut self, id: FdId, entry: Entry<Content>) {
+        // What is kept beside the bytes serves the pages of the descriptor.
+        entry.content.prepare(entry.page_chars);
         self.emit(Fact::DescriptorOpened { id, entry });
     }
 

@@ -9,6 +9,7 @@ use dormouse_proto::tool::Answer;
 
 use super::Image;
 use crate::program::Program;
+use crate::syscall::checkpoint::CheckpointOp;
 use crate::syscall::spawn::PendingSpawn;
 use crate::syscall::{PendingMessage, PendingSummary, PendingTempFile, PendingWrite};
 
@@ -110,6 +111,13 @@ pub enum Effect {
         /// The call.
         call: CallId,
     },
+    /// Ask the checkpoints of the process; what comes is [`Input::CheckpointDone`](super::Input::CheckpointDone).
+    Checkpoint {
+        /// The call.
+        call: CallId,
+        /// What is asked.
+        op: CheckpointOp,
+    },
     /// Let a call wait for so long at most; what comes is [`Input::TimedOut`](super::Input::TimedOut).
     Await {
         /// The call.
@@ -150,10 +158,11 @@ impl Effect {
             | Self::FindChild { call, .. }
             | Self::Send { call, .. }
             | Self::ListProcesses { call }
+            | Self::Checkpoint { call, .. }
             | Self::Await { call, .. } => calls.contains(call),
             Self::StartChildren { children } => children.iter().any(|child| match child.origin {
                 Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
-                Origin::Started | Origin::Restored { .. } => false,
+                Origin::Started | Origin::Copied { .. } => false,
             }),
             Self::WakeAt { .. }
             | Self::Abandon { .. }

@@ -7,11 +7,11 @@ use dormouse_proto::id::CallId;
 use dormouse_proto::mail::{Mail, Speaker};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
-use dormouse_proto::record::{Caller, Control, Note, Phase, Slot};
+use dormouse_proto::record::{Caller, Control, Lifetime, Note, Phase, Slot};
 use dormouse_proto::tool::Answer;
-use imbl::OrdMap;
+use imbl::{OrdMap, Vector};
 
-use super::{Fact, State};
+use super::{Fact, Image, State};
 use crate::program::Program;
 use crate::table::marker;
 
@@ -29,7 +29,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
         }
         Fact::TurnBegan => begin_turn(state),
         Fact::DescriptorOpened { id, entry } => {
-            state.budget.hold(entry.content.bytes().len() as u64);
+            state.budget.hold(entry.content.len_bytes());
             state.table.insert(id.clone(), entry.clone());
         }
         Fact::DescriptorNoted { id, note } => {
@@ -76,6 +76,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.phase = Phase::Ended { exit: exit.clone() };
         }
         Fact::WentTo { to, message, by } => go_back(state, *to, message, *by),
+        Fact::Restored { image, message, by, .. } => take_back(state, image, message, *by),
         Fact::Stopped => state.control = Control::Stopped,
         Fact::Frozen => state.control = Control::Frozen,
         Fact::Continued => state.control = Control::Running,
@@ -203,6 +204,42 @@ fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
         state.iterations = 0;
     }
     state.phase = Phase::Ready { stopped: None };
+}
+
+/// The process stands as it did in `image`, and `message` follows: the epoch rises, numbers go on, and what was used, heard or
+/// waits stays. A host finds a session that was idle idle again; any other is asked.
+fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
+    state.epoch += 1;
+    state.restores += 1;
+    let kept = state.background.iter().filter(|(call, _)| call.seq < image.next_seq);
+    state.background = kept.map(|(call, child)| (*call, *child)).collect();
+    state.table.go_back(image.table.clone(), image.next_fd);
+    state.mailbox = waiting_again(&image.mailbox, &state.mailbox);
+    state.messages = image.messages.clone();
+    state.refer_to_messages();
+    push(state, message.role, message.blocks.clone());
+    if by == Caller::Host {
+        state.iterations = 0;
+    }
+    state.phase = match (&image.phase, by, state.lifetime) {
+        (Phase::Idle | Phase::Acting { caller: Caller::Host, .. }, Caller::Host, Lifetime::Session) => Phase::Idle,
+        _ => Phase::Ready { stopped: None },
+    };
+}
+
+/// What waits, and before it what waited then and was heard since: where that was heard is gone.
+fn waiting_again(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
+    let mut still = now.clone();
+    let is_heard = |mail: &&Mail| match still.iter().position(|waiting| waiting == *mail) {
+        Some(at) => {
+            still.remove(at);
+            false
+        }
+        None => true,
+    };
+    let mut waiting: Vector<Mail> = then.iter().filter(is_heard).cloned().collect();
+    waiting.append(now.clone());
+    waiting
 }
 
 /// Calls in flight are given up: the epoch rises, so that their completions are stale, and each open tool use is

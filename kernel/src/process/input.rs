@@ -12,6 +12,7 @@ use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, ToolOutput};
 
 use crate::content::{Collected, Content};
+use crate::syscall::checkpoint::{CheckpointError, CheckpointReply, Standing};
 use crate::syscall::spawn::{FetchError, Fetched, PendingSpawn};
 use crate::syscall::{Letter, PendingSummary, PendingTempFile, PendingWrite};
 
@@ -94,6 +95,20 @@ pub enum Input {
         position: String,
         /// What follows it.
         message: String,
+    },
+    /// The host takes it back to a checkpoint.
+    TakenBack {
+        /// The host's name of its call; the answer carries it.
+        ticket: Arc<str>,
+        /// The process as it stood there.
+        standing: Box<Standing>,
+    },
+    /// The checkpoints answered.
+    CheckpointDone {
+        /// The call.
+        call: CallId,
+        /// What came of it; durable where one was made.
+        result: Result<CheckpointReply, CheckpointError>,
     },
     /// Files for a child that is to be spawned were read, or were not.
     Fetched {

@@ -89,7 +89,7 @@ impl Draft {
 
     /// How many bytes a message brings into the table: what is handed over counts for who holds it, as if it had opened it.
     fn opened_bytes(&self, letter: &Letter) -> u64 {
-        let handed = letter.descriptors.iter().map(|handed| handed.entry.content.bytes().len() as u64);
+        let handed = letter.descriptors.iter().map(|handed| handed.entry.content.len_bytes());
         let is_large = |chars| self.state.settings().is_some_and(|settings| chars > settings.max_direct_output_chars);
         let text = if is_large(letter.text.chars().count() as u64) { letter.text.len() as u64 } else { 0 };
         handed.fold(text, u64::saturating_add)

@@ -53,6 +53,8 @@ pub struct State {
     pub(super) control: Control,
     pub(super) budget: Account,
     pub(super) tally: Tally,
+    /// How often it went back to a checkpoint.
+    pub(super) restores: u32,
 }
 
 /// An image does not make a process: it is damaged, or was made by hand.
@@ -82,7 +84,7 @@ pub enum StateError {
 }
 
 impl State {
-    /// The process `pid` as `image` describes it. Looks at each descriptor and copies none.
+    /// The process that goes by `pid` within its tree, as `image` describes it. Looks at each descriptor and copies none.
     ///
     /// # Errors
     /// [`StateError`] where the image contradicts itself or `program`.
@@ -117,6 +119,7 @@ impl State {
             control: image.control,
             budget: Account::new(image.budget, image.usage),
             tally: image.tally,
+            restores: image.restores,
         };
         state.refer_to_messages();
         Ok(state)
@@ -155,6 +158,7 @@ impl State {
             usage: self.budget.own(),
             budget: self.budget.ledger(),
             tally: self.tally,
+            restores: self.restores,
         }
     }
 
@@ -201,7 +205,7 @@ impl State {
         }
     }
 
-    /// Its number.
+    /// The number that it goes by within its tree.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid

@@ -8,7 +8,10 @@ use dormouse_proto::tool::{Access, ToolPolicy, ToolSpec};
 use serde_json::Value;
 
 use crate::program::{DescribedParameter, Program, ToolChoice};
-use crate::syscall::{self, fork, goto, list_processes, receive_messages, send_message, spawn, wait};
+use crate::syscall::{
+    self, checkpoint_process, fork, goto, list_checkpoints, list_processes, receive_messages, restore_process,
+    send_message, spawn, wait,
+};
 
 /// A tool that the host registered with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +41,9 @@ pub(super) enum Kind {
     Fork,
     Spawn,
     Goto,
+    CheckpointProcess,
+    RestoreProcess,
+    ListCheckpoints,
     SendMessage,
     ReceiveMessages,
     Wait,
@@ -57,6 +63,9 @@ impl Kind {
             Self::Fork => Some("fork"),
             Self::Spawn => Some("spawn"),
             Self::Goto => Some("goto"),
+            Self::CheckpointProcess => Some("checkpoint_process"),
+            Self::RestoreProcess => Some("restore_process"),
+            Self::ListCheckpoints => Some("list_checkpoints"),
             Self::SendMessage => Some("send_message"),
             Self::ReceiveMessages => Some("receive_messages"),
             Self::Wait => Some("wait"),
@@ -66,13 +75,16 @@ impl Kind {
     }
 
     /// Whether a call that was in flight when the kernel stopped may simply be made again. Children are: they are kept
-    /// by their origin, so that a second call finds those of the first; and a message is heard once, however often it is
-    /// sent. Of a descriptor tool it depends on the call.
+    /// by their origin, so that a second call finds those of the first; a message is heard once, however often it is
+    /// sent; and a second checkpoint does no harm. Of a descriptor tool it depends on the call.
     pub(super) fn may_repeat(&self) -> bool {
         match self {
             Self::Fork
             | Self::Spawn
             | Self::Goto
+            | Self::CheckpointProcess
+            | Self::RestoreProcess
+            | Self::ListCheckpoints
             | Self::SendMessage
             | Self::ReceiveMessages
             | Self::Wait
@@ -163,6 +175,9 @@ fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, A
     Some(match name {
         "fork" => (Kind::Fork, fork::ACCESS, fork::spec(program.limits().max_fork_children)),
         "goto" => (Kind::Goto, goto::ACCESS, goto::spec()),
+        "checkpoint_process" => (Kind::CheckpointProcess, checkpoint_process::ACCESS, checkpoint_process::spec()),
+        "restore_process" => (Kind::RestoreProcess, restore_process::ACCESS, restore_process::spec()),
+        "list_checkpoints" => (Kind::ListCheckpoints, list_checkpoints::ACCESS, list_checkpoints::spec()),
         "send_message" => (Kind::SendMessage, send_message::ACCESS, send_message::spec(program)),
         "receive_messages" => (Kind::ReceiveMessages, receive_messages::ACCESS, receive_messages::spec()),
         "wait" => (Kind::Wait, wait::ACCESS, wait::spec()),

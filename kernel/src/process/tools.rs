@@ -73,6 +73,9 @@ impl Draft {
             Kind::Fork => self.fork(call),
             Kind::Spawn => self.spawn(call),
             Kind::Goto => self.goto(call),
+            Kind::CheckpointProcess => self.checkpoint_process(call),
+            Kind::RestoreProcess => self.restore_process(call),
+            Kind::ListCheckpoints => self.list_checkpoints(call),
             Kind::SendMessage => self.send_message(call),
             Kind::ReceiveMessages => self.receive_messages(call),
             Kind::Wait => self.wait(call),
@@ -201,7 +204,8 @@ impl Draft {
                 let (table, settings) = (&draft.state.table, draft.state.settings());
                 let admission = admission::admit_temp_file(table, (id, version), &content, settings, draft.now_ms);
                 let answer = draft.admitted(admission);
-                draft.answer(call, answer, content.total_chars());
+                // What cannot be read is answered with an error, and counts for nothing.
+                draft.answer(call, answer, content.total_chars().unwrap_or_default());
             }
             result => draft.answer_whole(call, pending.answer(result)),
         });

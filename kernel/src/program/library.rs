@@ -105,6 +105,8 @@ pub struct Limits {
     pub fork_release: ForkRelease,
     /// Messages that wait for one process; a further one from another process is refused.
     pub max_mailbox: u32,
+    /// How often a process takes itself back to a checkpoint.
+    pub max_restores: u32,
 }
 
 impl Default for Limits {
@@ -115,6 +117,7 @@ impl Default for Limits {
             max_depth: 3,
             fork_release: ForkRelease::First,
             max_mailbox: 256,
+            max_restores: 8,
         }
     }
 }
@@ -130,6 +133,7 @@ impl From<LimitsSection> for Limits {
             max_depth: written.max_depth.unwrap_or(default.max_depth),
             fork_release: written.fork_release.unwrap_or(default.fork_release),
             max_mailbox: written.max_mailbox.unwrap_or(default.max_mailbox),
+            max_restores: written.max_restores.unwrap_or(default.max_restores),
         }
     }
 }

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde_json::Value;
 
+use crate::content::Unreadable;
+
 /// The longest name that can be given to something, in characters.
 const MAX_LABEL_CHARS: usize = 64;
 
@@ -188,6 +190,11 @@ impl Args {
 
     pub(super) fn error(&self, kind: FdErrorKind, message: impl Into<String>) -> FdError {
         FdError { kind, fd: self.fd.clone(), message: message.into() }
+    }
+
+    /// The error for a content that cannot be read.
+    pub(super) fn lost(&self, Unreadable { message }: Unreadable) -> FdError {
+        self.error(FdErrorKind::ContentUnreadable, &*message)
     }
 
     pub(super) fn invalid(&self, message: impl Into<String>) -> FdError {

@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(created(r#"{"content": "a < b\n"}"#), Content::new("a < b\n"));
         assert_eq!(created(r#"{"content": ""}"#), Content::new(""));
         let taken = created(r#"{"fd": "fd-1"}"#);
-        assert_eq!(taken.bytes().as_ptr(), content_of_fd().bytes().as_ptr(), "not a copy");
+        assert_eq!(taken.bytes().unwrap().as_ptr(), content_of_fd().bytes().unwrap().as_ptr(), "not a copy");
     }
 
     #[test]

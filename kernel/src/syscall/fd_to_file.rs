@@ -75,10 +75,11 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let (fd, entry) = table.resolve(asked)?;
     let exact = (selection == Selection::All).then_some(Form::Plain);
     let view = form::view(&args, entry, form::asked(&args).or(exact), settings)?;
-    let bytes = match selection {
-        Selection::All => view.entry.content.bytes().clone(),
-        part => view.entry.content.extract(&part.choose(&args, &view.entry)?.slice).bytes().clone(),
+    let content = match selection {
+        Selection::All => view.entry.content.clone(),
+        part => view.entry.content.extract(part.choose(&args, &view.entry)?.bytes).map_err(|error| args.lost(error))?,
     };
+    let bytes = content.bytes().map_err(|error| args.lost(error))?;
     let lines = lines_of(&bytes);
     let write = FileWrite { path, bytes, mode, presence: presence(&args) };
     Ok(Outcome::Write(PendingWrite { write, asked_fd: asked.to_owned(), fd, lines, pretty: view.pretty }))

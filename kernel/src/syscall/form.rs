@@ -6,7 +6,7 @@ use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::record::Entry;
 
 use super::args::{Args, Key, Kind};
-use crate::content::Content;
+use crate::content::{Content, PrettyError};
 use crate::table::{Form, View, view_of};
 
 /// The parameter.
@@ -20,15 +20,17 @@ pub(super) fn asked(args: &Args) -> Option<Form> {
 /// The descriptor in the form that is served.
 ///
 /// # Errors
-/// `invalid_parameter`: reformatted JSON was asked for, and why there is none.
+/// `invalid_parameter`: reformatted JSON was asked for, and why there is none. `content_unreadable`.
 pub(super) fn view<'a>(
     args: &Args,
     entry: Cow<'a, Entry<Content>>,
     asked: Option<Form>,
     settings: &DescriptorSettings,
 ) -> Result<View<'a>, FdError> {
-    view_of(entry, asked, settings)
-        .map_err(|error| args.invalid(format!("pretty=true cannot be served: {error}. Leave 'pretty' out or false.")))
+    view_of(entry, asked, settings).map_err(|error| match error {
+        PrettyError::Unreadable(error) => args.lost(error),
+        error => args.invalid(format!("pretty=true cannot be served: {error}. Leave 'pretty' out or false.")),
+    })
 }
 
 #[cfg(test)]
@@ -95,7 +97,7 @@ mod tests {
             let extracted = read(&format!("{more_read},'extract_to_new_fd':true"), &settings);
             assert_eq!(shown(&extracted).1, expected.1, "{more}");
             let Outcome::Opened { entry, .. } = extracted else { panic!("{more} must open") };
-            assert_eq!(entry.content.bytes(), text, "{more}");
+            assert_eq!(entry.content.bytes().unwrap(), text, "{more}");
             let (bytes, answer) = written(&more.replace("UNIT", "select"), &settings);
             assert_eq!(bytes, text, "{more}");
             assert_eq!(shown(&Outcome::Answer(answer)).1, expected.1, "{more}");

@@ -6,7 +6,7 @@ use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::read_fd::extract;
-use super::selection::Selection;
+use super::selection::{Bounded, Selection};
 use super::{Outcome, Tool};
 use crate::table::{Table, served};
 
@@ -48,13 +48,15 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) ->
     let args = Args::parse(TOOL.name, args, &[&KEYS])?;
     let (id, entry) = table.resolve(args.fd()?)?;
     let (ref_id, section) = find(&args, &entry.notes)?;
-    let view = served(entry, settings);
+    let lost = |error| args.lost(error);
+    let view = served(entry, settings).map_err(lost)?;
     let chosen = lines(section).choose(&args, &view.entry)?;
     if args.flag("extract_to_new_fd") == Some(true) {
-        return Ok(extract(table, &id, &view, chosen, now_ms));
+        return extract(table, &id, &view, chosen, now_ms).map_err(lost);
     }
-    let (shown, rest) = chosen.bound(&view.entry, settings.max_read_chars);
-    Ok(Outcome::Answer(view::section(&id, view.extent(), ref_id, shown.served, shown.slice.part(), rest)))
+    let Bounded { slice, served, rest } = chosen.bound(&view.entry, settings.max_read_chars).map_err(lost)?;
+    let extent = view.extent().map_err(lost)?;
+    Ok(Outcome::Answer(view::section(&id, extent, ref_id, &served, slice.part(), rest.as_ref())))
 }
 
 /// The section that the argument `ref_id` names.
@@ -137,7 +139,10 @@ mod tests {
     fn a_section_can_be_made_a_descriptor_whatever_may_be_shown() {
         let args = "{'fd':'fd:1','ref_id':'bug','extract_to_new_fd':true}";
         let Outcome::Opened { id, entry, answer } = call(&table(), args, 1) else { panic!("it opens") };
-        assert_eq!((id, entry.content.text(), &*entry.source), (FdId::Fd(2), "two\nthree\n", "extract:fd:1"));
+        assert_eq!(
+            (id, &*entry.content.text().unwrap(), &*entry.source),
+            (FdId::Fd(2), "two\nthree\n", "extract:fd:1")
+        );
         assert!(entry.notes.sections.is_empty(), "notes are those of the source");
         assert!(answer.text.contains("lines=\"2-3\""), "{}", answer.text);
     }

@@ -2,7 +2,7 @@
 //!
 //! What a spawn preloads and what a message carries is named in the same words, and shares the bytes of its descriptor.
 
-use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::program::nearest;
 use dormouse_proto::record::{Entry, Notes};
@@ -93,7 +93,7 @@ impl Finder<'_> {
 
     /// `fd:1`, or `fd:1 lines 10-40`.
     fn by_words(&self, words: &str) -> Result<Handed, String> {
-        let named = Named::parse(self.table, words, self.settings).ok().flatten();
+        let named = Named::parse(self.table, words, self.settings).map_err(|error| self.not_found(words, error))?;
         handed_over(&named.ok_or_else(|| self.unknown(words))?)
     }
 
@@ -108,7 +108,7 @@ impl Finder<'_> {
             _ => return Err(format!("{} names several parts: give one of {}.", shown(), UNITS.join(", "))),
         };
         let part = part.as_ref().map(|(unit, value)| (*unit, value.as_str()));
-        let named = Named::new(self.table, fd, part, self.settings).map_err(|_| self.unknown(fd))?;
+        let named = Named::new(self.table, fd, part, self.settings).map_err(|error| self.not_found(fd, error))?;
         handed_over(&named)
     }
 
@@ -125,6 +125,11 @@ impl Finder<'_> {
              {{\"fd\": \"fd:1\", \"lines\": \"10-40\"}}, and holds {shown}. Parts: {PARTS}.",
             self.key
         )
+    }
+
+    /// What is there and cannot be read is not unknown.
+    fn not_found(&self, asked: &str, FdError { kind, message, .. }: FdError) -> String {
+        if kind == FdErrorKind::ContentUnreadable { format!("{asked}: {message}") } else { self.unknown(asked) }
     }
 
     fn unknown(&self, asked: &str) -> String {

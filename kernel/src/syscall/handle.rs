@@ -60,14 +60,13 @@ impl Expansion<'_> {
         // Two handles in a row are a text that holds handles.
         let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else { return Ok(None) };
         let Some(named) = Named::parse(self.table, inside, self.settings)? else { return Ok(None) };
-        let text = named.slice()?.text;
-        self.bytes_left = self.bytes_left.checked_sub(text.len()).ok_or_else(|| {
+        self.bytes_left = self.bytes_left.checked_sub(named.bytes()?.len()).ok_or_else(|| {
             named.error(
                 FdErrorKind::InvalidRange,
                 format!("What the handles stand for is more than {MAX_EXPANDED_BYTES} bytes. Name parts: {PARTS}."),
             )
         })?;
-        Ok(Some(serde_json::Value::from(text).to_string()))
+        Ok(Some(serde_json::Value::from(&*named.slice()?.text).to_string()))
     }
 }
 

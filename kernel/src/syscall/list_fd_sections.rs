@@ -52,17 +52,22 @@ pub fn list_fd_sections(table: &Table, args: &str, settings: &DescriptorSettings
 fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
     let args = Args::parse(TOOL.name, args, &[&KEYS])?;
     let (id, entry) = table.resolve(args.fd()?)?;
-    let view = served(entry, settings);
+    let lost = |error| args.lost(error);
+    let view = served(entry, settings).map_err(lost)?;
     let window = Window::parse(&args, u64::MAX, settings.max_read_chars)?;
     let mut sections: Vec<_> = view.entry.notes.sections.iter().collect();
     sections.sort_by_key(|(_, section)| (section.start_line, section.end_line));
     let listed = sections.into_iter().map(|section| listed(&view.entry, section));
     let (shown, listed) = window.of(&args, listed, reckoned)?;
-    Ok(Outcome::Answer(view::sections(&id, view.extent(), shown, &listed)))
+    Ok(Outcome::Answer(view::sections(&id, view.extent().map_err(lost)?, shown, &listed)))
 }
 
 fn listed<'a>(entry: &Entry<Content>, (ref_id, section): (&'a Arc<str>, &Section)) -> ListedSection<'a> {
-    let line = entry.content.lines(section.start_line, 1).map_or("", |slice| slice.text);
+    let line = match entry.content.lines(section.start_line, 1) {
+        Ok(line) => line.map(|slice| slice.text).unwrap_or_default(),
+        // The others are listed all the same.
+        Err(lost) => lost.to_string().into(),
+    };
     let line = line.trim_end_matches(['\r', '\n']);
     ListedSection { ref_id, section: *section, text: cut(line, FIRST_LINE_CHARS) }
 }

@@ -89,7 +89,7 @@ fn listed<'a>((id, entry): &'a Item<'_>, summary: Option<&'a str>, settings: &De
         fd: id.clone(),
         name: entry.notes.name.as_deref(),
         source: &entry.source,
-        extent: served(Cow::Borrowed(&**entry), settings).extent(),
+        extent: served(Cow::Borrowed(&**entry), settings).and_then(|view| view.extent()).map_err(|lost| lost.message),
         page_chars: entry.page_chars,
         opened: opened(entry.opened_ms),
         sections: entry.notes.sections.len(),

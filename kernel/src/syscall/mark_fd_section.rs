@@ -5,7 +5,7 @@ use dormouse_proto::record::{Note, Notes, Section};
 use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
-use super::selection::Selection;
+use super::selection::{Chosen, Selection};
 use super::{Outcome, Tool};
 use crate::table::{Table, served};
 
@@ -51,12 +51,15 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let ref_id = args.label("ref_id", "the section's id, such as \"bug_details\"")?;
     let lines = asked_lines(&args)?;
     let (id, entry) = table.resolve(fd)?;
-    let view = served(entry, settings);
-    let slice = lines.choose(&args, &view.entry)?.slice;
-    let section = Section { start_line: slice.first_line, end_line: slice.last_line };
+    let lost = |error| args.lost(error);
+    let view = served(entry, settings).map_err(lost)?;
+    let Chosen { bytes, .. } = lines.choose(&args, &view.entry)?;
+    let line_at = |byte| view.entry.content.line_at(byte).map_err(lost);
+    let last = bytes.end.saturating_sub(1).max(bytes.start);
+    let section = Section { start_line: line_at(bytes.start)?, end_line: line_at(last)? };
     let replaced = view.entry.notes.sections.get(ref_id).copied();
     check_room(&args, &view.entry.notes, replaced)?;
-    let answer = view::marked(&id, view.extent(), ref_id, section, replaced);
+    let answer = view::marked(&id, view.extent().map_err(lost)?, ref_id, section, replaced);
     Ok(Outcome::Noted { note: Note::Marked { ref_id: ref_id.into(), section }, id, answer })
 }
 

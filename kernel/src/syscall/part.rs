@@ -4,6 +4,7 @@
 //! on, agree by asking here.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
@@ -51,7 +52,7 @@ impl<'a> Named<'a> {
         let is_id = |name: &str| name.split(' ').next().is_some_and(|word| word.parse::<FdId>().is_ok());
         match Self::new(table, fd, part, settings) {
             Ok(named) => Ok(Some(named)),
-            Err(error) if is_id(words) => Err(error),
+            Err(error) if is_id(words) || error.kind == FdErrorKind::ContentUnreadable => Err(error),
             Err(_) => Ok(None),
         }
     }
@@ -59,7 +60,7 @@ impl<'a> Named<'a> {
     /// The descriptor `fd`; of a part, the unit that it is counted in and which.
     ///
     /// # Errors
-    /// `not_found`. Whether there is such a part is said by [`slice`](Self::slice).
+    /// `not_found`, `content_unreadable`. Whether there is such a part is said by [`slice`](Self::slice).
     pub(super) fn new(
         table: &'a Table,
         fd: &'a str,
@@ -68,8 +69,12 @@ impl<'a> Named<'a> {
     ) -> Result<Self, FdError> {
         let (id, entry) = table.resolve(fd)?;
         // A part is one of what the model saw; the whole is exact.
-        let entry = if part.is_some() { served(entry, settings).entry } else { entry };
-        Ok(Self { args: Args::about(fd), id, entry, part })
+        let args = Args::about(fd);
+        let entry = match part {
+            Some(_) => served(entry, settings).map_err(|error| args.lost(error))?.entry,
+            None => entry,
+        };
+        Ok(Self { args, id, entry, part })
     }
 
     pub(super) fn id(&self) -> &FdId {
@@ -91,16 +96,24 @@ impl<'a> Named<'a> {
     /// # Errors
     /// As [`slice`](Self::slice).
     pub(super) fn content(&self) -> Result<Content, FdError> {
-        Ok(self.entry.content.extract(&self.slice()?))
+        let bytes = self.bytes()?;
+        self.entry.content.extract(bytes).map_err(|error| self.args.lost(error))
     }
 
     /// What was named.
     ///
     /// # Errors
     /// `invalid_page`, `invalid_range`, `invalid_parameter`, `not_found` of a section; with what is valid.
-    pub(super) fn slice(&self) -> Result<Slice<'_>, FdError> {
-        let Some((unit, value)) = self.part else { return Ok(self.entry.content.all()) };
-        Ok(self.selection(unit, value)?.choose(&self.args, &self.entry)?.slice)
+    /// `content_unreadable`.
+    pub(super) fn slice(&self) -> Result<Slice, FdError> {
+        let bytes = self.bytes()?;
+        self.entry.content.slice(bytes).map_err(|error| self.args.lost(error))
+    }
+
+    /// Where it stands in the shown text of its descriptor.
+    pub(super) fn bytes(&self) -> Result<Range<usize>, FdError> {
+        let selection = self.part.map_or(Ok(Selection::All), |(unit, value)| self.selection(unit, value))?;
+        Ok(selection.choose(&self.args, &self.entry)?.bytes)
     }
 
     fn selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {

@@ -7,8 +7,9 @@ use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::selection::unit::{self, Which};
-use super::selection::{self, Chosen, Selection};
+use super::selection::{self, Bounded, Chosen, Selection};
 use super::{Outcome, Tool, form};
+use crate::content::Unreadable;
 use crate::table::{Table, View};
 
 /// `read_fd` as a tool.
@@ -53,31 +54,38 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) ->
     let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS, &unit::KEYS])?;
     // Beside a unit, `name` is that of the unit.
     let args = if args.has("unit") { args } else { args.with_fd_by("name") };
-    let fd = args.fd()?;
+    let (fd, lost) = (args.fd()?, |error| args.lost(error));
     let selection = Selection::parse(&args, "mode")?.unwrap_or(Selection::Page(1));
     let (id, entry) = table.resolve(fd)?;
     let view = form::view(&args, entry, form::asked(&args), settings)?;
     let extracts = args.flag("extract_to_new_fd") == Some(true);
     if let (Selection::Unit { unit, which: Which::Unsaid }, false) = (selection, extracts) {
         let units = unit::list(&args, &view.entry, unit, settings.max_read_chars)?;
-        return Ok(Outcome::Answer(view::units(&id, view.extent(), &units)));
+        return Ok(Outcome::Answer(view::units(&id, view.extent().map_err(lost)?, &units)));
     }
     let chosen = selection.choose(&args, &view.entry)?;
     if extracts {
-        return Ok(extract(table, &id, &view, chosen, now_ms));
+        return extract(table, &id, &view, chosen, now_ms).map_err(lost);
     }
-    let (shown, rest) = chosen.bound(&view.entry, settings.max_read_chars);
-    Ok(Outcome::Answer(view::content(&id, view.extent(), shown.served, shown.slice.part(), rest)))
+    let Bounded { slice, served, rest } = chosen.bound(&view.entry, settings.max_read_chars).map_err(lost)?;
+    Ok(Outcome::Answer(view::content(&id, view.extent().map_err(lost)?, &served, slice.part(), rest.as_ref())))
 }
 
 /// The new descriptor keeps the page size of its source (ruling 12 of the design).
-pub(super) fn extract(table: &Table, id: &FdId, view: &View<'_>, chosen: Chosen<'_>, now_ms: u64) -> Outcome {
-    let Chosen { slice, served } = chosen;
-    let content = view.entry.content.extract(&slice);
-    let extracted = Entry::new(content, view.entry.page_chars, format!("extract:{id}"), now_ms);
+pub(super) fn extract(
+    table: &Table,
+    id: &FdId,
+    view: &View<'_>,
+    chosen: Chosen,
+    now_ms: u64,
+) -> Result<Outcome, Unreadable> {
+    let (Chosen { bytes, served }, source) = (chosen, &view.entry.content);
+    let last = bytes.end.saturating_sub(1).max(bytes.start);
+    let lines = (source.line_at(bytes.start)?, source.line_at(last)?);
+    let extracted = Entry::new(source.extract(bytes)?, view.entry.page_chars, format!("extract:{id}"), now_ms);
     let new = table.next_id();
-    let answer = view::extraction(id, &new, served, slice.part(), view.describe(&extracted));
-    Outcome::Opened { id: new, entry: extracted, answer }
+    let answer = view::extraction(id, &new, &served, lines, view.describe(&extracted)?);
+    Ok(Outcome::Opened { id: new, entry: extracted, answer })
 }
 
 #[cfg(test)]

@@ -16,11 +16,11 @@ use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
 
-use self::excerpt::Excerpts;
+use self::excerpt::{Excerpted, Excerpts};
 use self::matcher::{Case, Matcher, Scan, TooSlow};
 use super::args::{Args, Key, Kind};
 use super::{Outcome, Tool, form};
-use crate::content::Content;
+use crate::content::{Content, Unreadable};
 use crate::table::Table;
 
 /// `search_fd` as a tool.
@@ -78,19 +78,29 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let search = Search::parse(&args)?;
     let mut excerpts = Excerpts::new(search.context_lines, settings.max_read_chars);
     if fd == ALL {
-        let views = all::views(table, form::asked(&args), settings);
-        let found = all::find(&search, &views, &mut excerpts).map_err(|error| args.invalid(error.to_string()))?;
-        search.check_start(&args, found.shown.total)?;
-        return Ok(Outcome::Answer(view::search_all(&found)));
+        let found = all::find(&search, table, form::asked(&args), settings, &mut excerpts);
+        let found = found.map_err(|error| args.invalid(error.to_string()))?;
+        search.check_start(&args, found.total())?;
+        return Ok(Outcome::Answer(found.answer(&search)));
     }
     let (id, entry) = table.resolve(fd)?;
     let view = form::view(&args, entry, form::asked(&args), settings)?;
     let matches = search.find(&mut search.matcher.scan(), &view.entry, 0, &mut excerpts);
-    let matches = matches.map_err(|error| args.invalid(error.to_string()))?;
+    let matches = matches.map_err(|error| match error {
+        SearchError::Lost(error) => args.lost(error),
+        SearchError::TooSlow(error) => args.invalid(error.to_string()),
+    })?;
     search.check_start(&args, matches)?;
-    let found =
-        Found { query: search.query, shown: search.shown(matches, excerpts.shown()), excerpts: excerpts.take() };
-    Ok(Outcome::Answer(view::search(&id, view.extent(), &found)))
+    let (shown, excerpts) = (search.shown(matches, excerpts.shown()), excerpts.take());
+    let found = Found { query: search.query, shown, excerpts: excerpts.iter().map(Excerpted::excerpt).collect() };
+    Ok(Outcome::Answer(view::search(&id, view.extent().map_err(|error| args.lost(error))?, &found)))
+}
+
+/// Why a content was not searched to its end.
+#[derive(Debug)]
+enum SearchError {
+    TooSlow(TooSlow),
+    Lost(Unreadable),
 }
 
 #[derive(Debug)]
@@ -121,22 +131,26 @@ impl<'a> Search<'a> {
 
     /// Finds the matches in a content, and shows those that are asked for. Matches are numbered from those that were found
     /// `before` on. Returns how many the content holds.
-    fn find<'c>(
+    fn find(
         &self,
         scan: &mut Scan<'_>,
-        entry: &'c Entry<Content>,
+        entry: &Entry<Content>,
         before: u64,
-        excerpts: &mut Excerpts<'c>,
-    ) -> Result<u64, TooSlow> {
+        excerpts: &mut Excerpts,
+    ) -> Result<u64, SearchError> {
         let end = self.start.saturating_add(self.max_matches);
-        let mut matches = 0;
-        scan.find_each(entry.content.text(), |bytes| {
+        let content = entry.content.loaded().map_err(SearchError::Lost)?;
+        let entry = Entry { content, ..entry.clone() };
+        let text = entry.content.text().map_err(SearchError::Lost)?;
+        let (mut matches, mut pushed) = (0, Ok(()));
+        let scanned = scan.find_each(&text, |bytes| {
             matches += 1;
-            if (self.start..end).contains(&(before + matches)) {
-                excerpts.push(entry, bytes);
+            if pushed.is_ok() && (self.start..end).contains(&(before + matches)) {
+                pushed = excerpts.push(&entry, bytes);
             }
-        })?;
-        Ok(matches)
+        });
+        scanned.map_err(SearchError::TooSlow)?;
+        pushed.map(|()| matches).map_err(SearchError::Lost)
     }
 
     fn check_start(&self, args: &Args, matches: u64) -> Result<(), FdError> {

@@ -6,13 +6,15 @@
 
 pub(super) mod unit;
 
+use std::ops::Range;
+
 use dormouse_proto::descriptor::view::Served;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::record::Entry;
 
 use super::args::{Args, Key, Kind};
 use crate::content::units::Unit;
-use crate::content::{Content, Slice};
+use crate::content::{Content, Slice, Unreadable};
 
 /// The parameters that every selection has, beside the one that names the unit.
 pub(super) const KEYS: [Key; 6] = [
@@ -87,32 +89,33 @@ impl Selection {
     /// The part of this content that is asked for.
     ///
     /// # Errors
-    /// `invalid_page` or `invalid_range`, with what is valid.
-    pub(super) fn choose<'a>(self, args: &Args, entry: &'a Entry<Content>) -> Result<Chosen<'a>, FdError> {
+    /// `invalid_page` or `invalid_range`, with what is valid; `content_unreadable`.
+    pub(super) fn choose(self, args: &Args, entry: &Entry<Content>) -> Result<Chosen, FdError> {
         let content = &entry.content;
+        let lost = |error| args.lost(error);
         let served = match self {
-            Self::All => return Ok(Chosen { slice: content.all(), served: Served::All }),
+            Self::All => Served::All,
             Self::Page(page) => Served::Page(page_of(args, page, entry)?),
             Self::Pages { start, count } => {
-                let total = content.total_pages(entry.page_chars);
+                let total = content.total_pages(entry.page_chars).map_err(lost)?;
                 let start = page_of(args, start, entry)?;
                 Served::Pages { start, count: at_least_one(args, count)?.min(total - start + 1) }
             }
             Self::Lines { start, count } => {
-                let total = content.total_lines();
+                let total = content.total_lines().map_err(lost)?;
                 let start = within(args, FdErrorKind::InvalidRange, "line", start, (1, total))?;
                 Served::Lines { start, count: at_least_one(args, count)?.min(total - start + 1) }
             }
-            Self::LineRange { first, last } => line_range(args, first, last, content.total_lines())?,
+            Self::LineRange { first, last } => line_range(args, first, last, content.total_lines().map_err(lost)?)?,
             Self::Chars { start, count } => {
-                let total = content.total_chars();
+                let total = content.total_chars().map_err(lost)?;
                 let range = (0, total.saturating_sub(1));
                 let start = within(args, FdErrorKind::InvalidRange, "character position", start, range)?;
                 Served::Chars { start, count: at_least_one(args, count)?.min(total - start) }
             }
             Self::Unit { unit, which } => unit::choose(args, entry, unit, which)?,
         };
-        Ok(Chosen { slice: slice_of(entry, served), served })
+        Ok(Chosen { bytes: bytes_of(entry, &served).map_err(lost)?, served })
     }
 }
 
@@ -121,11 +124,11 @@ fn given(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
 }
 
 fn page_of(args: &Args, page: i64, entry: &Entry<Content>) -> Result<u64, FdError> {
-    let total = entry.content.total_pages(entry.page_chars);
+    let total = entry.content.total_pages(entry.page_chars).map_err(|error| args.lost(error))?;
     within(args, FdErrorKind::InvalidPage, "page number", page, (1, total))
 }
 
-fn line_range(args: &Args, first: i64, last: Option<i64>, total: u64) -> Result<Served<'static>, FdError> {
+fn line_range(args: &Args, first: i64, last: Option<i64>, total: u64) -> Result<Served, FdError> {
     let start = within(args, FdErrorKind::InvalidRange, "line", first, (1, total))?;
     let end = last.map_or(Ok(total), |last| {
         u64::try_from(last).ok().filter(|last| *last >= start).ok_or_else(|| {
@@ -147,49 +150,71 @@ fn at_least_one(args: &Args, count: i64) -> Result<u64, FdError> {
         .ok_or_else(|| args.error(FdErrorKind::InvalidRange, format!("Invalid count {count}: it must be 1 or more.")))
 }
 
-fn slice_of<'a>(entry: &'a Entry<Content>, served: Served<'_>) -> Slice<'a> {
+/// Where that stands in the shown text.
+fn bytes_of(entry: &Entry<Content>, served: &Served) -> Result<Range<usize>, Unreadable> {
     let content = &entry.content;
-    let slice = match served {
-        Served::All => Some(content.all()),
-        Served::Page(page) => content.page(entry.page_chars, page),
-        Served::Pages { start, count } => content.pages(entry.page_chars, start, count),
-        Served::Lines { start, count } | Served::Unit { start, count, .. } => content.lines(start, count),
+    let bytes = match *served {
+        Served::All => Some(0..content.shown_bytes()?),
+        Served::Page(page) => content.pages_at(entry.page_chars, page, 1)?,
+        Served::Pages { start, count } => content.pages_at(entry.page_chars, start, count)?,
+        Served::Lines { start, count } | Served::Unit { start, count, .. } => content.lines_at(start, count)?,
         // Of empty content nothing is served, from the position where its first character would be.
-        Served::Chars { start, count } => content.chars(start, count.max(1)),
+        Served::Chars { start, count } => content.chars_at(start, count.max(1))?,
     };
-    slice.expect("what is served was checked against the content")
+    Ok(bytes.expect("what is served was checked against the content"))
 }
 
-/// The part of a content that a call asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chosen<'a> {
-    pub(super) slice: Slice<'a>,
-    pub(super) served: Served<'a>,
+/// The part of a content that a call asks for. Nothing of it has been read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Chosen {
+    /// Where it stands in the shown text.
+    pub(super) bytes: Range<usize>,
+    pub(super) served: Served,
 }
 
-impl<'a> Chosen<'a> {
-    /// As much of it as one answer may show, and what is left to be asked for. It is cut after whole pages where pages were
-    /// asked for, after whole lines where lines, a unit or everything was, if at least one fits; else at the limit.
-    pub(super) fn bound(self, entry: &'a Entry<Content>, max_chars: u64) -> (Self, Option<Served<'a>>) {
+/// As much of a part as one answer shows.
+pub(super) struct Bounded {
+    pub(super) slice: Slice,
+    pub(super) served: Served,
+    /// What is left to be asked for.
+    pub(super) rest: Option<Served>,
+}
+
+impl Chosen {
+    /// As much of it as one answer may show. It is cut after whole pages where pages were asked for, after whole lines where
+    /// lines, a unit or everything was, if at least one fits; else at the limit. Reads no more than that.
+    pub(super) fn bound(self, entry: &Entry<Content>, max_chars: u64) -> Result<Bounded, Unreadable> {
+        let (bytes, served, rest) = self.fitting(entry, max_chars.max(1))?;
+        Ok(Bounded { slice: entry.content.slice(bytes)?, served, rest })
+    }
+
+    fn fitting(
+        self,
+        entry: &Entry<Content>,
+        max_chars: u64,
+    ) -> Result<(Range<usize>, Served, Option<Served>), Unreadable> {
+        let Self { bytes, served } = self;
         let content = &entry.content;
-        let bytes = self.slice.bytes();
-        let (first, max_chars) = (content.char_at(bytes.start), max_chars.max(1));
-        let asked = content.char_at(bytes.end) - first;
-        if asked <= max_chars {
-            return (self, None);
+        // No character is less than a byte.
+        if bytes.len() as u64 <= max_chars {
+            return Ok((bytes, served, None));
         }
-        let limit = content.byte_at(first + max_chars);
-        let (served, rest) = match self.served {
-            Served::Pages { start, count } if content.page_at(entry.page_chars, limit) > start => {
-                let fit = content.page_at(entry.page_chars, limit) - start;
+        let first = content.char_at(bytes.start)?;
+        let asked = content.char_at(bytes.end)? - first;
+        if asked <= max_chars {
+            return Ok((bytes, served, None));
+        }
+        let limit = content.byte_at(first + max_chars)?;
+        let (page, line) = (content.page_at(entry.page_chars, limit)?, content.line_at(limit)?);
+        let (served, rest) = match served {
+            Served::Pages { start, count } if page > start => {
+                let fit = page - start;
                 (Served::Pages { start, count: fit }, Served::Pages { start: start + fit, count: count - fit })
             }
-            Served::All if content.line_at(limit) > 1 => lines(1, content.line_at(limit), content.total_lines()),
-            Served::Lines { start, count } if content.line_at(limit) > start => {
-                lines(start, content.line_at(limit), count)
-            }
-            Served::Unit { unit, index, name, start, count } if content.line_at(limit) > start => {
-                let fit = content.line_at(limit) - start;
+            Served::All if line > 1 => lines(1, line, content.total_lines()?),
+            Served::Lines { start, count } if line > start => lines(start, line, count),
+            Served::Unit { unit, index, name, start, count } if line > start => {
+                let fit = line - start;
                 let shown = Served::Unit { unit, index, name, start, count: fit };
                 (shown, Served::Lines { start: start + fit, count: count - fit })
             }
@@ -198,12 +223,12 @@ impl<'a> Chosen<'a> {
                 (Served::Chars { start, count }, Served::Chars { start: first + count, count: asked - count })
             }
         };
-        (Self { slice: slice_of(entry, served), served }, Some(rest))
+        Ok((bytes_of(entry, &served)?, served, Some(rest)))
     }
 }
 
 /// Lines `start` to `next` (not included), and the rest of `count`.
-fn lines(start: u64, next: u64, count: u64) -> (Served<'static>, Served<'static>) {
+fn lines(start: u64, next: u64, count: u64) -> (Served, Served) {
     let fit = next - start;
     (Served::Lines { start, count: fit }, Served::Lines { start: next, count: count - fit })
 }

@@ -137,8 +137,9 @@ mod tests {
     fn descriptors_go_whole_or_in_part_and_alone_if_need_be() {
         let args = json!({ "to": "parent", "text": "", "fds": ["fd:1", { "fd": "fd:1", "lines": "2-3" }] });
         let letter = pending(&args.to_string(), &with_descriptors(), &table()).unwrap().letter;
-        let seen: Vec<_> = letter.descriptors.iter().map(|d| (d.part.as_deref(), d.entry.content.text())).collect();
-        assert_eq!(seen, [(None, "one\ntwo\nthree\n"), (Some("lines 2-3"), "two\nthree\n")]);
+        let seen = letter.descriptors.iter().map(|d| (d.part.as_deref(), d.entry.content.text().unwrap().to_string()));
+        let expected = [(None, "one\ntwo\nthree\n".into()), (Some("lines 2-3"), "two\nthree\n".into())];
+        assert_eq!(seen.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! It says what to ask and never asks: the process does, beside its conversation. Of a content that is larger than one
 //! request may show, the model sees pages from its beginning to its end, evenly spread, and the answer says so.
 
-use dormouse_proto::descriptor::view::{self, Served, Summary};
+use dormouse_proto::descriptor::view::{self, Extent, Served, Summary};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::text_of;
@@ -15,7 +15,7 @@ use dormouse_proto::tool::{Access, Answer};
 use super::args::{Args, Key, Kind};
 use super::window::cut;
 use super::{Outcome, Tool};
-use crate::content::Content;
+use crate::content::{Content, Unreadable};
 use crate::table::{Table, View, extent, served};
 
 /// `summarize_fd` as a tool.
@@ -57,50 +57,51 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let args = Args::parse(TOOL.name, args, &[&KEYS])?;
     let asked = args.fd()?;
     let (fd, entry) = table.resolve(asked)?;
-    let View { entry, .. } = served(entry, settings);
+    let lost = |error| args.lost(error);
+    let View { entry, .. } = served(entry, settings).map_err(lost)?;
     let focus = args.text("focus").filter(|focus| !focus.trim().is_empty());
     let is_new = focus.is_some() || args.flag("again") == Some(true);
     if let Some(text) = entry.notes.summary.as_deref().filter(|_| !is_new) {
         let summary = Summary { text, pages_read: None };
-        return Ok(Outcome::Answer(view::summary(&fd, extent(&entry), summary)));
+        return Ok(Outcome::Answer(view::summary(&fd, extent(&entry).map_err(lost)?, summary)));
     }
-    let pages = sample(&entry, settings.max_read_chars);
-    let prompt = prompt(&fd, &entry, &pages, focus);
-    let total = entry.content.total_pages(entry.page_chars);
-    let pages_read = ((pages.len() as u64) < total).then_some(pages.len() as u64);
-    Ok(Outcome::Summarize(PendingSummary {
-        prompt,
-        fd,
-        asked_fd: asked.to_owned(),
-        entry: entry.into_owned(),
-        pages_read,
-    }))
+    let extent = extent(&entry).map_err(lost)?;
+    let pages = sample(&entry, extent, settings.max_read_chars);
+    let prompt = prompt(&fd, &entry, extent, &pages, focus).map_err(lost)?;
+    let pages_read = ((pages.len() as u64) < extent.pages).then_some(pages.len() as u64);
+    Ok(Outcome::Summarize(PendingSummary { prompt, fd, asked_fd: asked.to_owned(), extent, pages_read }))
 }
 
 /// The pages that are shown, from 1: all of them, or as many as fit, from the first to the last and evenly spread.
-fn sample(entry: &Entry<Content>, max_chars: u64) -> Vec<u64> {
-    let total = entry.content.total_pages(entry.page_chars);
+fn sample(entry: &Entry<Content>, extent: Extent, max_chars: u64) -> Vec<u64> {
+    let total = extent.pages;
     let fit = (max_chars / u64::from(entry.page_chars.max(1))).max(1);
-    if entry.content.total_chars() <= max_chars || total <= fit {
+    if extent.total_chars <= max_chars || total <= fit {
         return (1..=total).collect();
     }
     let spread = |index: u64| 1 + index * (total - 1) / (fit - 1).max(1);
     (0..fit).map(spread).collect()
 }
 
-fn prompt(fd: &FdId, entry: &Entry<Content>, pages: &[u64], focus: Option<&str>) -> String {
-    let extent = extent(entry);
+fn prompt(
+    fd: &FdId,
+    entry: &Entry<Content>,
+    extent: Extent,
+    pages: &[u64],
+    focus: Option<&str>,
+) -> Result<String, Unreadable> {
     let about = format!(
         "Summarize the content of {fd} ({}): {} characters, {} lines, {} pages.",
         entry.source, extent.total_chars, extent.total_lines, extent.pages
     );
     let focus = focus.map(|focus| format!(" Look in particular for: {focus}")).unwrap_or_default();
-    let shown = pages.iter().filter_map(|page| {
-        let slice = entry.content.page(entry.page_chars, *page)?;
-        Some(view::content(fd, extent, Served::Page(*page), slice.part(), None).text.to_string())
-    });
-    let shown: Vec<_> = shown.collect();
-    format!("{about}{focus}\n\n{}", shown.join("\n"))
+    let mut shown = Vec::new();
+    for page in pages {
+        if let Some(slice) = entry.content.page(entry.page_chars, *page)? {
+            shown.push(view::content(fd, extent, &Served::Page(*page), slice.part(), None).text.to_string());
+        }
+    }
+    Ok(format!("{about}{focus}\n\n{}", shown.join("\n")))
 }
 
 /// A summary that a model is asked for. The same arguments and table give the same one.
@@ -110,7 +111,7 @@ pub struct PendingSummary {
     pub prompt: String,
     fd: FdId,
     asked_fd: String,
-    entry: Entry<Content>,
+    extent: Extent,
     /// How many pages the model is shown, if not all.
     pages_read: Option<u64>,
 }
@@ -137,7 +138,7 @@ impl PendingSummary {
 
     fn noted(self, text: &str, usage: Usage) -> Summarized {
         let summary = Summary { text, pages_read: self.pages_read };
-        let answer = view::summary(&self.fd, extent(&self.entry), summary);
+        let answer = view::summary(&self.fd, self.extent, summary);
         Summarized { note: Some((self.fd, Note::Summarized { summary: text.into(), usage })), answer }
     }
 
@@ -187,7 +188,7 @@ mod tests {
             [(130, vec![1]), (300, vec![1, 10]), (400, vec![1, 5, 10]), (1_299, vec![1, 2, 3, 4, 5, 6, 7, 8, 10])]
         {
             let (_, entry) = table().resolve("fd:1").map(|(id, entry)| (id, entry.into_owned())).unwrap();
-            assert_eq!(sample(&entry, max_chars), pages, "{max_chars}");
+            assert_eq!(sample(&entry, extent(&entry).unwrap(), max_chars), pages, "{max_chars}");
         }
     }
 

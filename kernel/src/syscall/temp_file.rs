@@ -9,7 +9,7 @@ use dormouse_proto::tool::Answer;
 
 use super::args::{Args, Key, Kind};
 use super::{Outcome, Tool};
-use crate::content::Content;
+use crate::content::{Content, Unreadable};
 use crate::table::Table;
 
 /// The parameters that say what a file is to hold.
@@ -48,16 +48,23 @@ impl PendingTempFile {
             Ok(TempFileReply::Changed { id, version, total_bytes }) => {
                 view::changed(&self.op, id, version, total_bytes)
             }
-            Ok(TempFileReply::Contents { id, version, content }) => contents(id, version, &content),
+            Ok(TempFileReply::Contents { id, version, content }) => {
+                contents(id, version, &content).unwrap_or_else(|lost| unreadable(self.asked.clone(), &lost))
+            }
             Err(error) => error.fd_error(self.asked.as_deref()).answer(),
         }
     }
 }
 
 /// All that a file holds, as the model reads it.
-pub(crate) fn contents(id: TempId, version: u64, content: &Content) -> Answer {
-    let encoding = if content.is_binary() { Encoding::Base64 } else { Encoding::Text };
-    view::contents(id, version, content.total_chars(), encoding, content.text())
+pub(crate) fn contents(id: TempId, version: u64, content: &Content) -> Result<Answer, Unreadable> {
+    let encoding = if content.is_binary()? { Encoding::Base64 } else { Encoding::Text };
+    Ok(view::contents(id, version, content.total_chars()?, encoding, &content.text()?))
+}
+
+/// What is answered where a content cannot be read. `fd` is what was asked for.
+pub(crate) fn unreadable(fd: Option<String>, Unreadable { message }: &Unreadable) -> Answer {
+    FdError { kind: FdErrorKind::ContentUnreadable, fd, message: message.to_string() }.answer()
 }
 
 /// The outcome that asks for `op`.

@@ -15,10 +15,10 @@ use dormouse_proto::spoken::{Spoken, SpokenPart};
 use dormouse_proto::temp_file::{self, TempId};
 use dormouse_proto::tool::{Answer, ToolOutput};
 
-use super::preview::previewed;
+use super::preview;
 use super::{Table, served};
-use crate::content::{Collected, Content};
-use crate::syscall::temp_file::contents;
+use crate::content::{Collected, Content, Unreadable};
+use crate::syscall::temp_file::{contents, unreadable};
 
 /// What becomes of an output or input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,17 +49,24 @@ pub fn admit_output(
     now_ms: u64,
 ) -> Admission {
     let ToolOutput { bytes, is_error, cut_bytes } = output;
-    admit(table, Kept::new(bytes, cut_bytes, settings), source, settings, now_ms).with_error_flag(is_error)
+    let kept = Kept::new(bytes, cut_bytes, settings);
+    admit(table, kept, source, settings, now_ms).unwrap_or_else(Admission::lost).with_error_flag(is_error)
 }
 
-fn admit(table: &Table, kept: Kept, source: &str, settings: Option<&DescriptorSettings>, now_ms: u64) -> Admission {
+fn admit(
+    table: &Table,
+    kept: Kept,
+    source: &str,
+    settings: Option<&DescriptorSettings>,
+    now_ms: u64,
+) -> Result<Admission, Unreadable> {
     match settings {
-        Some(settings) if kept.content.total_chars() > settings.max_direct_output_chars => {
+        Some(settings) if kept.content.total_chars()? > settings.max_direct_output_chars => {
             let chars = settings.max_direct_output_chars;
             let message = format!("Output exceeds {chars} characters. Use read_fd to read more pages.");
-            open(table, kept, source, settings, &message, now_ms)
+            Ok(open(table, kept, source, settings, &message, now_ms))
         }
-        _ => Admission::Direct(kept.direct("output")),
+        _ => kept.direct("output").map(Admission::Direct),
     }
 }
 
@@ -74,13 +81,13 @@ pub fn admit_shared(
     now_ms: u64,
 ) -> Admission {
     let content = Content::shared(text.clone());
-    let kept = match settings {
-        Some(settings) if text.len() as u64 > settings.max_content_bytes => {
-            Kept::new(content.bytes().clone(), 0, Some(settings))
-        }
-        _ => Kept { content, cut_bytes: 0 },
+    let is_too_large = |settings: &&DescriptorSettings| content.len_bytes() > settings.max_content_bytes;
+    let kept = match settings.filter(is_too_large) {
+        Some(settings) => content.bytes().map(|bytes| Kept::new(bytes, 0, Some(settings))),
+        None => Ok(Kept { content, cut_bytes: 0 }),
     };
-    admit(table, kept, source, settings, now_ms)
+    let admission = kept.and_then(|kept| admit(table, kept, source, settings, now_ms));
+    admission.unwrap_or_else(Admission::lost)
 }
 
 /// Admits a part of what the user said. It becomes a descriptor if it has more characters than `max_input_chars` and
@@ -89,12 +96,14 @@ pub fn admit_shared(
 pub fn admit_input(table: &Table, part: &SpokenPart, settings: Option<&DescriptorSettings>, now_ms: u64) -> Admission {
     let settings = settings.filter(|settings| settings.page_user_input);
     let kept = Kept::new(part.bytes.clone(), 0, settings);
-    match settings {
-        Some(settings) if kept.content.total_chars() > settings.max_input_chars => {
+    let is_large =
+        |settings: &&DescriptorSettings| kept.content.total_chars().is_ok_and(|chars| chars > settings.max_input_chars);
+    match settings.filter(is_large) {
+        Some(settings) => {
             let message = "Large user input has been stored in a file descriptor. Use read_fd to read more pages.";
             open(table, kept, &part.source, settings, message, now_ms)
         }
-        _ => Admission::Direct(kept.direct("input")),
+        None => kept.direct("input").map_or_else(Admission::lost, Admission::Direct),
     }
 }
 
@@ -108,13 +117,16 @@ pub fn admit_temp_file(
     settings: Option<&DescriptorSettings>,
     now_ms: u64,
 ) -> Admission {
-    match settings {
-        Some(settings) if content.total_chars() > settings.max_direct_output_chars => {
+    let is_large = |settings: &&DescriptorSettings| {
+        content.total_chars().is_ok_and(|chars| chars > settings.max_direct_output_chars)
+    };
+    match settings.filter(is_large) {
+        Some(settings) => {
             let message = temp_file::view::exceeds(id, version, settings.max_direct_output_chars);
             let kept = Kept { content: content.clone(), cut_bytes: 0 };
             open(table, kept, &id.to_string(), settings, &message, now_ms)
         }
-        _ => Admission::Direct(contents(id, version, content)),
+        None => contents(id, version, content).map_or_else(Admission::lost, Admission::Direct),
     }
 }
 
@@ -170,36 +182,41 @@ impl Kept {
     }
 
     /// What is small enough: binary with a word of what it is, then its base64; and behind a cut a word of that.
-    fn direct(&self, what: &str) -> Answer {
+    fn direct(&self, what: &str) -> Result<Answer, Unreadable> {
         let Self { content, cut_bytes } = self;
-        let mut text = match content.is_binary() {
-            true => format!("Binary {what} of {} bytes, as base64:\n{}", content.bytes().len(), content.text()),
-            false => content.text().to_owned(),
+        let mut text = match content.is_binary()? {
+            true => format!("Binary {what} of {} bytes, as base64:\n{}", content.len_bytes(), content.text()?),
+            false => content.text()?.to_string(),
         };
         if *cut_bytes > 0 {
             text.push_str("\n\n");
             text.push_str(&cut(content, *cut_bytes));
         }
-        Answer::ok(text)
+        Ok(Answer::ok(text))
     }
 }
 
 fn cut(content: &Content, cut_bytes: u64) -> String {
-    let kept = content.bytes().len();
+    let kept = content.len_bytes();
     format!("Only its first {kept} bytes were kept; {cut_bytes} bytes after them were cut off.")
 }
 
 /// The `fd_result` of a descriptor that has just been opened, with this message and as much of it as the settings want to be
 /// shown. JSON on a single line is reformatted first where they say so, at the cost of
-/// [`Content::pretty`]: some 0.2 s for 20 MB.
+/// [`Content::pretty`]: some 0.2 s for 20 MB. Of content that cannot be read, the answer is an `fd_error` that says so.
 #[must_use]
 pub fn opened(id: &FdId, entry: &Entry<Content>, message: &str, settings: &DescriptorSettings) -> Answer {
     let message = match entry.cut_bytes {
         0 => message.to_owned(),
         cut_bytes => format!("{message} {}", cut(&entry.content, cut_bytes)),
     };
-    let view = served(Cow::Borrowed(entry), settings);
-    view::result(id, &entry.source, view.extent(), &message, previewed(&view.entry, settings.preview))
+    let answer = || {
+        let view = served(Cow::Borrowed(entry), settings)?;
+        let shown = preview::shown(&view.entry, settings.preview)?;
+        let previewed = shown.previewed(entry.notes.summary.as_deref());
+        Ok(view::result(id, &entry.source, view.extent()?, &message, previewed))
+    };
+    answer().unwrap_or_else(|lost| unreadable(Some(id.to_string()), &lost))
 }
 
 fn open(
@@ -223,8 +240,15 @@ impl Admission {
     pub fn produced_chars(&self) -> u64 {
         match self {
             Self::Direct(answer) => answer.text.chars().count() as u64,
-            Self::Opened { entry, .. } => entry.content.total_chars(),
+            // What was opened has just been read.
+            Self::Opened { entry, .. } => entry.content.total_chars().unwrap_or_default(),
         }
+    }
+
+    /// What came in cannot be read: an answer that says so.
+    #[expect(clippy::needless_pass_by_value, reason = "it maps an error")]
+    fn lost(error: Unreadable) -> Self {
+        Self::Direct(unreadable(None, &error))
     }
 
     fn with_error_flag(mut self, is_error: bool) -> Self {
@@ -320,7 +344,7 @@ mod tests {
         assert_eq!(&*answer.text, "é".repeat(15) + said);
         let admission = admit_output(&Table::new(), output, "tool:t", Some(&capped(50)), 0);
         let Admission::Opened { entry, answer, .. } = admission else { panic!("25 characters are left") };
-        assert_eq!((entry.content.text(), entry.cut_bytes), (&*"é".repeat(25), 7));
+        assert_eq!((&*entry.content.text().unwrap(), entry.cut_bytes), (&*"é".repeat(25), 7));
         assert!(answer.text.contains("total_chars=\"25\" cut_bytes=\"7\""), "{}", answer.text);
         assert!(answer.text.contains("Only its first 50 bytes were kept; 7 bytes after them"), "{}", answer.text);
     }

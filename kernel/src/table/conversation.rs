@@ -138,7 +138,8 @@ mod tests {
         ];
         for (name, expected) in cases {
             let entry = conversation.entry(&name.parse().unwrap());
-            let found = entry.as_ref().map(|entry| (entry.content.text(), &*entry.source));
+            let found = entry.as_ref().map(|entry| (entry.content.text().unwrap(), &*entry.source));
+            let found = found.as_ref().map(|(text, source)| (&**text, *source));
             assert_eq!(found, expected, "{name}");
         }
         let ids: Vec<_> = conversation.iter().map(|(id, _)| id.to_string()).collect();
@@ -151,6 +152,6 @@ mod tests {
         let message = Message { role: Role::User, blocks: vec![Block::text(text.clone())] };
         let conversation = Conversation::new([Arc::new(message)].into_iter().collect(), 10);
         let entry = conversation.entry(&FdId::Message { number: 1, part: None }).unwrap();
-        assert_eq!(entry.content.text().as_ptr(), text.as_ptr());
+        assert_eq!(entry.content.text().unwrap().as_ptr(), text.as_ptr());
     }
 }

@@ -9,7 +9,7 @@ use dormouse_proto::descriptor::view::Extent;
 use dormouse_proto::record::Entry;
 
 use super::extent;
-use crate::content::{Content, PrettyError};
+use crate::content::{Content, PrettyError, Unreadable};
 
 /// A form of a content's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,15 +31,19 @@ pub struct View<'a> {
 
 impl View<'_> {
     /// What is served, as every answer about it describes it.
-    #[must_use]
-    pub fn extent(&self) -> Extent {
+    ///
+    /// # Errors
+    /// As [`extent`].
+    pub fn extent(&self) -> Result<Extent, Unreadable> {
         self.describe(&self.entry)
     }
 
     /// A descriptor that was made of what is served, as an answer about this one describes it.
-    #[must_use]
-    pub fn describe(&self, entry: &Entry<Content>) -> Extent {
-        Extent { pretty: self.pretty, ..extent(entry) }
+    ///
+    /// # Errors
+    /// As [`extent`].
+    pub fn describe(&self, entry: &Entry<Content>) -> Result<Extent, Unreadable> {
+        Ok(Extent { pretty: self.pretty, ..extent(entry)? })
     }
 }
 
@@ -48,29 +52,37 @@ impl View<'_> {
 /// for the first time, otherwise nothing.
 ///
 /// # Errors
-/// Reformatted JSON was asked for, and the content has none.
+/// Reformatted JSON was asked for, and the content has none; or it cannot be read.
 pub fn view_of<'a>(
     entry: Cow<'a, Entry<Content>>,
     asked: Option<Form>,
     settings: &DescriptorSettings,
 ) -> Result<View<'a>, PrettyError> {
-    let by_default = settings.pretty_json && entry.content.may_be_json_line();
+    let by_default = settings.pretty_json && entry.content.may_be_json_line()?;
     match asked {
         Some(Form::Pretty) => pretty(&entry),
         Some(Form::Plain) if by_default => Ok(View { entry, pretty: Some(false) }),
-        None if by_default => Ok(pretty(&entry).unwrap_or(View { entry, pretty: None })),
+        None if by_default => match pretty(&entry) {
+            Err(error @ PrettyError::Unreadable(_)) => Err(error),
+            view => Ok(view.unwrap_or(View { entry, pretty: None })),
+        },
         _ => Ok(View { entry, pretty: None }),
     }
 }
 
 /// The form of a descriptor that a call is served which asks for none. Costs what [`view_of`] costs.
-#[must_use]
-pub fn served<'a>(entry: Cow<'a, Entry<Content>>, settings: &DescriptorSettings) -> View<'a> {
-    view_of(entry, None, settings).expect("nothing is refused that was not asked for")
+///
+/// # Errors
+/// It cannot be read.
+pub fn served<'a>(entry: Cow<'a, Entry<Content>>, settings: &DescriptorSettings) -> Result<View<'a>, Unreadable> {
+    view_of(entry, None, settings).map_err(|error| match error {
+        PrettyError::Unreadable(error) => error,
+        other => unreachable!("nothing is refused that was not asked for: {other}"),
+    })
 }
 
 fn pretty<'a>(entry: &Entry<Content>) -> Result<View<'a>, PrettyError> {
-    let content = entry.content.pretty()?.clone();
+    let content = entry.content.pretty()?;
     Ok(View { entry: Cow::Owned(Entry { content, ..entry.clone() }), pretty: Some(true) })
 }
 
@@ -87,7 +99,7 @@ mod tests {
         for (is_on, expected) in [(false, off), (true, on)] {
             let entry = Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0);
             let view = view_of(Cow::Borrowed(&entry), asked, &settings(is_on)).ok();
-            let extent = view.map(|view| view.extent());
+            let extent = view.map(|view| view.extent().unwrap());
             assert_eq!(extent.map(|e| (e.total_lines, e.pretty)), expected, "{text:?} {asked:?} {is_on}");
         }
     }

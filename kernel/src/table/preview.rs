@@ -4,47 +4,60 @@ use dormouse_proto::descriptor::Preview;
 use dormouse_proto::descriptor::view::{Omitted, Previewed, Tail};
 use dormouse_proto::record::Entry;
 
-use crate::content::{Content, Slice};
+use crate::content::{Content, Slice, Unreadable};
+
+/// What is shown of a descriptor: parts that share its bytes.
+pub(super) struct Shown {
+    head: Slice,
+    tail: Option<(Omitted, Slice)>,
+}
+
+impl Shown {
+    /// The same for an answer, with what the descriptor is about.
+    pub(super) fn previewed<'a>(&'a self, summary: Option<&'a str>) -> Previewed<'a> {
+        let tail = self.tail.as_ref().map(|(omitted, slice)| Tail { omitted: *omitted, part: slice.part() });
+        Previewed { head: self.head.part(), tail, summary }
+    }
+}
 
 /// What is shown of a descriptor. Content that fits one page is shown whole, whichever way is wanted.
-pub(super) fn previewed(entry: &Entry<Content>, preview: Preview) -> Previewed<'_> {
-    let summary = entry.notes.summary.as_deref();
-    match ends(entry).filter(|_| preview == Preview::HeadTail) {
-        None => {
-            let page = entry.content.page(entry.page_chars, 1).expect("every content has a first page");
-            Previewed { head: page.part(), tail: None, summary }
-        }
-        Some((head, tail)) => {
-            let between = entry.content.slice(head.bytes().end..tail.start_byte);
-            let chars = entry.content.char_at(between.bytes().end) - entry.content.char_at(between.start_byte);
-            let omitted = Omitted { lines: (between.first_line, between.last_line), chars };
-            Previewed { head: head.part(), tail: Some(Tail { omitted, part: tail.part() }), summary }
-        }
-    }
+pub(super) fn shown(entry: &Entry<Content>, preview: Preview) -> Result<Shown, Unreadable> {
+    let Entry { content, page_chars, .. } = entry;
+    let ends = if preview == Preview::HeadTail { ends(entry)? } else { None };
+    let Some((head, tail)) = ends else {
+        let page = content.page(*page_chars, 1)?.expect("every content has a first page");
+        return Ok(Shown { head: page, tail: None });
+    };
+    let (from, to) = (head.bytes().end, tail.start_byte);
+    let lines = (content.line_at(from)?, content.line_at(to.saturating_sub(1).max(from))?);
+    let omitted = Omitted { lines, chars: content.char_at(to)? - content.char_at(from)? };
+    Ok(Shown { head, tail: Some((omitted, tail)) })
 }
 
 /// The first half page up to its last line end, and the last half page from its first line on; inside of a line where half
 /// a page has no other. None where the content fits one page, or half a page is nothing.
-fn ends(entry: &Entry<Content>) -> Option<(Slice<'_>, Slice<'_>)> {
+fn ends(entry: &Entry<Content>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     let content = &entry.content;
-    let (page_chars, total) = (u64::from(entry.page_chars), content.total_chars());
+    let (page_chars, total) = (u64::from(entry.page_chars), content.total_chars()?);
     let half = page_chars / 2;
     if total <= page_chars || half == 0 {
-        return None;
+        return Ok(None);
     }
-    let text = content.text();
-    let (head, tail) = (content.byte_at(half), content.byte_at(total - half));
-    let head = text[..head].rfind('\n').map_or(head, |feed| feed + 1);
-    Some((content.slice(0..head), content.slice(line_from(text, tail)..text.len())))
+    let (head, tail) =
+        (content.slice(0..content.byte_at(half)?)?, content.byte_at(total - half)?..content.shown_bytes()?);
+    let head = match head.text.rfind('\n') {
+        Some(feed) => content.slice(0..feed + 1)?,
+        None => head,
+    };
+    let tail = content.slice(tail)?;
+    let skipped = if tail.continued { skipped(&tail.text) } else { 0 };
+    let tail = content.slice(tail.start_byte + skipped..tail.bytes().end)?;
+    Ok(Some((head, tail)))
 }
 
-/// Where the first line begins at or after a byte, or that byte if none begins before the text ends.
-fn line_from(text: &str, at: usize) -> usize {
-    if text[..at].ends_with('\n') {
-        return at;
-    }
-    let next = text[at..].find('\n').map_or(at, |feed| at + feed + 1);
-    if next < text.len() { next } else { at }
+/// How much of a text that begins inside of a line is before its next line; nothing if none begins before it ends.
+fn skipped(text: &str) -> usize {
+    text.find('\n').map(|feed| feed + 1).filter(|next| *next < text.len()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -59,7 +72,8 @@ mod tests {
     /// Head, omitted lines and characters, tail and its first line.
     fn seen(text: &str, page_chars: u32) -> (String, Option<(String, u64, String)>) {
         let entry = entry(text, page_chars);
-        let Previewed { head, tail, .. } = previewed(&entry, Preview::HeadTail);
+        let shown = shown(&entry, Preview::HeadTail).unwrap();
+        let Previewed { head, tail, .. } = shown.previewed(None);
         let tail = tail.map(|Tail { omitted, part }| {
             let (first, last) = omitted.lines;
             (format!("{first}-{last}"), omitted.chars, part.text.to_owned())
@@ -98,10 +112,12 @@ mod tests {
             page_chars in 1_u32..60,
         ) {
             let entry = entry(&text, page_chars);
-            let Previewed { head, tail, .. } = previewed(&entry, Preview::HeadTail);
+            let shown = shown(&entry, Preview::HeadTail).unwrap();
+            let Previewed { head, tail, .. } = shown.previewed(None);
             prop_assert!(text.starts_with(head.text));
             let Some(Tail { omitted, part }) = tail else {
-                prop_assert_eq!(Some(head), entry.content.page(page_chars, 1).map(|page| page.part()));
+                let page = entry.content.page(page_chars, 1).unwrap().unwrap();
+                prop_assert_eq!(head, page.part());
                 return Ok(());
             };
             let chars = |text: &str| text.chars().count() as u64;
@@ -111,7 +127,7 @@ mod tests {
             prop_assert_eq!(chars(head.text) + omitted.chars + chars(part.text), chars(&text));
             prop_assert_eq!(omitted.lines.0, head.last_line + u64::from(!head.truncated));
             prop_assert_eq!(omitted.lines.1, part.first_line - u64::from(!part.continued));
-            prop_assert_eq!(part.last_line, entry.content.total_lines());
+            prop_assert_eq!(part.last_line, entry.content.total_lines().unwrap());
         }
     }
 }

@@ -23,9 +23,11 @@ fn apply(files: &mut TempFiles<Content>, origin: TempFileOrigin, op: TempFileOp<
     record.iter().for_each(|record| evolve(files, record));
     Ok(match reply {
         TempFileReply::Changed { id, version, total_bytes } => TempFileReply::Changed { id, version, total_bytes },
-        TempFileReply::Contents { id, version, content } => {
-            TempFileReply::Contents { id, version, content: content.iter().map(Content::text).collect() }
-        }
+        TempFileReply::Contents { id, version, content } => TempFileReply::Contents {
+            id,
+            version,
+            content: content.iter().map(|piece| piece.text().unwrap().to_string()).collect(),
+        },
     })
 }
 
@@ -154,7 +156,7 @@ impl Reference {
         match op {
             TempFileOp::Create { content } => {
                 self.created += 1;
-                self.files.insert(self.created, (1, content.text().to_owned()));
+                self.files.insert(self.created, (1, content.text().unwrap().to_string()));
                 changed(self.created, 1, content.len_bytes())
             }
             TempFileOp::Read { id: TempId(id) }
@@ -181,8 +183,8 @@ impl Reference {
                 return stale(id, *version, *current);
             }
             TempFileOp::Delete { .. } => return changed(id, *current, text.len() as u64),
-            TempFileOp::Write { content, .. } => *text = content.text().to_owned(),
-            TempFileOp::Append { content, .. } => text.push_str(content.text()),
+            TempFileOp::Write { content, .. } => *text = content.text().unwrap().to_string(),
+            TempFileOp::Append { content, .. } => text.push_str(&content.text().unwrap()),
             TempFileOp::Create { .. } => unreachable!("a file is made elsewhere"),
         }
         *current += 1;

@@ -9,6 +9,8 @@ pub use self::listing::{ListedFd, Shown, list};
 pub use self::notes::{ListedSection, marked, renamed, section, sections, unmarked};
 pub use self::search_all::{FoundInAll, Group, search_all};
 
+use std::sync::Arc;
+
 use crate::id::FdId;
 use crate::tool::Answer;
 use crate::xml::Element;
@@ -79,8 +81,8 @@ impl Part<'_> {
 }
 
 /// Which part was served, in the units that were asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Served {
     /// Everything.
     All,
     /// One page, from 1, that was asked for without a count.
@@ -113,7 +115,7 @@ pub enum Served<'a> {
         /// Its number among those, from 1.
         index: u64,
         /// Its name; empty if it has none.
-        name: &'a str,
+        name: Arc<str>,
         /// The first line.
         start: u64,
         /// How many lines.
@@ -121,11 +123,11 @@ pub enum Served<'a> {
     },
 }
 
-impl Served<'_> {
+impl Served {
     /// The `mode`, `start` and `count` that ask for this part.
     #[must_use]
-    pub fn units(self) -> Option<(&'static str, u64, u64)> {
-        match self {
+    pub fn units(&self) -> Option<(&'static str, u64, u64)> {
+        match *self {
             Self::All => None,
             Self::Page(page) => Some(("page", page, 1)),
             Self::Pages { start, count } => Some(("page", start, count)),
@@ -137,12 +139,12 @@ impl Served<'_> {
     /// One page is `page="2"`, several are `page="2-4"`, everything is `page="all"`; lines and characters have `mode`,
     /// `start` and `count`; a unit has `unit`, `index` and, if it has one, its `name`. Pages that were asked for with a count
     /// have `start` and `count` beside `page`.
-    fn describe(self, element: Element) -> Element {
+    fn describe(&self, element: Element) -> Element {
         match self {
             Self::All => element.attribute("page", "all"),
             Self::Page(page) => element.attribute("page", page),
             Self::Pages { start, count } => {
-                let pages = if count == 1 { start.to_string() } else { format!("{start}-{}", start + count - 1) };
+                let pages = if *count == 1 { start.to_string() } else { format!("{start}-{}", start + count - 1) };
                 element.attribute("page", pages).attribute("start", start).attribute("count", count)
             }
             Self::Lines { start, count } | Self::Chars { start, count } => {
@@ -222,18 +224,12 @@ pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, preview: P
 
 /// `fd_content`: a part of a content. Where the answer is bounded, `rest` is what is still to be read of what was asked.
 #[must_use]
-pub fn content(fd: &FdId, extent: Extent, served: Served<'_>, part: Part<'_>, rest: Option<Served<'_>>) -> Answer {
+pub fn content(fd: &FdId, extent: Extent, served: &Served, part: Part<'_>, rest: Option<&Served>) -> Answer {
     content_in(Element::new("fd_content").attribute("fd", fd), extent, served, part, rest)
 }
 
 /// The element with everything that an `fd_content` says of the part that it shows.
-fn content_in(
-    element: Element,
-    extent: Extent,
-    served: Served<'_>,
-    part: Part<'_>,
-    rest: Option<Served<'_>>,
-) -> Answer {
+fn content_in(element: Element, extent: Extent, served: &Served, part: Part<'_>, rest: Option<&Served>) -> Answer {
     let element = served
         .describe(element)
         .attribute("pages", extent.pages)
@@ -247,7 +243,7 @@ fn content_in(
     Answer::ok(go_on(element, rest, extent.pretty).text(part.text).to_xml())
 }
 
-fn go_on(element: Element, rest: Option<Served<'_>>, pretty: Option<bool>) -> Element {
+fn go_on(element: Element, rest: Option<&Served>, pretty: Option<bool>) -> Element {
     let Some((mode, start, count)) = rest.and_then(Served::units) else { return element };
     let form = pretty.map(|pretty| format!(", pretty={pretty}")).unwrap_or_default();
     let message = format!(
@@ -261,13 +257,13 @@ fn go_on(element: Element, rest: Option<Served<'_>>, pretty: Option<bool>) -> El
         .attribute("message", message)
 }
 
-/// `fd_extraction`: a part of `source` is now `new`. It names the new descriptor and never shows its content. `lines` are
-/// those of the source, reformatted if it says so.
+/// `fd_extraction`: a part of `source` is now `new`. It names the new descriptor and never shows its content. `lines`, the
+/// first and the last, are those of the source, reformatted if it says so.
 #[must_use]
-pub fn extraction(source: &FdId, new: &FdId, served: Served<'_>, part: Part<'_>, extent: Extent) -> Answer {
+pub fn extraction(source: &FdId, new: &FdId, served: &Served, lines: (u64, u64), extent: Extent) -> Answer {
     let element = served
         .describe(Element::new("fd_extraction").attribute("source_fd", source).attribute("new_fd", new))
-        .attribute("lines", part.lines())
+        .attribute("lines", format!("{}-{}", lines.0, lines.1))
         .attribute("pages", extent.pages)
         .attribute("total_lines", extent.total_lines)
         .attribute("total_chars", extent.total_chars)

@@ -13,6 +13,7 @@ const MOST_CHILDREN: u64 = 1_000;
 const MOST_DEPTH: u64 = 64;
 /// The most messages that a program may let wait for one process.
 const MOST_MAIL: u64 = 10_000;
+const MOST_RESTORES: u64 = 1_000;
 /// The words for when the children of a fork begin.
 const FORK_RELEASE: [(&str, ForkRelease); 2] = [("first", ForkRelease::First), ("all", ForkRelease::All)];
 
@@ -134,6 +135,8 @@ pub struct LimitsSection {
     pub fork_release: Option<ForkRelease>,
     /// Messages that wait for one process.
     pub max_mailbox: Option<u32>,
+    /// How often a process takes itself back to a checkpoint.
+    pub max_restores: Option<u32>,
 }
 
 pub(super) fn read_limits(root: &mut Reader<'_>) -> LimitsSection {
@@ -144,6 +147,7 @@ pub(super) fn read_limits(root: &mut Reader<'_>) -> LimitsSection {
         max_children: limit("max_children", MOST_CHILDREN),
         max_depth: limit("max_depth", MOST_DEPTH),
         max_mailbox: limit("max_mailbox", MOST_MAIL),
+        max_restores: limit("max_restores", MOST_RESTORES),
         fork_release: section.word("fork_release", &FORK_RELEASE).map(|word| word.value),
     };
     section.finish();

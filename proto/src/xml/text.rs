@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-pub const KERNEL_NAMES: [&str; 23] = [
+pub const KERNEL_NAMES: [&str; 24] = [
     "fd_",
     "preview",
     "omitted",
@@ -25,6 +25,7 @@ pub const KERNEL_NAMES: [&str; 23] = [
     "env_info",
     "temp_file",
     "goto",
+    "checkpoint",
     "wait",
     "budget_",
 ];

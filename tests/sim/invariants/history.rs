@@ -48,8 +48,16 @@ impl World {
 
     /// One that went back sends another history from there on.
     pub(super) fn note_return(&mut self, pid: Pid, fact: &Fact) {
-        if let (Fact::WentTo { to, .. }, Some(ledger)) = (fact, self.ledgers.get_mut(&pid)) {
-            ledger.sent.messages.truncate(*to as usize);
+        let Some(ledger) = self.ledgers.get_mut(&pid) else { return };
+        match fact {
+            Fact::WentTo { to, .. } => ledger.sent.messages.truncate(*to as usize),
+            Fact::Restored { image, .. } => {
+                // What both begin with: the fact may be lost yet.
+                let same = |(at, sent): &(usize, &Arc<Message>)| is_message(image.messages.get(*at), sent);
+                let common = ledger.sent.messages.iter().enumerate().take_while(same).count();
+                ledger.sent.messages.truncate(common);
+            }
+            _ => {}
         }
     }
 }

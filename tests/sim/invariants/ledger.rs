@@ -67,7 +67,7 @@ impl World {
         provenance::of_image(&born.image, &mut |token| known.extend([token]));
         let source = match &born.row.origin {
             Origin::Forked { .. } | Origin::Spawned { .. } => born.row.parent,
-            Origin::Restored { from, .. } => Some(*from),
+            Origin::Copied { from, .. } => Some(*from),
             Origin::Started => None,
         };
         if let Some(source) = source {

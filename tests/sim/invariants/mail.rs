@@ -45,6 +45,7 @@ impl World {
                     self.mail_queued(after.pid(), Speaker::Process(child), message);
                 }
                 Fact::MailTaken { at: places } => self.mail_shown(after.pid(), places, &facts[at..])?,
+                Fact::Restored { image, .. } => self.mail_again(after.pid(), &image.mailbox),
                 Fact::TurnBegan => self.mail_said(after)?,
                 Fact::ToolReturned { call, answer, .. } if is_letter(before, *call) => {
                     self.mail_answered(after.pid(), *call, &answer.text)?;
@@ -55,6 +56,20 @@ impl World {
         let waiting = self.ledgers.get(&after.pid()).map_or(0, |ledger| ledger.letters.waiting.len());
         let found = after.waiting_messages();
         ensure(waiting == found, "MAIL-1", || format!("{} has {found} messages of {waiting}", after.pid()))
+    }
+
+    /// What waited at the point that it went back to, and was heard since, waits again.
+    fn mail_again(&mut self, pid: Pid, then: &[Mail]) {
+        let Some(ledger) = self.ledgers.get_mut(&pid) else { return };
+        let mut waiting = ledger.letters.waiting.clone();
+        let mut again: Vec<Mail> = Vec::new();
+        for mail in then {
+            match waiting.iter().position(|other| other == mail) {
+                Some(at) => drop(waiting.remove(at)),
+                None => again.push(mail.clone()),
+            }
+        }
+        ledger.letters.waiting.splice(0..0, again);
     }
 
     fn mail_queued(&mut self, pid: Pid, from: Speaker, message: &Arc<Message>) {

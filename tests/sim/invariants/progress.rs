@@ -8,6 +8,7 @@ use dormouse_proto::record::{Lifetime, Phase, Slot};
 
 use super::{Held, ensure};
 use crate::process::Running;
+use crate::store::From;
 use crate::supervisor::table::Run;
 use crate::world::World;
 
@@ -23,12 +24,21 @@ impl World {
                         running.map_or(Some("is gone and nobody noticed".to_owned()), |it| self.waits_in_vain(it));
                     ensure(fault.is_none(), "PROGRESS", || format!("{pid} {}", fault.unwrap_or_default()))?;
                 }
-                // One that sleeps waits to be woken.
+                // One that is held waits to be run.
                 Some(Run::Held) => {}
+                Some(Run::Hibernated) => self.check_sleeper(pid)?,
                 run => ensure(false, "PROGRESS", || format!("{pid} is {run:?} for ever"))?,
             }
         }
         Ok(())
+    }
+
+    /// One that hibernates has nothing to do: it stands so that it would wait if it were awake, and not in vain.
+    fn check_sleeper(&self, pid: Pid) -> Held {
+        ensure(!self.supervisor.table.has_waiting(pid), "PROGRESS", || format!("{pid} sleeps, and something waits"))?;
+        let (state, last) = self.store.disk.read(&self.programs, pid, None, From::Snapshot, self.defect)?;
+        let fault = self.waits_in_vain(&Running::new(0, state, pid, last, last, Vec::new()));
+        ensure(fault.is_none(), "PROGRESS", || format!("{pid} sleeps, and {}", fault.unwrap_or_default()))
     }
 
     fn waits_in_vain(&self, running: &Running) -> Option<String> {
@@ -66,7 +76,7 @@ impl World {
         if let Some((call, child)) = state.background().iter().find(|(call, _)| !self.has_living_child(pid, **call)) {
             return Some(format!("was not told of the end of {child} ({call})"));
         }
-        let is_restored = matches!(self.supervisor.table.row(pid)?.origin, Origin::Restored { .. });
+        let is_restored = matches!(self.supervisor.table.row(pid)?.origin, Origin::Copied { .. });
         let is_task = state.image().lifetime == Lifetime::Task;
         (is_task && !is_restored && state.background().is_empty())
             .then(|| "is a task that is over and lives on".to_owned())

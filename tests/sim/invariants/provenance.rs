@@ -51,12 +51,15 @@ impl World {
     /// What a fact puts where the model reads it.
     pub(super) fn fd_3(&self, pid: Pid, fact: &Fact) -> Held {
         match fact {
-            Fact::DescriptorOpened { id, entry } => self.check_told(pid, entry.content.text(), &id.to_string()),
+            Fact::DescriptorOpened { id, entry } => {
+                self.check_told(pid, &entry.content.text().expect("it is in memory"), &id.to_string())
+            }
             Fact::ToolReturned { answer, .. } => self.check_told(pid, &answer.text, "an answer"),
             Fact::MessageQueued { message, .. }
             | Fact::MessageReceived { message, .. }
             | Fact::ChildReported { message, .. }
-            | Fact::WentTo { message, .. } => {
+            | Fact::WentTo { message, .. }
+            | Fact::Restored { message, .. } => {
                 let mut found = Vec::new();
                 of_message(message, &mut |token| found.push(token));
                 found.into_iter().try_for_each(|token| self.check_known(pid, token, "a message"))
@@ -114,6 +117,9 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
         | Input::ChildStarted { .. }
         | Input::NoChild { .. }
         | Input::Listed { .. }
+        // It has known what it once was.
+        | Input::TakenBack { .. }
+        | Input::CheckpointDone { .. }
         | Input::TimedOut { .. }
         | Input::TimeUp { .. }
         | Input::Resumed
@@ -160,7 +166,7 @@ fn of_entry(entry: &Entry<Content>, mut found: Found<'_>) {
 }
 
 fn of_content(content: &Content, found: Found<'_>) {
-    of_bytes(content.bytes(), found);
+    of_bytes(&content.bytes().expect("it is in memory"), found);
 }
 
 fn of_bytes(bytes: &[u8], mut found: Found<'_>) {

@@ -4,7 +4,7 @@ use dormouse_kernel::process::{Child, Input};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
 
-use super::table::place;
+use super::table::{Run, place};
 use crate::event::{Event, FilesMessage, SupervisorMessage};
 use crate::invariants::Held;
 use crate::schedule::{FILES, SUPERVISOR};
@@ -43,7 +43,7 @@ impl World {
         self.report_start(row);
         if row.exit.is_some() {
             self.report_to_parent(row);
-        } else {
+        } else if self.supervisor.table.run_of(row.pid) == Some(Run::Held) {
             self.wake(row.pid);
         }
     }
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// A parent that sleeps asks for its children when it wakes.
+    /// A parent that hibernates wakes for it. One that is held asks for its children when it is run.
     fn tell_parent(&mut self, parent: Pid, input: Input) {
         if self.supervisor.table.hears(parent) {
             self.deliver(parent, input);

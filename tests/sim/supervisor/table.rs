@@ -26,7 +26,9 @@ struct Entry {
 pub(crate) enum Run {
     Loading,
     Held,
+    Hibernated,
     Running(u64),
+    FallingAsleep(u64),
     Ended,
 }
 
@@ -59,10 +61,36 @@ impl Table {
         self.entries.insert(entry.row.pid, entry);
     }
 
-    /// Takes in a process; whether its tree was stopped.
-    pub(crate) fn reserve(&mut self, row: &ProcessRow) -> bool {
+    /// Takes in a process whose birth is not yet durable.
+    pub(crate) fn reserve(&mut self, row: &ProcessRow) {
+        let is_halted = self.is_halted(row.parent);
         self.insert(row.clone(), Run::Loading);
-        row.parent.and_then(|parent| self.entries.get(&parent)).is_some_and(|parent| parent.halted)
+        self.halt(row.pid, is_halted);
+    }
+
+    /// Whether the tree of a process was stopped.
+    pub(crate) fn is_halted(&self, parent: Option<Pid>) -> bool {
+        parent.and_then(|parent| self.entries.get(&parent)).is_some_and(|parent| parent.halted)
+    }
+
+    /// A process that runs is to sleep: its life, where it does.
+    pub(crate) fn fall_asleep(&mut self, pid: Pid) -> Option<u64> {
+        let entry = self.entries.get_mut(&pid)?;
+        let Run::Running(life) = entry.run else { return None };
+        entry.run = Run::FallingAsleep(life);
+        Some(life)
+    }
+
+    /// It does not: what arrived meanwhile.
+    pub(crate) fn stays_awake(&mut self, pid: Pid, life: u64) -> Vec<Input> {
+        let entry = self.entries.get_mut(&pid).filter(|entry| entry.run == Run::FallingAsleep(life));
+        let Some(entry) = entry else { return Vec::new() };
+        entry.run = Run::Running(life);
+        std::mem::take(&mut entry.waiting)
+    }
+
+    pub(crate) fn has_waiting(&self, pid: Pid) -> bool {
+        self.entries.get(&pid).is_some_and(|entry| !entry.waiting.is_empty())
     }
 
     pub(crate) fn halt(&mut self, pid: Pid, halted: bool) {
@@ -129,12 +157,8 @@ impl Table {
         self.run_of(pid).is_some_and(|run| run != Run::Ended)
     }
 
-    pub(crate) fn is_held(&self, pid: Pid) -> bool {
-        self.run_of(pid) == Some(Run::Held)
-    }
-
     pub(crate) fn hears(&self, pid: Pid) -> bool {
-        matches!(self.run_of(pid), Some(Run::Running(_) | Run::Loading))
+        !matches!(self.run_of(pid), None | Some(Run::Held | Run::Ended))
     }
 
     pub(crate) fn living(&self) -> Vec<Pid> {
@@ -175,7 +199,9 @@ impl Table {
         entry.halted &= !matches!(input, Input::Continued);
         match entry.run {
             Run::Running(life) if is_alive(life) => return Some(Some((life, input))),
-            Run::Running(_) | Run::Loading | Run::Held => entry.waiting.push(input),
+            Run::Running(_) | Run::FallingAsleep(_) | Run::Loading | Run::Held | Run::Hibernated => {
+                entry.waiting.push(input);
+            }
             Run::Ended => return None,
         }
         Some(None)
@@ -183,7 +209,8 @@ impl Table {
 
     /// How often it has faulted; none where that is no news.
     pub(crate) fn fault(&mut self, pid: Pid, life: u64) -> Option<u32> {
-        let entry = self.entries.get_mut(&pid).filter(|entry| entry.run == Run::Running(life))?;
+        let is_its = |run| run == Run::Running(life) || run == Run::FallingAsleep(life);
+        let entry = self.entries.get_mut(&pid).filter(|entry| is_its(entry.run))?;
         entry.run = Run::Loading;
         entry.faults += 1;
         Some(entry.faults)
@@ -203,6 +230,6 @@ pub(crate) fn place(origin: &Origin) -> Option<(CallId, u32)> {
     match origin {
         Origin::Forked { call, index } => Some((*call, *index)),
         Origin::Spawned { call } => Some((*call, 0)),
-        Origin::Started | Origin::Restored { .. } => None,
+        Origin::Started | Origin::Copied { .. } => None,
     }
 }

@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Batch, Entry, Live, OwnerToken, Store, StoreError, Until};
+use dormouse_actors::ports::{
+    Backing, Batch, Entry, Journal, Listing, Live, OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange, Until,
+    Written,
+};
 use dormouse_proto::checkpoint::Checkpoint;
-use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_store::{LogStore, MemoryStore};
 
 use crate::support::*;
@@ -75,16 +79,18 @@ fn newest(store: &LogStore) -> Option<OwnerToken> {
 
 #[test]
 fn the_log_store_conforms_swept_between_any_two_operations() {
-    for reopened in [false, true] {
+    let plain = [("plain", LogStore::options())];
+    let all = plain.into_iter().chain(coded());
+    for ((name, options), reopened) in all.flat_map(|coded| [(coded.clone(), false), (coded, true)]) {
         conforms(&mut || {
-            let (folder, mut store) = (tempfile::tempdir().unwrap(), None);
+            let (folder, mut store, options) = (tempfile::tempdir().unwrap(), None, options.clone());
             Box::new(move |operation| {
-                let open = || LogStore::options().segment_bytes(700).open(folder.path()).unwrap();
+                let open = || options.clone().segment_bytes(700).open(folder.path()).unwrap();
                 let held = store.take().unwrap_or_else(open);
                 operation(&held);
                 if let Some(owner) = newest(&held) {
                     let swept = sweep(&held, owner, &Live::default());
-                    assert!(swept.damaged_parts.is_empty(), "{swept:?}");
+                    assert!(swept.damaged_parts.is_empty(), "{name}: {swept:?}");
                 }
                 if reopened {
                     drop(held);
@@ -97,11 +103,84 @@ fn the_log_store_conforms_swept_between_any_two_operations() {
     }
 }
 
+#[test]
+fn a_store_that_is_encrypted_or_compressed_conforms() {
+    for (name, options) in coded() {
+        conforms(&mut || {
+            let (folder, options) = (tempfile::tempdir().unwrap(), options.clone());
+            Box::new(move |operation| {
+                let store = options.clone().segment_bytes(700).open(folder.path());
+                operation(&store.unwrap_or_else(|error| panic!("{name}: {error}")));
+            })
+        });
+    }
+}
+
+#[test]
+fn what_is_open_for_reading_only_answers_like_the_store_that_it_stands_beside() {
+    for options in [LogStore::options()].into_iter().chain(coded().into_iter().map(|(_, options)| options)) {
+        conforms(&mut || {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Arc::new(options.clone().segment_bytes(700).open(folder.path()).unwrap());
+            let options = options.clone();
+            Box::new(move |operation| {
+                let beside = options.clone().read_only(folder.path()).unwrap();
+                operation(&Beside { reads: beside, writes: Arc::clone(&store) });
+            })
+        });
+    }
+}
+
+/// Writes one store and reads from another that looks at it.
+struct Beside {
+    reads: LogStore,
+    writes: Arc<LogStore>,
+}
+
+impl Store for Beside {
+    fn claim(&self) -> Result<OwnerToken, StoreError> {
+        self.writes.claim()
+    }
+    fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
+        self.writes.commit(owner, batch)
+    }
+    fn processes(&self) -> Result<Listing, StoreError> {
+        self.reads.processes()
+    }
+    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+        self.reads.journal(pid, upto)
+    }
+    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+        self.reads.history(pid)
+    }
+    fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.reads.facts(pid, first, upto)
+    }
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        self.reads.checkpoints()
+    }
+    fn last_checkpoint(&self) -> Result<u64, StoreError> {
+        self.reads.last_checkpoint()
+    }
+    fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
+        self.reads.content(hash)
+    }
+    fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
+        self.reads.temp_files(root)
+    }
+    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+        self.writes.begin_mark(owner)
+    }
+    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+        self.writes.sweep(owner, sweep)
+    }
+}
+
 type Opened = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
 
 /// The suite. `open` makes an empty store.
 fn conforms(open: &mut dyn FnMut() -> Opened) {
-    let suite: [fn(Subject<'_>); 18] = [
+    let suite: [fn(Subject<'_>); 19] = [
         an_empty_store_knows_nothing,
         a_journal_is_the_latest_image_and_what_follows,
         a_commit_is_all_or_nothing,
@@ -112,6 +191,7 @@ fn conforms(open: &mut dyn FnMut() -> Opened) {
         processes_do_not_mix,
         temporary_files_are_a_journal_of_their_own,
         changes_of_temporary_files_have_no_gaps,
+        facts_are_read_where_a_snapshot_stands_for_them_too,
         what_is_only_written_is_read_like_any_other,
         a_history_says_when_each_fact_was_written,
         a_checkpoint_is_a_cut_through_the_journals,
@@ -320,6 +400,21 @@ fn changes_of_temporary_files_have_no_gaps(subject: Subject<'_>) {
     check_temp_files(subject, 2, 1);
 }
 
+fn facts_are_read_where_a_snapshot_stands_for_them_too(subject: Subject<'_>) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), facts(1, 1..=3)]);
+    write(subject, owner, &[facts(1, 4..=6), snapshot(1, 5), facts(1, 7..=7)]);
+    for (first, upto) in [(1, 7), (2, 3), (5, 5), (4, 6), (7, 7), (6, 5)] {
+        let found = ask(subject, |store| store.facts(Pid(1), FactNumber(first), FactNumber(upto)).unwrap());
+        let expected: Vec<_> = (first..=upto).map(|number| fact(1, number)).collect();
+        assert_eq!(found, expected, "facts {first} to {upto}");
+    }
+    let beyond = ask(subject, |store| store.facts(Pid(1), FactNumber(1), FactNumber(8)));
+    assert!(matches!(beyond, Err(StoreError::UnknownFact { last: FactNumber(7), .. })), "{beyond:?}");
+    let unknown = ask(subject, |store| store.facts(Pid(9), FactNumber(1), FactNumber(1)));
+    assert!(matches!(unknown, Err(StoreError::UnknownProcess(Pid(9)))), "{unknown:?}");
+}
+
 fn what_is_only_written_is_read_like_any_other(subject: Subject<'_>) {
     let owner = claim(subject);
     let written = |entries: &[Entry]| {
@@ -385,6 +480,7 @@ fn a_checkpoint_is_a_cut_through_the_journals(subject: Subject<'_>) {
     assert!(matches!(gone, StoreError::UnknownCheckpoint(CheckpointId(5))), "{gone}");
     let text = refused(subject, owner, &[checkpoint(5, &[1])]).to_string();
     assert!(text.contains("the next checkpoint is cp:6"), "a number is never used again: {text}");
+    assert_eq!(ask(subject, |store| store.last_checkpoint().unwrap()), 5);
 }
 
 fn contents_are_read_in_parts_and_bring_their_index(subject: Subject<'_>) {
@@ -482,7 +578,15 @@ fn a_history_that_is_shortened_begins_with_an_image(subject: Subject<'_>) {
     }
     let history = ask(subject, |store| store.history(Pid(1)).unwrap());
     let seen: Vec<_> = history.iter().map(|written| (written.first.0, written.count)).collect();
-    assert_eq!(seen, [(4, 3), (7, 1), (8, 1), (9, 1)]);
+    assert_eq!(seen, [(6, 1), (7, 1), (8, 1), (9, 1)]);
+    let read = |first, upto| move |store: &dyn Store| store.facts(Pid(1), FactNumber(first), FactNumber(upto));
+    assert_eq!(ask(subject, read(6, 9)).unwrap().len(), 4);
+    for (first, upto, since) in [(0, 9, 6), (1, 9, 6), (5, 9, 6), (5, 5, 6), (1, 4, 5)] {
+        match ask(subject, read(first, upto)) {
+            Err(StoreError::ForgottenFact { since: FactNumber(told), .. }) => assert_eq!(told, since),
+            other => panic!("{first} to {upto}: {other:?}"),
+        }
+    }
     let mut over = row(1);
     over.exit = Some(exit());
     assert_eq!(ask(subject, |store| store.processes().unwrap()).rows, [over]);

@@ -1,12 +1,12 @@
 //! Random damage: every read equals what was written, or is an error.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use dormouse_actors::ports::{Entry, Store, StoreError};
 use dormouse_proto::id::{FactNumber, Pid};
-use dormouse_store::{LogStore, MemoryStore};
+use dormouse_store::{LogStore, MemoryStore, Options};
 
 use crate::support::*;
 
@@ -103,14 +103,6 @@ fn same_history(
     assert!(found.facts.ends_with(&right.facts), "{case}");
 }
 
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { files(&path, found) } else { found.push(path) }
-    }
-    found.sort();
-}
-
 #[derive(Debug)]
 enum Harm {
     Flip,
@@ -135,25 +127,33 @@ fn harm(path: &Path, kind: &Harm, dice: &mut Dice) -> String {
 
 #[test]
 fn no_damage_is_silent_and_damage_to_the_index_heals() {
+    check_damage("plain", &LogStore::options(), 300);
+}
+
+#[test]
+fn no_damage_to_a_store_that_is_encrypted_or_compressed_is_silent() {
+    coded().iter().for_each(|(name, options)| check_damage(name, options, 100));
+}
+
+fn check_damage(name: &str, options: &Options, trials: u64) {
     let seed = std::env::var("DORMOUSE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let trials = std::env::var("DORMOUSE_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(300);
+    let trials = std::env::var("DORMOUSE_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(trials);
     let (folder, right) = (tempfile::tempdir().unwrap(), MemoryStore::new());
     fill(&right);
-    fill(&LogStore::options().segment_bytes(20_000).open(folder.path()).unwrap());
+    fill(&options.clone().segment_bytes(20_000).open(folder.path()).unwrap());
     let mut dice = Dice(seed);
     let mut outcomes = [0; 3];
     for trial in 0..trials {
         let copy = tempfile::tempdir().unwrap();
         copy_folder(folder.path(), copy.path());
-        let mut paths = Vec::new();
-        files(copy.path(), &mut paths);
+        let paths = files(copy.path());
         let path = &paths[dice.below(paths.len())];
         let kind = [Harm::Flip, Harm::Flip, Harm::Zero, Harm::Cut].into_iter().nth(dice.below(4)).unwrap();
         let done = harm(path, &kind, &mut dice);
-        let name = path.strip_prefix(copy.path()).unwrap();
-        let case = format!("seed {seed}, trial {trial}: {} {done}", name.display());
-        let harmless = name.starts_with("index") || name == Path::new("LOCK");
-        match LogStore::open(copy.path()) {
+        let place = path.strip_prefix(copy.path()).unwrap();
+        let case = format!("{name}, seed {seed}, trial {trial}: {} {done}", place.display());
+        let harmless = place.starts_with("index") || place == Path::new("LOCK");
+        match options.clone().open(copy.path()) {
             Ok(store) => {
                 let all = check_answers(&store, &right, &case);
                 assert!(all || !harmless, "{case}: an answer is missing, though the log is whole");
@@ -163,5 +163,8 @@ fn no_damage_is_silent_and_damage_to_the_index_heals() {
             Err(error) => panic!("{case}: {error}"),
         }
     }
-    assert!(outcomes.iter().all(|count| *count > 0), "seed {seed}: healed, partly readable, refused: {outcomes:?}");
+    assert!(
+        outcomes.iter().all(|count| *count > 0),
+        "{name}, seed {seed}: healed, partly readable, refused: {outcomes:?}"
+    );
 }

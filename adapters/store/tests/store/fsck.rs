@@ -33,7 +33,7 @@ fn damage(folder: &Path, text: &[u8]) {
 }
 
 fn check(folder: &Path, repair: Repair) -> Result<Vec<String>, StoreError> {
-    let checkup = fsck(folder, repair, &mut |_, _| {})?;
+    let checkup = fsck(folder, &LogStore::options(), repair, &mut |_, _| {})?;
     Ok(checkup.findings.iter().map(Finding::to_string).collect())
 }
 
@@ -47,7 +47,7 @@ fn a_store_that_is_whole_is_said_to_be() {
     fill(folder.path());
     let before = state(folder.path());
     let mut pieces = 0;
-    let checkup = fsck(folder.path(), Repair::No, &mut |_, _| pieces += 1).unwrap();
+    let checkup = fsck(folder.path(), &LogStore::options(), Repair::No, &mut |_, _| pieces += 1).unwrap();
     assert!(checkup.findings.is_empty(), "{checkup:?}");
     assert_eq!(pieces, 2 + 11 + 2 + 1, "births, facts, snapshots, a change of files");
     assert_eq!(state(folder.path()), before);

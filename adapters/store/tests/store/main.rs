@@ -5,8 +5,12 @@
 mod conformance;
 mod damage;
 mod fsck;
+mod golden;
 mod lock;
+mod permissions;
+mod reading;
 mod recovery;
+mod sealed;
 mod sharing;
 mod support;
 mod sweep;

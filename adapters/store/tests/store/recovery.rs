@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use dormouse_actors::ports::{Store as _, StoreError};
+use dormouse_actors::ports::{Batch, Store as _, StoreError, Until};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_store::LogStore;
 
@@ -355,4 +355,29 @@ fn the_files_of_a_process_whose_birth_is_lost_are_not_said_to_be_none() {
     assert_eq!(read(&store, hash(&filler)).unwrap(), filler);
     let found = store.temp_files(Pid(1));
     assert!(matches!(found, Err(StoreError::Damaged { .. })), "{found:?}");
+}
+
+/// The disk may keep the end of what was written and lose its beginning, and the index that was written behind both.
+#[test]
+fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    let head = fs::read(folder.path().join("HEAD")).unwrap();
+    commit(&store, owner, &[born(1)]);
+    for pid in [2, 3] {
+        store.commit(owner, Batch { entries: &[born(pid)], at_ms: NOW_MS, until: Until::Written }).unwrap();
+    }
+    drop(store);
+    fs::write(folder.path().join("HEAD"), head).unwrap();
+    let path = folder.path().join("log/00000001.seg");
+    let mut log = fs::read(&path).unwrap();
+    let lost = log.windows(10).position(|bytes| bytes == b"image of 2").unwrap();
+    log[lost..lost + 10].fill(0);
+    fs::write(&path, log).unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    assert_eq!(store.processes().unwrap().rows, [row(1)]);
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(2)]);
+    assert_eq!(store.journal(Pid(2), None).unwrap().image, b"image of 2");
 }

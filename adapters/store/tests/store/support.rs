@@ -1,7 +1,7 @@
 //! What the tests of this crate share: entries to write, and folders to damage.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use std::ops::ControlFlow;
@@ -12,6 +12,32 @@ use dormouse_actors::ports::{
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
+use dormouse_store::{Compression, LogStore, Options, StoreSecret};
+
+/// The ways to keep a store that change its bytes and no answer.
+pub(crate) fn coded() -> Vec<(&'static str, Options)> {
+    let compressed = || LogStore::options().compression(Compression::Zstd(3));
+    vec![
+        ("encrypted", LogStore::options().key(secret(1))),
+        ("compressed", compressed()),
+        ("compressed and encrypted", compressed().key(secret(1))),
+    ]
+}
+
+pub(crate) fn secret(byte: u8) -> StoreSecret {
+    StoreSecret::new([byte; 32])
+}
+
+/// All files below a folder, in order.
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
 
 /// When everything happens.
 pub(crate) const NOW_MS: u64 = 1_700_000_000_000;
@@ -23,6 +49,7 @@ pub(crate) fn row(pid: u64) -> ProcessRow {
         program: "worker".into(),
         name: None,
         origin: Origin::Started,
+        restored: None,
         exit: None,
     }
 }

@@ -14,7 +14,7 @@ mod parse;
 
 use std::sync::OnceLock;
 
-use super::{Outline, Outlined, Unit, UnitError};
+use super::{Outline, Unit, UnitError, reckoned};
 use definition::definitions;
 use language::Language;
 
@@ -41,7 +41,7 @@ impl Definitions {
 impl Code {
     /// The language is what the source says, else what the first line says, else what the text looks like, if anything is
     /// defined in it.
-    pub(super) fn outline(&self, unit: Unit, text: &str, source: &str) -> Result<&[Outlined], UnitError> {
+    pub(super) fn outline(&self, unit: Unit, text: &str, source: &str) -> Outline {
         let named = Language::of_source(source).or_else(|| Language::of_shebang(text));
         let detected = || *self.detected.get_or_init(|| detect::language(text));
         let language = named.or_else(detected).ok_or(UnitError::UnknownLanguage(unit))?;
@@ -50,8 +50,13 @@ impl Code {
         if named.is_none() && found.is_empty() {
             return Err(UnitError::UnknownLanguage(unit));
         }
-        let outline = if unit == Unit::Class { &found.classes } else { &found.functions };
-        outline.as_deref().map_err(|error| *error)
+        if unit == Unit::Class { found.classes.clone() } else { found.functions.clone() }
+    }
+
+    /// About what it takes in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        let found = self.by_language.iter().filter_map(|found| found.get()?.as_ref());
+        found.map(|found| reckoned(&found.functions) + reckoned(&found.classes)).sum()
     }
 }
 

@@ -2,23 +2,32 @@
 //!
 //! A heading in a code block, a quotation or a list opens no section, and neither does a block of metadata at the top.
 
+use std::ops::Range;
+
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag};
 
-use super::super::Text;
 use super::{MAX_UNITS, Outline, Outlined, Unit, counted, name};
 
-/// The sections of a text, by their headings. One pass.
-pub(super) fn outline(text: &Text) -> Outline {
+/// The sections of a text, by their headings. One pass, and one over the lines.
+pub(super) fn outline(text: &str) -> Outline {
+    let feeds = |bytes: Range<usize>| memchr::memchr_iter(b'\n', &text.as_bytes()[bytes]).count() as u64;
+    let total_lines = feeds(0..text.len()) + u64::from(!text.ends_with('\n'));
     let mut sections: Vec<Outlined> = Vec::new();
     let mut open: Vec<(HeadingLevel, usize)> = Vec::new();
-    for Heading { level, byte, name } in headings(&text.text).take(MAX_UNITS + 1) {
-        let first_line = text.index.line_of(&text.text, byte);
+    let (mut line, mut at) = (1, 0);
+    for Heading { level, byte, name } in headings(text).take(MAX_UNITS + 1) {
+        line += feeds(at..byte);
+        at = byte;
         while let Some((_, section)) = open.pop_if(|(above, _)| *above >= level) {
-            sections[section].last_line = first_line - 1;
+            sections[section].last_line = line - 1;
         }
         open.push((level, sections.len()));
-        let last_line = text.index.total_lines(&text.text);
-        sections.push(Outlined { name: name.into(), implemented: Box::default(), first_line, last_line });
+        sections.push(Outlined {
+            name: name.into(),
+            implemented: Box::default(),
+            first_line: line,
+            last_line: total_lines,
+        });
     }
     counted(Unit::Section, sections)
 }

@@ -124,7 +124,7 @@ fn an_extraction_is_a_new_descriptor_and_shows_no_content() {
     for (selection, text) in cases {
         let args = format!("{{'fd':'fd:1',{selection},'extract_to_new_fd':true}}");
         let Outcome::Opened { id, entry, answer } = call(&rows(), &args) else { panic!("{args} must open") };
-        assert_eq!((id, entry.content.text(), entry.page_chars), (FdId::Fd(2), text, 18));
+        assert_eq!((id, &*entry.content.text().unwrap(), entry.page_chars), (FdId::Fd(2), text, 18));
         assert_eq!((&*entry.source, entry.opened_ms), ("extract:fd:1", 5));
         assert!(answer.text.starts_with("<fd_extraction source_fd=\"fd:1\" new_fd=\"fd:2\" "), "{}", answer.text);
         assert!(!answer.text.contains("row"), "{}", answer.text);
@@ -140,7 +140,7 @@ fn an_extraction_is_not_bounded_by_what_may_be_shown() {
     let settings = DescriptorSettings { max_read_chars: 10, ..DescriptorSettings::default() };
     let args = r#"{"fd": "fd:1", "read_all": true, "extract_to_new_fd": true}"#;
     let Outcome::Opened { entry, .. } = read_fd(&rows(), args, &settings, 0) else { panic!("it must open") };
-    assert_eq!(entry.content.total_chars(), 72);
+    assert_eq!(entry.content.total_chars().unwrap(), 72);
 }
 
 /// Reads and goes on as the answers say, to the end; what was read, joined, and the number of answers.
@@ -249,7 +249,7 @@ fn a_unit_is_extracted_whole_and_goes_on_by_lines_where_it_is_bounded() {
     let table = table(MANUAL, 100);
     let args = "{'fd':'fd:1','unit':'section','index':2,'extract_to_new_fd':true}";
     let Outcome::Opened { entry, answer: extraction, .. } = call(&table, args) else { panic!("it must open") };
-    assert_eq!(entry.content.text(), "## Set up\nfirst\nsecond\nthird\n\n");
+    assert_eq!(entry.content.text().unwrap(), "## Set up\nfirst\nsecond\nthird\n\n");
     assert!(
         extraction.text.contains("unit=\"section\" index=\"2\" name=\"Set up\" lines=\"3-7\""),
         "{}",

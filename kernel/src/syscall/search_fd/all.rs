@@ -5,53 +5,112 @@
 
 use std::borrow::Cow;
 
-use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::descriptor::view::{FoundInAll, Group};
+use dormouse_proto::descriptor::view::{self, Extent, FoundInAll, Group, Shown};
+use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
+use dormouse_proto::record::Entry;
+use dormouse_proto::tool::Answer;
 
-use super::Search;
-use super::excerpt::Excerpts;
+use super::excerpt::{Excerpted, Excerpts};
 use super::matcher::TooSlow;
+use super::{Search, SearchError};
+use crate::content::{Content, PrettyError, Unreadable};
 use crate::table::{Form, Table, View, served, view_of};
 
+/// What was found.
+pub(super) struct Found<'a> {
+    descriptors: u64,
+    found_in: u64,
+    shown: Shown,
+    groups: Vec<FoundIn<'a>>,
+    unreadable: Vec<FdError>,
+}
+
+/// What was found in one descriptor.
+struct FoundIn<'a> {
+    fd: &'a FdId,
+    matches: u64,
+    extent: Option<Extent>,
+    excerpts: Vec<Excerpted>,
+}
+
+impl FoundIn<'_> {
+    fn group(&self) -> Group<'_> {
+        let Self { fd, matches, extent, ref excerpts } = *self;
+        Group { fd, matches, extent, excerpts: excerpts.iter().map(Excerpted::excerpt).collect() }
+    }
+}
+
+impl Found<'_> {
+    /// All matches.
+    pub(super) fn total(&self) -> u64 {
+        self.shown.total
+    }
+
+    pub(super) fn answer(&self, search: &Search<'_>) -> Answer {
+        let Self { descriptors, found_in, shown, .. } = *self;
+        let (groups, unreadable) = (self.groups.iter().map(FoundIn::group).collect(), self.unreadable.clone());
+        view::search_all(&FoundInAll { query: search.query, descriptors, found_in, shown, groups, unreadable })
+    }
+}
+
 /// What there is to be found. A descriptor whose matches come after those that are shown is listed with their number, as
-/// long as there is room. O(n) in all contents together.
+/// long as there is room; one that cannot be read is named. O(n) in all contents together.
 ///
 /// # Errors
 /// Where they could not be searched in that time.
 pub(super) fn find<'a>(
-    search: &Search<'a>,
-    views: &'a [(&'a FdId, View<'a>)],
-    excerpts: &mut Excerpts<'a>,
-) -> Result<FoundInAll<'a>, TooSlow> {
-    let mut scan = search.matcher.scan();
-    let (mut total, mut found_in, mut groups) = (0, 0, Vec::new());
-    for (fd, view) in views {
-        let matches = search.find(&mut scan, &view.entry, total, excerpts)?;
-        total += matches;
-        let excerpts_here = excerpts.take();
-        let extent = (!excerpts_here.is_empty()).then(|| view.extent());
-        found_in += u64::from(matches > 0);
-        // What comes before those that are shown was listed by the call before.
-        let is_ahead = matches > 0 && total >= search.start;
-        if is_ahead && (excerpts.make_room() || extent.is_some()) {
-            groups.push(Group { fd, matches, extent, excerpts: excerpts_here });
-        }
-    }
-    let shown = search.shown(total, excerpts.shown());
-    Ok(FoundInAll { query: search.query, descriptors: views.len() as u64, found_in, shown, groups })
-}
-
-/// Every descriptor of a table but its messages, in the form that is asked for. One that has no such form is searched as it
-/// is: what is asked of all of them need not fit each.
-pub(super) fn views<'a>(
+    search: &Search<'_>,
     table: &'a Table,
     asked: Option<Form>,
     settings: &DescriptorSettings,
-) -> Vec<(&'a FdId, View<'a>)> {
-    let held = table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. })).map(|(id, entry)| {
-        let view = view_of(Cow::Borrowed(entry), asked, settings);
-        (id, view.unwrap_or_else(|_| served(Cow::Borrowed(entry), settings)))
-    });
-    held.collect()
+    excerpts: &mut Excerpts,
+) -> Result<Found<'a>, TooSlow> {
+    let mut scan = search.matcher.scan();
+    let (mut total, mut descriptors, mut found_in) = (0, 0, 0);
+    let (mut groups, mut unreadable) = (Vec::new(), Vec::new());
+    for (fd, entry) in table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. })) {
+        descriptors += 1;
+        let searched = view(entry, asked, settings).map_err(SearchError::Lost).and_then(|view| {
+            let matches = search.find(&mut scan, &view.entry, total, excerpts)?;
+            Ok((matches, view.extent().map_err(SearchError::Lost)?))
+        });
+        let excerpts_here = excerpts.take();
+        let (matches, extent) = match searched {
+            Ok(searched) => searched,
+            Err(SearchError::TooSlow(error)) => return Err(error),
+            Err(SearchError::Lost(error)) => {
+                unreadable.extend(excerpts.make_room().then(|| lost(fd, &error)));
+                continue;
+            }
+        };
+        total += matches;
+        found_in += u64::from(matches > 0);
+        let extent = (!excerpts_here.is_empty()).then_some(extent);
+        // What comes before those that are shown was listed by the call before.
+        let is_ahead = matches > 0 && total >= search.start;
+        if is_ahead && (excerpts.make_room() || extent.is_some()) {
+            groups.push(FoundIn { fd, matches, extent, excerpts: excerpts_here });
+        }
+    }
+    let shown = search.shown(total, excerpts.shown());
+    Ok(Found { descriptors, found_in, shown, groups, unreadable })
+}
+
+/// A descriptor in the form that is asked for. One that has no such form is searched as it is: what is asked of all of them
+/// need not fit each.
+fn view<'a>(
+    entry: &'a Entry<Content>,
+    asked: Option<Form>,
+    settings: &DescriptorSettings,
+) -> Result<View<'a>, Unreadable> {
+    match view_of(Cow::Borrowed(entry), asked, settings) {
+        Ok(view) => Ok(view),
+        Err(PrettyError::Unreadable(error)) => Err(error),
+        Err(_) => served(Cow::Borrowed(entry), settings),
+    }
+}
+
+fn lost(fd: &FdId, error: &Unreadable) -> FdError {
+    FdError { kind: FdErrorKind::ContentUnreadable, fd: Some(fd.to_string()), message: error.to_string() }
 }

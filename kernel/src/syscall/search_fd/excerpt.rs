@@ -5,7 +5,7 @@ use std::ops::Range;
 use dormouse_proto::descriptor::view::Excerpt;
 use dormouse_proto::record::Entry;
 
-use crate::content::Content;
+use crate::content::{Content, Slice, Unreadable};
 
 /// Characters shown before and after a match on a line that is too long to show; such a line has more than twice as many.
 const AROUND_CHARS: u64 = 200;
@@ -19,18 +19,35 @@ const ELEMENT_CHARS: u64 = 64;
 /// The excerpts of one answer, bounded: beyond the bound matches are counted but not shown. The first is always shown, cut
 /// to the bound.
 #[derive(Debug)]
-pub(super) struct Excerpts<'a> {
+pub(super) struct Excerpts {
     context_lines: u64,
     max_chars: u64,
     chars_left: u64,
     shown: u64,
     is_full: bool,
-    excerpts: Vec<Excerpt<'a>>,
+    excerpts: Vec<Excerpted>,
     /// The bytes of the last excerpt, if it is a whole line that further matches may share.
     last_line: Range<usize>,
 }
 
-impl<'a> Excerpts<'a> {
+/// A place where something was found, with a share in the text around it.
+#[derive(Debug)]
+pub(super) struct Excerpted {
+    slice: Slice,
+    line: u64,
+    page: u64,
+    char: u64,
+    count: u64,
+}
+
+impl Excerpted {
+    pub(super) fn excerpt(&self) -> Excerpt<'_> {
+        let Self { slice, line, page, char, count } = self;
+        Excerpt { part: slice.part(), line: *line, page: *page, char: *char, count: *count }
+    }
+}
+
+impl Excerpts {
     pub(super) fn new(context_lines: u64, max_chars: u64) -> Self {
         Self {
             context_lines,
@@ -45,17 +62,21 @@ impl<'a> Excerpts<'a> {
 
     /// Shows the match at these bytes of the entry's content, if there is still room. Matches of another entry come after
     /// those before were [taken](Self::take).
-    pub(super) fn push(&mut self, entry: &'a Entry<Content>, found: Range<usize>) {
+    ///
+    /// # Errors
+    /// What stands around it cannot be read.
+    pub(super) fn push(&mut self, entry: &Entry<Content>, found: Range<usize>) -> Result<(), Unreadable> {
         let shared = self.last_line.contains(&found.start) && found.end <= self.last_line.end;
         match self.excerpts.last_mut() {
-            _ if self.is_full => return,
+            _ if self.is_full => return Ok(()),
             Some(last) if shared => last.count += 1,
             _ => {
-                let Some(excerpt) = self.excerpt(entry, &found) else { return };
+                let Some(excerpt) = self.excerpt(entry, &found)? else { return Ok(()) };
                 self.excerpts.push(excerpt);
             }
         }
         self.shown += 1;
+        Ok(())
     }
 
     /// How many matches are shown so far.
@@ -64,7 +85,7 @@ impl<'a> Excerpts<'a> {
     }
 
     /// The excerpts since they were last taken.
-    pub(super) fn take(&mut self) -> Vec<Excerpt<'a>> {
+    pub(super) fn take(&mut self) -> Vec<Excerpted> {
         std::mem::take(&mut self.excerpts)
     }
 
@@ -75,52 +96,55 @@ impl<'a> Excerpts<'a> {
         has_room
     }
 
-    fn excerpt(&mut self, entry: &'a Entry<Content>, found: &Range<usize>) -> Option<Excerpt<'a>> {
+    fn excerpt(&mut self, entry: &Entry<Content>, found: &Range<usize>) -> Result<Option<Excerpted>, Unreadable> {
         let content = &entry.content;
-        let bytes = self.window(content, found);
-        let chars = content.char_at(bytes.end) - content.char_at(bytes.start) + ELEMENT_CHARS;
+        let bytes = self.window(content, found)?;
+        let chars = content.char_at(bytes.end)? - content.char_at(bytes.start)? + ELEMENT_CHARS;
         if chars > self.chars_left && self.shown > 0 {
             self.is_full = true;
-            return None;
+            return Ok(None);
         }
         self.chars_left = self.chars_left.saturating_sub(chars);
-        let slice = content.slice(bytes);
-        let mut part = slice.part();
+        let mut slice = content.slice(bytes)?;
         // A line is shown without the LF that ends it: that is no cut.
-        part.truncated &= content.text().as_bytes().get(slice.bytes().end) != Some(&b'\n');
-        let single_line = part.first_line == part.last_line && !part.continued && !part.truncated;
+        slice.truncated &= !is_feed(content, slice.bytes().end)?;
+        let single_line = slice.first_line == slice.last_line && !slice.continued && !slice.truncated;
         self.last_line = if single_line { slice.bytes() } else { 0..0 };
-        Some(Excerpt {
-            part,
-            line: content.line_at(found.start),
-            page: content.page_at(entry.page_chars, found.start),
-            char: content.char_at(found.start),
+        Ok(Some(Excerpted {
+            slice,
+            line: content.line_at(found.start)?,
+            page: content.page_at(entry.page_chars, found.start)?,
+            char: content.char_at(found.start)?,
             count: 1,
-        })
+        }))
     }
 
     /// The lines of the match and of its context, without the last LF; cut around the match if they are too long.
-    fn window(&self, content: &Content, found: &Range<usize>) -> Range<usize> {
-        let text = content.text();
+    fn window(&self, content: &Content, found: &Range<usize>) -> Result<Range<usize>, Unreadable> {
         let around = AROUND_CHARS.saturating_add(CONTEXT_LINE_CHARS.saturating_mul(self.context_lines));
         // No context is wider than the answer.
         let around = around.min(self.max_chars / 2);
-        let first = content.line_at(found.start).saturating_sub(self.context_lines).max(1);
-        let last = content.line_at(found.end - 1).saturating_add(self.context_lines);
-        let start = content.line_start(first);
-        let mut end = content.line_start(last.saturating_add(1));
-        if end > found.end && text.as_bytes()[end - 1] == b'\n' {
+        let first = content.line_at(found.start)?.saturating_sub(self.context_lines).max(1);
+        let last = content.line_at(found.end - 1)?.saturating_add(self.context_lines);
+        let start = content.line_start(first)?;
+        let mut end = content.line_start(last.saturating_add(1))?;
+        if end > found.end && is_feed(content, end - 1)? {
             end -= 1;
         }
-        let (start_char, end_char) = (content.char_at(start), content.char_at(end));
+        let (start_char, end_char) = (content.char_at(start)?, content.char_at(end)?);
         if end_char - start_char <= around.saturating_mul(2) {
-            return start..end;
+            return Ok(start..end);
         }
-        let found_char = content.char_at(found.start);
+        let found_char = content.char_at(found.start)?;
         // A match that is itself too long is shown by its beginning.
-        let found_end = content.char_at(found.end).min(found_char.saturating_add(around.max(1)));
+        let found_end = content.char_at(found.end)?.min(found_char.saturating_add(around.max(1)));
         let from = found_char.saturating_sub(around).max(start_char);
         let to = found_end.saturating_add(around).min(end_char).min(from.saturating_add(self.max_chars));
-        content.byte_at(from)..content.byte_at(to)
+        Ok(content.byte_at(from)?..content.byte_at(to)?)
     }
+}
+
+/// Whether an LF stands at this byte of the shown text: then the next byte is of another line.
+fn is_feed(content: &Content, byte: usize) -> Result<bool, Unreadable> {
+    Ok(byte < content.shown_bytes()? && content.line_at(byte)? != content.line_at(byte + 1)?)
 }

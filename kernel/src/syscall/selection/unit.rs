@@ -1,13 +1,15 @@
 //! Units of a content, such as paragraphs and functions: by `index` or `name`, or all of them in a list.
 
+use std::sync::Arc;
+
 use dormouse_proto::descriptor::view::{Listed, Served, Units};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::record::Entry;
 
 use super::super::args::{Args, Key, Kind};
 use super::within;
-use crate::content::Content;
-use crate::content::units::{Outlined, Unit, name};
+use crate::content::units::{Outlined, Unit, UnitError, name};
+use crate::content::{Content, Unreadable};
 
 /// The parameters of this form of selection.
 pub(in crate::syscall) const KEYS: [Key; 3] = [("unit", Kind::Text), ("index", Kind::Integer), ("name", Kind::Text)];
@@ -56,13 +58,8 @@ pub(super) fn parse(args: &Args) -> Result<(Unit, Which), FdError> {
 /// # Errors
 /// `invalid_range`: no such index. `invalid_parameter`: there are no such units, none or several of that name, or it is not
 /// said which.
-pub(super) fn choose<'a>(
-    args: &Args,
-    entry: &'a Entry<Content>,
-    unit: Unit,
-    which: Which,
-) -> Result<Served<'a>, FdError> {
-    let units = outline(args, entry, unit)?;
+pub(super) fn choose(args: &Args, entry: &Entry<Content>, unit: Unit, which: Which) -> Result<Served, FdError> {
+    let units = &*outline(args, entry, unit)?;
     let at = match which {
         Which::Index(index) => {
             let what = format!("{} index", unit.word());
@@ -78,7 +75,7 @@ pub(super) fn choose<'a>(
     Ok(Served::Unit {
         unit: unit.word(),
         index: at as u64 + 1,
-        name: &chosen.name,
+        name: (*chosen.name).into(),
         start: chosen.first_line,
         count: chosen.lines(),
     })
@@ -95,27 +92,32 @@ pub(in crate::syscall) fn list(
     max_chars: u64,
 ) -> Result<Units, FdError> {
     let units = outline(args, entry, unit)?;
-    let mut chars = 0;
-    let listed = units.iter().map(|unit| Listed { name: shown(entry, unit), lines: (unit.first_line, unit.last_line) });
-    let fitting = listed.enumerate().take_while(|(at, listed)| {
-        chars += LISTED_CHARS + listed.name.chars().count() as u64;
-        chars <= max_chars || *at == 0
-    });
-    let listed = fitting.map(|(_, listed)| listed).collect();
+    let (mut chars, mut listed) = (0, Vec::new());
+    for unit in &*units {
+        let name = shown(entry, unit).map_err(|error| args.lost(error))?;
+        chars += LISTED_CHARS + name.chars().count() as u64;
+        if chars > max_chars && !listed.is_empty() {
+            break;
+        }
+        listed.push(Listed { name, lines: (unit.first_line, unit.last_line) });
+    }
     Ok(Units { unit: unit.word(), plural: unit.plural(), total: units.len() as u64, listed })
 }
 
 /// Its name, or its first words where it has none.
-fn shown(entry: &Entry<Content>, unit: &Outlined) -> String {
+fn shown(entry: &Entry<Content>, unit: &Outlined) -> Result<String, Unreadable> {
     if !unit.name.is_empty() {
-        return unit.name.to_string();
+        return Ok(unit.name.to_string());
     }
-    let slice = entry.content.lines(unit.first_line, unit.lines()).expect("units are lines of their content");
-    name::words(slice.text, FIRST_WORDS)
+    let slice = entry.content.lines(unit.first_line, unit.lines())?;
+    Ok(slice.map_or_else(String::new, |slice| name::words(&slice.text, FIRST_WORDS)))
 }
 
-fn outline<'a>(args: &Args, entry: &'a Entry<Content>, unit: Unit) -> Result<&'a [Outlined], FdError> {
-    entry.content.units(unit, &entry.source).map_err(|error| args.invalid(error.to_string()))
+fn outline(args: &Args, entry: &Entry<Content>, unit: Unit) -> Result<Arc<[Outlined]>, FdError> {
+    entry.content.units(unit, &entry.source).map_err(|error| match error {
+        UnitError::Unreadable(error) => args.lost(error),
+        error => args.invalid(error.to_string()),
+    })
 }
 
 fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> {

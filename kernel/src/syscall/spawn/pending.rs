@@ -104,7 +104,8 @@ impl Preloads {
 }
 
 fn check<'a>(contents: impl Iterator<Item = &'a Content>) -> Result<(), String> {
-    let total: u64 = contents.map(shown_bytes).sum();
+    let total = contents.map(Content::shown_bytes).sum::<Result<usize, _>>();
+    let total = total.map_err(|error| format!("Nothing was started: a preload cannot be read. {error}"))? as u64;
     if total <= MAX_PRELOAD_BYTES {
         return Ok(());
     }
@@ -112,9 +113,4 @@ fn check<'a>(contents: impl Iterator<Item = &'a Content>) -> Result<(), String> 
         "Nothing was started: the preloads hold {total} bytes, and a process can be given {MAX_PRELOAD_BYTES} at its start, \
          since they stand in its system prompt. Name parts, such as \"fd:1 lines 10-40\"."
     ))
-}
-
-/// The base64 of a binary content is not made to count it.
-fn shown_bytes(content: &Content) -> u64 {
-    if content.is_binary() { content.total_chars() } else { content.bytes().len() as u64 }
 }

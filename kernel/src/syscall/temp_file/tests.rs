@@ -82,6 +82,6 @@ fn contents_are_shown_exactly_and_bytes_as_base64() {
     ];
     for (content, rest) in cases {
         let expected = format!("<temp_file id=\"temp:3\" version=\"4\" {rest}");
-        assert_eq!(*contents(TempId(3), 4, &content).text, *expected);
+        assert_eq!(*contents(TempId(3), 4, &content).unwrap().text, *expected);
     }
 }

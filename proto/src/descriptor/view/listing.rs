@@ -1,6 +1,9 @@
 //! `fd_list`: the descriptors of a table.
 
+use std::sync::Arc;
+
 use super::{Extent, go_on_listing};
+use crate::descriptor::FdErrorKind;
 use crate::id::FdId;
 use crate::tool::Answer;
 use crate::xml::Element;
@@ -43,8 +46,8 @@ pub struct ListedFd<'a> {
     pub name: Option<&'a str>,
     /// Where its content comes from.
     pub source: &'a str,
-    /// Its content.
-    pub extent: Extent,
+    /// Its content; why it cannot be read where it cannot.
+    pub extent: Result<Extent, Arc<str>>,
     /// Characters per page.
     pub page_chars: u32,
     /// When it was opened: UTC, as in RFC 3339. None of what was never opened, such as a message.
@@ -72,12 +75,17 @@ impl ListedFd<'_> {
         let element = Element::new("descriptor")
             .attribute("fd", &self.fd)
             .attribute_if("name", self.name)
-            .attribute("source", self.source)
-            .attribute("pages", self.extent.pages)
-            .attribute("total_lines", self.extent.total_lines)
-            .attribute("total_chars", self.extent.total_chars)
-            .attribute_if("encoding", self.extent.encoding.word())
-            .attribute_if("pretty", self.extent.pretty)
+            .attribute("source", self.source);
+        let element = match &self.extent {
+            Ok(extent) => element
+                .attribute("pages", extent.pages)
+                .attribute("total_lines", extent.total_lines)
+                .attribute("total_chars", extent.total_chars)
+                .attribute_if("encoding", extent.encoding.word())
+                .attribute_if("pretty", extent.pretty),
+            Err(why) => element.attribute("error", FdErrorKind::ContentUnreadable.word()).attribute("message", why),
+        };
+        let element = element
             .attribute("page_size", self.page_chars)
             .attribute_if("opened", self.opened.as_ref())
             .attribute_if("sections", (self.sections > 0).then_some(self.sections))

@@ -45,9 +45,9 @@ pub fn section(
     fd: &FdId,
     extent: Extent,
     ref_id: &str,
-    served: Served,
+    served: &Served,
     part: Part<'_>,
-    rest: Option<Served>,
+    rest: Option<&Served>,
 ) -> Answer {
     let element = Element::new("fd_content").attribute("fd", fd).attribute("section", ref_id);
     content_in(element, extent, served, part, rest)

@@ -1,6 +1,7 @@
 //! `fd_search` of all descriptors of a table at once.
 
 use super::{Excerpt, Extent, Shown, go_on_listing};
+use crate::descriptor::FdError;
 use crate::id::FdId;
 use crate::tool::Answer;
 use crate::xml::Element;
@@ -18,6 +19,8 @@ pub struct FoundInAll<'a> {
     pub shown: Shown,
     /// The descriptors that are shown, in order of ids.
     pub groups: Vec<Group<'a>>,
+    /// Why some could not be searched.
+    pub unreadable: Vec<FdError>,
 }
 
 /// A descriptor in which something was found.
@@ -34,7 +37,7 @@ pub struct Group<'a> {
 }
 
 /// `fd_search` with one `fd_matches` for each descriptor, which holds its `match` elements; none where its matches are only
-/// counted.
+/// counted; then an `fd_error` for each that could not be searched.
 #[must_use]
 pub fn search_all(found: &FoundInAll<'_>) -> Answer {
     let element = Element::new("fd_search")
@@ -45,7 +48,8 @@ pub fn search_all(found: &FoundInAll<'_>) -> Answer {
         .attribute("descriptors", found.descriptors)
         .attribute("found_in", found.found_in);
     let element = go_on_listing(element, found.shown, "matches", "search_fd");
-    Answer::ok(found.groups.iter().fold(element, |element, group| element.child(group.element())).to_xml())
+    let errors = found.unreadable.iter().map(FdError::element);
+    Answer::ok(found.groups.iter().map(Group::element).chain(errors).fold(element, Element::child).to_xml())
 }
 
 impl Group<'_> {

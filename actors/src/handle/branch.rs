@@ -1,0 +1,276 @@
+//! Checkpoints, and branches: new processes that go on from a point of others, which do not notice.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use dormouse_kernel::process::{Beginning, Input, Standing, begins, copied};
+use dormouse_proto::checkpoint::{Checkpoint, Scope};
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use dormouse_proto::process::Origin;
+use dormouse_proto::tool::Answer;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::kernel::Kernel;
+use super::process::Process;
+use super::tree::Tree;
+use crate::checkpoint::Durable;
+use crate::clock::now_ms;
+use crate::error::KernelError;
+use crate::points::{self, Cut};
+use crate::recovery::Purpose;
+use crate::supervisor::{Branching, Family, SupervisorMessage};
+
+/// A point of a process's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// As it stands, with all that is on its way to the store.
+    Now,
+    /// Behind the commit that holds this fact, whatever of the process and of others that commit holds as well.
+    Fact(FactNumber),
+    /// A checkpoint that it is in.
+    Checkpoint(CheckpointId),
+}
+
+impl From<FactNumber> for Point {
+    fn from(fact: FactNumber) -> Self {
+        Self::Fact(fact)
+    }
+}
+
+impl From<CheckpointId> for Point {
+    fn from(checkpoint: CheckpointId) -> Self {
+        Self::Checkpoint(checkpoint)
+    }
+}
+
+/// A branch about to be made: `.await` makes it.
+#[derive(Debug)]
+#[must_use = "a branch is made when this is awaited"]
+pub struct Branch {
+    kernel: Kernel,
+    of: Of,
+    beginning: Beginning,
+}
+
+#[derive(Debug)]
+enum Of {
+    Branch(Pid, Point),
+    Restore(CheckpointId),
+}
+
+impl Branch {
+    /// Its processes are born stopped: they can be given another input, or sent back, before they are continued
+    /// ([`Tree::cont`]).
+    pub fn stopped(mut self) -> Self {
+        self.beginning = Beginning::Stopped;
+        self
+    }
+
+    async fn make(self) -> Result<Process, KernelError> {
+        let Self { kernel, of, beginning } = self;
+        let (pid, cut) = match of {
+            Of::Restore(id) => {
+                let checkpoint = kernel.checkpoint(id).await?;
+                (checkpoint.of, Cutting::Checkpoint(checkpoint))
+            }
+            Of::Branch(pid, Point::Checkpoint(id)) => (pid, Cutting::Checkpoint(kernel.checkpoint(id).await?)),
+            Of::Branch(pid, Point::Fact(fact)) => (pid, Cutting::Behind(fact)),
+            Of::Branch(pid, Point::Now) => {
+                let Family { root, .. } = kernel.family(pid).await?;
+                (pid, Cutting::Here(kernel.mark(root, Scope::Tree, "branch".into()).await?))
+            }
+        };
+        match cut {
+            Cutting::Checkpoint(Checkpoint { scope: Scope::Process, id, of, ref members, .. }) => {
+                let at = members.first().filter(|_| of == pid).map(|member| member.at);
+                let at = at.ok_or(KernelError::NotInCheckpoint { pid, checkpoint: id })?;
+                kernel.copy_at(pid, Some(at), beginning).await
+            }
+            cut => kernel.grow(pid, cut, beginning).await,
+        }
+    }
+}
+
+/// Which cut is to be made.
+enum Cutting {
+    Checkpoint(Checkpoint),
+    Behind(FactNumber),
+    /// At a checkpoint that was made for this only.
+    Here(Checkpoint),
+}
+
+impl IntoFuture for Branch {
+    type Output = Result<Process, KernelError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.make())
+    }
+}
+
+impl Kernel {
+    /// Begins to make new processes that go on from a point of a process: the whole tree that it is part of under new pids,
+    /// consistently, with the messages that were on their way between them and the temporary files of the tree. The others do
+    /// not notice. A process that was born later is not in it; one that had ended has ended there too. What is answered is the
+    /// branch of `pid`. Of a checkpoint it is what that covers.
+    ///
+    /// Each goes on as after a restart: a pending model call is made again, a tool call that was in flight is answered as
+    /// interrupted unless it may be repeated, and a message that was on its way is sent again and heard once. Within the branch
+    /// its processes go by the numbers of the others, which stand in their conversations. To processes outside they are others:
+    /// a message to one of those that was on its way is sent by both. What was used counts there too, and of wall time as much
+    /// is left as was left then. A name that the host gave stays that of the other.
+    ///
+    /// All births are in one commit, and no content is copied: a branch costs its images, and for a fact number a read for each
+    /// commit of the processes of the tree. It runs, unless it is made [`stopped`](Branch::stopped).
+    ///
+    /// # Errors
+    /// When awaited: [`KernelError::NoStore`], [`KernelError::UnknownProcess`], [`KernelError::Store`] for an unknown fact or
+    /// checkpoint, [`KernelError::NotInCheckpoint`], [`KernelError::Load`], [`KernelError::NotDurable`].
+    pub fn branch(&self, pid: Pid, at: impl Into<Point>) -> Branch {
+        Branch { kernel: self.clone(), of: Of::Branch(pid, at.into()), beginning: Beginning::Running }
+    }
+
+    /// The same of all that a checkpoint covers. Of a checkpoint of one process that is a copy of it alone, as
+    /// [`copy`](Self::copy) makes it.
+    ///
+    /// # Errors
+    /// As [`branch`](Self::branch).
+    pub fn restore(&self, checkpoint: CheckpointId) -> Branch {
+        Branch { kernel: self.clone(), of: Of::Restore(checkpoint), beginning: Beginning::Running }
+    }
+
+    /// Makes a new process from any point of another's journal, alone: as it stood after fact `at` (none: its last). A call
+    /// that was in flight there is answered as interrupted, unless it may be repeated. It runs, even if the other was stopped,
+    /// by the program that the other was born with. It has no children and no temporary files: see [`branch`](Self::branch).
+    ///
+    /// # Errors
+    /// [`KernelError::NoStore`], [`KernelError::Load`] for an unknown process or fact, or a damaged journal.
+    pub async fn copy(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
+        self.copy_at(from, at, Beginning::Running).await
+    }
+
+    async fn copy_at(&self, from: Pid, at: Option<FactNumber>, beginning: Beginning) -> Result<Process, KernelError> {
+        let loaded = self.read(from, at, Purpose::Run).await?;
+        let (program, at) = (loaded.state.program().clone(), loaded.last);
+        let image = begins(copied(loaded.state.image(), now_ms()), beginning);
+        self.seat(program, Box::new(image), Origin::Copied { from, at }, None).await
+    }
+
+    /// The checkpoints, by rising number.
+    ///
+    /// # Errors
+    /// [`KernelError::NoStore`], [`KernelError::Store`].
+    pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, KernelError> {
+        points::reading(&self.world, |store, _| Ok(store.checkpoints()?)).await
+    }
+
+    /// The checkpoint of this number.
+    ///
+    /// # Errors
+    /// [`KernelError::NoStore`], [`KernelError::Store`] where there is none.
+    pub async fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint, KernelError> {
+        points::reading(&self.world, move |store, _| Ok(points::checkpoint(store, id)?)).await
+    }
+
+    /// Gives a checkpoint up. Its number is not used again; the facts that it names stay where they are.
+    ///
+    /// # Errors
+    /// [`KernelError::NoStore`], [`KernelError::Store`] where there is none, [`KernelError::NotDurable`].
+    pub async fn drop_checkpoint(&self, id: CheckpointId) -> Result<(), KernelError> {
+        self.checkpoint(id).await?;
+        let (reply, dropped) = oneshot::channel();
+        let acknowledge = Box::new(move |result: Result<(), _>| drop(reply.send(result)));
+        self.world.append(vec![Durable::CheckpointDropped { id }], acknowledge);
+        Ok(dropped.await.map_err(|_| KernelError::Closed)??)
+    }
+
+    /// Makes the processes of a branch; the answer is that of `pid`.
+    async fn grow(&self, pid: Pid, cut: Cutting, beginning: Beginning) -> Result<Process, KernelError> {
+        let (top, done_with) = match &cut {
+            Cutting::Checkpoint(checkpoint) => (checkpoint.of, None),
+            Cutting::Here(checkpoint) => (checkpoint.of, Some(checkpoint.id)),
+            Cutting::Behind(_) => (self.family(pid).await?.root, None),
+        };
+        let family = self.family(top).await?;
+        let read = points::reading(&self.world, move |store, world| {
+            let cut = match &cut {
+                Cutting::Checkpoint(checkpoint) | Cutting::Here(checkpoint) => {
+                    let missing = KernelError::NotInCheckpoint { pid, checkpoint: checkpoint.id };
+                    checkpoint.standing(pid).ok_or(missing)?;
+                    Cut::of(checkpoint)
+                }
+                Cutting::Behind(fact) => Cut::behind(store, pid, *fact, &family)?,
+            };
+            let Family { root, rows } = family;
+            let files = points::files(store, world, root, &cut)?;
+            Ok((points::grafts(store, world, rows, &cut, beginning)?, files))
+        });
+        let (grafts, files) = read.await?;
+        let branching = |reply| Branching { of: pid, grafts, files, done_with, reply };
+        self.ask(|reply| SupervisorMessage::Branch(Box::new(branching(reply)))).await
+    }
+
+    async fn family(&self, of: Pid) -> Result<Family, KernelError> {
+        let (reply, family) = oneshot::channel();
+        self.tell(SupervisorMessage::ListFamily { of, reply })?;
+        family.await.map_err(|_| KernelError::Closed)?
+    }
+
+    async fn mark(&self, of: Pid, scope: Scope, label: Arc<str>) -> Result<Checkpoint, KernelError> {
+        let (reply, made) = oneshot::channel();
+        self.tell(SupervisorMessage::MakeCheckpoint { of, scope, label, reply })?;
+        let id = made.await.map_err(|_| KernelError::Closed)??;
+        self.checkpoint(id).await
+    }
+
+    fn tell(&self, message: SupervisorMessage) -> Result<(), KernelError> {
+        self.supervisor.cast(message).map_err(|_| KernelError::Closed)
+    }
+}
+
+impl Process {
+    /// Makes a checkpoint of it, behind what it has on its way to the store: a point that it can be taken back to
+    /// ([`restore`](Self::restore)), or that another process can go on from ([`Kernel::restore`]). It is durable when this
+    /// returns. Costs one small record, whatever the process holds.
+    ///
+    /// # Errors
+    /// [`KernelError::NoStore`], [`KernelError::NotDurable`].
+    pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
+        self.kernel.mark(self.pid(), Scope::Process, label.into()).await
+    }
+
+    /// Takes it back to a checkpoint that it is in, in place: its conversation, its descriptors and its phase are those of then,
+    /// and a message in it says so. Calls in flight are given up, and children that it made since are ended. What it used,
+    /// what it has heard and what waits for it stay, and so does what was done outside. One that was idle then is idle; another
+    /// asks its model. Of what it goes on from, as a branch or a copy, the checkpoints are its own too. With the tool
+    /// `restore_process`, its model does the same, as often as its program permits.
+    ///
+    /// The answer is what its model reads.
+    ///
+    /// # Errors
+    /// [`KernelError::NoStore`], [`KernelError::NotInCheckpoint`], [`KernelError::Load`], [`KernelError::Busy`],
+    /// [`KernelError::Ended`].
+    pub async fn restore(&self, checkpoint: CheckpointId) -> Result<Answer, KernelError> {
+        let (reply, lineage) = oneshot::channel();
+        self.kernel.tell(SupervisorMessage::Lineage { of: self.pid(), reply })?;
+        let (lineage, pid) = (lineage.await.map_err(|_| KernelError::Closed)?, self.pid());
+        let read = points::reading(&self.kernel.world, move |store, world| {
+            let standing = points::standing(store, world, checkpoint, &lineage)?;
+            standing.ok_or(KernelError::NotInCheckpoint { pid, checkpoint })
+        });
+        let standing: Box<Standing> = Box::new(read.await?);
+        self.ask(|ticket| Input::TakenBack { ticket, standing }).await
+    }
+}
+
+impl Tree {
+    /// Makes a checkpoint of the process and all below it, those that have ended too: one state of all of them, messages on
+    /// their way between them included. It is durable when this returns. Costs one record, with a number for each process.
+    ///
+    /// # Errors
+    /// [`KernelError::NoStore`], [`KernelError::NotDurable`].
+    pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
+        self.0.kernel.mark(self.0.pid(), Scope::Tree, label.into()).await
+    }
+}

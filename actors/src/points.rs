@@ -1,0 +1,169 @@
+//! Points that processes can go back to, as the store has them: which checkpoints a process is in, how it stood there, and what
+//! cut of a whole family a fact number means.
+//!
+//! Everything here reads the store and blocks. Any cut between two commits is a state that the kernel was once in, messages in
+//! flight included, since every effect waits for the facts before it: to recover a cut is what recovery after a crash does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dormouse_kernel::content::Content;
+use dormouse_kernel::process::{Beginning, Kept, Standing, branched};
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
+use dormouse_proto::process::ProcessRow;
+use dormouse_proto::record::{ContentRef, codec};
+use dormouse_proto::temp_file::TempFileRecord;
+
+use crate::clock::now_ms;
+use crate::error::KernelError;
+use crate::ports::{Store, StoreError, Written};
+use crate::recovery::{self, LoadError, Purpose};
+use crate::supervisor::{Family, Graft, Lineage};
+use crate::world::World;
+
+/// A state that the store was once in.
+#[derive(Clone, Debug)]
+pub(crate) struct Cut {
+    /// Everything that was committed up to and with this belongs to it.
+    pub(crate) commit: CommitNumber,
+    /// When that was: milliseconds since the epoch, UTC.
+    pub(crate) at_ms: u64,
+    /// The last fact of each process that was born by then.
+    pub(crate) members: BTreeMap<Pid, FactNumber>,
+}
+
+impl Cut {
+    /// The one that a checkpoint names.
+    pub(crate) fn of(checkpoint: &Checkpoint) -> Self {
+        let members = checkpoint.members.iter().map(|member| (member.pid, member.at)).collect();
+        Self { commit: checkpoint.commit, at_ms: checkpoint.at_ms, members }
+    }
+
+    /// The one behind the commit that holds fact `at` of process `of`. Costs a read for each commit of each of the family.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownFact`] where there is no such fact, [`StoreError::ForgottenFact`] where what is kept of one of the
+    /// family does not reach back to it, and what the store fails with.
+    pub(crate) fn behind(store: &dyn Store, of: Pid, at: FactNumber, family: &Family) -> Result<Self, StoreError> {
+        let history = store.history(of)?;
+        if let Some(kept) = history.first().filter(|kept| at < kept.first) {
+            return Err(StoreError::ForgottenFact { pid: of, asked: at, since: kept.first });
+        }
+        let Some(Written { commit, at_ms, .. }) = history.iter().find(|written| at <= written.last()).copied() else {
+            let last = history.last().map(Written::last).unwrap_or_default();
+            return Err(StoreError::UnknownFact { pid: of, asked: at, last });
+        };
+        let mut members = BTreeMap::new();
+        for row in &family.rows {
+            let history = store.history(row.pid)?;
+            // Of one whose history is kept in part it is not known how it stood before that, nor whether it was born.
+            if let Some(kept) = history.first().filter(|kept| kept.first > FactNumber(0) && kept.commit > commit) {
+                let asked = FactNumber(kept.first.0 - 1);
+                return Err(StoreError::ForgottenFact { pid: row.pid, asked, since: kept.first });
+            }
+            let before = history.iter().take_while(|written| written.commit <= commit);
+            members.extend(before.last().map(|written| (row.pid, written.last())));
+        }
+        Ok(Self { commit, at_ms, members })
+    }
+}
+
+/// The checkpoint of this number.
+///
+/// # Errors
+/// [`StoreError::UnknownCheckpoint`], and what the store fails with.
+pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoint, StoreError> {
+    let checkpoints = store.checkpoints()?;
+    let at = checkpoints.binary_search_by_key(&id, |checkpoint| checkpoint.id);
+    at.map(|at| checkpoints[at].clone()).map_err(|_| StoreError::UnknownCheckpoint(id))
+}
+
+/// The checkpoints that a process can go back to: those that it is in, and those of what it goes on from.
+///
+/// # Errors
+/// What the store fails with.
+pub(crate) fn kept(store: &dyn Store, lineage: &Lineage) -> Result<Vec<Kept>, StoreError> {
+    Ok(store.checkpoints()?.iter().filter_map(|checkpoint| Some(place(checkpoint, lineage)?.1)).collect())
+}
+
+/// How a process stood at a checkpoint; none where it is in no such one.
+///
+/// # Errors
+/// What the journal fails with.
+pub(crate) fn standing(
+    store: &dyn Store,
+    world: &World,
+    id: CheckpointId,
+    lineage: &Lineage,
+) -> Result<Option<Standing>, LoadError> {
+    let checkpoints = store.checkpoints()?;
+    let of = checkpoints.iter().find(|checkpoint| checkpoint.id == id);
+    let Some((pid, kept)) = of.and_then(|checkpoint| place(checkpoint, lineage)) else { return Ok(None) };
+    let image = recovery::load(store, world, pid, Some(kept.at), Purpose::Run)?.state.image();
+    Ok(Some(Standing { kept, image }))
+}
+
+/// In whose journal a process that goes on from others finds itself in a checkpoint.
+fn place(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, Kept)> {
+    let (pid, at) = lineage.iter().find_map(|(pid, upto)| {
+        let at = checkpoint.standing(*pid)?;
+        upto.is_none_or(|upto| at <= upto).then_some((*pid, at))
+    })?;
+    let Checkpoint { id, label, scope, .. } = checkpoint;
+    Some((pid, Kept { id: *id, label: Arc::clone(label), at, scope: *scope }))
+}
+
+/// What new processes grow from: those of the family that are in the cut, as they stood there.
+///
+/// # Errors
+/// What a journal fails with.
+pub(crate) fn grafts(
+    store: &dyn Store,
+    world: &World,
+    family: Vec<ProcessRow>,
+    cut: &Cut,
+    beginning: Beginning,
+) -> Result<Vec<Graft>, LoadError> {
+    let mut grafts = Vec::new();
+    for row in family {
+        let Some(at) = cut.members.get(&row.pid).copied() else { continue };
+        let state = recovery::load(store, world, row.pid, Some(at), Purpose::Run)?.state;
+        let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), beginning));
+        grafts.push(Graft { row, at, program: state.program().clone(), image });
+    }
+    Ok(grafts)
+}
+
+/// The changes of the temporary files of a tree up to the cut. None of what they hold is read.
+///
+/// # Errors
+/// What the store fails with; [`StoreError::Damaged`] for a change that has no meaning.
+pub(crate) fn files(
+    store: &dyn Store,
+    world: &World,
+    root: Pid,
+    cut: &Cut,
+) -> Result<Vec<TempFileRecord<Content>>, StoreError> {
+    let changes = store.temp_files(root)?.into_iter().take_while(|change| change.commit <= cut.commit);
+    let held = |record: TempFileRecord<ContentRef>| {
+        record.try_map(&mut |reference| Ok::<_, StoreError>(world.residents.content(reference)))
+    };
+    let damaged = |error: codec::CodecError| StoreError::Damaged {
+        what: format!("a change of the temporary files of process {root} has no meaning: {error}"),
+    };
+    changes.map(|change| held(codec::decode(&change.record).map_err(damaged)?)).collect()
+}
+
+/// Runs what reads the store where blocking is allowed.
+///
+/// # Errors
+/// [`KernelError::NoStore`], and what it fails with.
+pub(crate) async fn reading<T: Send + 'static>(
+    world: &Arc<World>,
+    read: impl FnOnce(&dyn Store, &World) -> Result<T, KernelError> + Send + 'static,
+) -> Result<T, KernelError> {
+    let store = world.store().ok_or(KernelError::NoStore)?;
+    let world = world.clone();
+    tokio::task::spawn_blocking(move || read(&*store, &world)).await.map_err(|_| KernelError::Closed)?
+}

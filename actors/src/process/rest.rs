@@ -1,0 +1,99 @@
+//! A process at rest: it says so, and goes when it is told to hibernate and nothing is pending.
+
+use dormouse_kernel::process::Unrest;
+use dormouse_proto::id::Pid;
+
+use super::{ProcessMessage, Running};
+use crate::checkpoint::{CommitError, Durable};
+use crate::error::KernelError;
+use crate::supervisor::{RestMessage, SupervisorMessage};
+
+/// Why a process does not hibernate.
+#[derive(Clone, Debug)]
+pub(crate) enum StaysAwake {
+    /// It is not at rest.
+    Unrest(Unrest),
+    /// Calls are in flight.
+    Calls,
+    /// Facts of it are on their way to the disk.
+    Undurable,
+    /// Its image could not be made durable.
+    NotDurable(CommitError),
+}
+
+impl StaysAwake {
+    /// The error for who asked.
+    pub(crate) fn error(&self, pid: Pid) -> KernelError {
+        let pending = |what: String| KernelError::Pending { pid, what };
+        match self {
+            Self::Unrest(Unrest::Ended) => KernelError::Ended(pid),
+            Self::Unrest(unrest) => pending(unrest.to_string()),
+            Self::Calls => pending("calls are in flight".to_owned()),
+            Self::Undurable => pending("what it did last is on its way to the disk".to_owned()),
+            Self::NotDurable(error) => KernelError::from(error.clone()),
+        }
+    }
+}
+
+impl Running {
+    fn unrest(&self) -> Option<StaysAwake> {
+        if let Some(unrest) = self.state.unrest() {
+            return Some(StaysAwake::Unrest(unrest));
+        }
+        if !self.in_flight.is_empty() {
+            return Some(StaysAwake::Calls);
+        }
+        (!self.undurable.is_empty()).then_some(StaysAwake::Undurable)
+    }
+
+    /// Says once that it has come to rest, where somebody wants to know.
+    pub(super) fn report_rest(&mut self) {
+        if !self.is_resting && self.world.hibernates() && self.unrest().is_none() {
+            self.is_resting = true;
+            self.tell_rest(RestMessage::Rests { pid: self.pid() });
+        }
+    }
+
+    /// Hibernates where nothing is pending. Its facts are durable by then; it goes once an image at the last of them is written,
+    /// so that waking costs no replay, and so that no more images wait for a slow disk than processes would.
+    pub(super) fn hibernate(&mut self) {
+        if let Some(why) = self.unrest() {
+            return self.stay_awake(why);
+        }
+        if self.snapshot_at == self.last {
+            return self.fall_asleep();
+        }
+        let (pid, at, image) = (self.pid(), self.last, Box::new(self.state.image()));
+        let myself = self.myself.clone();
+        let acknowledge = Box::new(move |result| {
+            // Where the process is gone, its successor reads the journal.
+            let _ = myself.cast(ProcessMessage::Imaged { result });
+        });
+        self.world.append(vec![Durable::Snapshot { pid, at, image }], acknowledge);
+    }
+
+    pub(super) fn imaged(&mut self, result: Result<(), CommitError>) {
+        match result {
+            Err(error) => self.stay_awake(StaysAwake::NotDurable(error)),
+            Ok(()) => {
+                self.snapshot_at = self.last;
+                self.fall_asleep();
+            }
+        }
+    }
+
+    /// Nothing arrived since it was told to, and nothing does from here on: it may go.
+    fn fall_asleep(&mut self) {
+        self.is_resting = true;
+        self.tell_rest(RestMessage::Asleep { pid: self.pid() });
+        self.myself.stop(None);
+    }
+
+    fn stay_awake(&mut self, why: StaysAwake) {
+        self.tell_rest(RestMessage::StaysAwake { pid: self.pid(), why });
+    }
+
+    fn tell_rest(&self, message: RestMessage) {
+        self.tell_supervisor(SupervisorMessage::Rest(message));
+    }
+}

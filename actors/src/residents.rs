@@ -1,0 +1,156 @@
+//! The ledger of contents: which of those that are durable are in memory, and what they take there.
+//!
+//! A content counts once by its hash, however many hold it, and no longer than somebody does. Over the limit the least
+//! recently read are offloaded: they are the same values for whoever holds them, and are read from the store. What comes
+//! from a journal is not read at all before somebody asks for it, and is the same value for every process that has it.
+//!
+//! Counted are the bytes of contents and what was made of them (reformatted JSON, outlines of units). Not counted, and so the
+//! margin by which a kernel can be over its limit: contents that are not durable yet, some 0.6 % of all that is live for
+//! what finds pages and lines, and parts that an answer or a tool holds at the moment.
+//!
+//! It holds no content alive and no store open. Nothing here is called from a handler but [`Residents::content`], which
+//! reads nothing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dormouse_kernel::content::{Content, Reads, Source, WeakContent};
+use dormouse_kernel::memory::{Resident, to_offload};
+use dormouse_proto::id::ContentHash;
+use dormouse_proto::record::ContentRef;
+
+/// So many more entries than were live are looked through for those that nobody holds any more.
+const SPARE_ENTRIES: usize = 1024;
+
+/// The contents of one kernel. Shared by all that make contents durable or bring them back.
+pub(crate) struct Residents {
+    source: Arc<dyn Source>,
+    /// None: whatever there is may stay.
+    limit_bytes: Option<u64>,
+    reads: Arc<Reads>,
+    ledger: Mutex<Ledger>,
+}
+
+#[derive(Default)]
+struct Ledger {
+    /// Those of one hash take their bytes together.
+    contents: HashMap<ContentHash, Vec<WeakContent>>,
+    /// No less than what is in memory: what was, when it was last reckoned, and what came since.
+    at_most_bytes: u64,
+    /// What contents had made of themselves when that was reckoned.
+    grown_bytes: u64,
+    /// How many entries there were then.
+    live_entries: usize,
+}
+
+impl Residents {
+    /// A ledger of contents that `source` has once they are durable.
+    pub(crate) fn new(source: Arc<dyn Source>, limit_bytes: Option<u64>) -> Self {
+        Self { source, limit_bytes, reads: Arc::default(), ledger: Mutex::default() }
+    }
+
+    /// The content of this name, which is durable: the one that there is, else one that is read when somebody asks for
+    /// something of it. Costs no I/O.
+    pub(crate) fn content(&self, reference: ContentRef) -> Content {
+        let mut ledger = self.ledger();
+        let known = ledger.contents.entry(reference.hash).or_default();
+        let same = known.iter().filter_map(WeakContent::upgrade).find(|content| content.reference() == reference);
+        same.unwrap_or_else(|| {
+            let content = Content::stored(reference, self.source.clone());
+            content.tell(&self.reads);
+            known.push(content.downgrade());
+            content
+        })
+    }
+
+    /// Takes in contents that have become durable, and offloads what is too much. May copy and free bytes, and costs
+    /// O(live contents) where something is offloaded.
+    pub(crate) fn keep(&self, contents: Vec<Content>) {
+        for content in contents {
+            if self.limit_bytes.is_some() {
+                // What was cut from another would keep all of it in memory.
+                content.detach();
+            }
+            self.ledger().enter(content, &self.reads);
+        }
+        self.settle();
+    }
+
+    /// Bytes in memory, as they count. O(live contents).
+    pub(crate) fn bytes(&self) -> u64 {
+        self.ledger().reckon(&self.reads).iter().map(|resident| resident.bytes).sum()
+    }
+
+    fn settle(&self) {
+        let mut ledger = self.ledger();
+        let is_crowded = ledger.contents.len() > 2 * ledger.live_entries + SPARE_ENTRIES;
+        let limit_bytes = self.limit_bytes.unwrap_or(u64::MAX);
+        if !is_crowded && ledger.at_most(&self.reads) <= limit_bytes {
+            return;
+        }
+        let residents = ledger.reckon(&self.reads);
+        let going = to_offload(&residents, limit_bytes);
+        let going: Vec<_> = going.into_iter().flat_map(|hash| ledger.live(hash)).collect();
+        drop(ledger);
+        going.iter().for_each(|content| content.offload(&self.source));
+        if !going.is_empty() {
+            self.ledger().reckon(&self.reads);
+        }
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ledger {
+    fn enter(&mut self, content: Content, reads: &Arc<Reads>) {
+        let known = self.contents.entry(content.hash()).or_default();
+        let live: Vec<_> = known.iter().filter_map(WeakContent::upgrade).collect();
+        if live.iter().any(|other| other.is_same(&content)) {
+            return;
+        }
+        match live.iter().find(|other| other.is_resident()) {
+            Some(first) => content.share(first),
+            None => self.at_most_bytes += content.resident_bytes(),
+        }
+        content.tell(reads);
+        known.retain(|content| content.upgrade().is_some());
+        known.push(content.downgrade());
+    }
+
+    /// What may be in memory, without a look at each.
+    fn at_most(&self, reads: &Reads) -> u64 {
+        self.at_most_bytes.saturating_add(reads.grown_bytes().saturating_sub(self.grown_bytes))
+    }
+
+    fn live(&self, hash: ContentHash) -> Vec<Content> {
+        self.contents.get(&hash).into_iter().flatten().filter_map(WeakContent::upgrade).collect()
+    }
+
+    /// Looks at each, and forgets those that nobody holds.
+    fn reckon(&mut self, reads: &Reads) -> Vec<Resident<ContentHash>> {
+        self.grown_bytes = reads.grown_bytes();
+        let mut residents = Vec::new();
+        self.contents.retain(|hash, known| {
+            known.retain(|content| content.upgrade().is_some());
+            let live: Vec<_> = known.iter().filter_map(WeakContent::upgrade).collect();
+            residents.extend(resident(*hash, &live));
+            !known.is_empty()
+        });
+        self.at_most_bytes = residents.iter().map(|resident| resident.bytes).sum();
+        self.live_entries = self.contents.len();
+        residents
+    }
+}
+
+/// Contents of one hash together: their bytes once, and what was made of each.
+fn resident(key: ContentHash, live: &[Content]) -> Option<Resident<ContentHash>> {
+    let own = live.iter().filter(|content| content.is_resident()).map(Content::len_bytes).max().unwrap_or(0);
+    let derived: u64 = live.iter().map(Content::derived_bytes).sum();
+    let last_read = live.iter().map(Content::last_read).max()?;
+    Some(Resident { key, bytes: own + derived, last_read })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! The ledger counts once, keeps within its limit, and forgets what nobody holds.
+
+use std::collections::HashMap as Map;
+use std::ops::Range;
+
+use bytes::Bytes;
+use dormouse_kernel::content::{Backing, Unreadable};
+
+use super::*;
+
+/// What is durable, by hash.
+#[derive(Debug, Default)]
+struct Disk(Mutex<Map<ContentHash, Bytes>>);
+
+struct File(Bytes);
+
+impl Source for Disk {
+    fn open(&self, reference: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
+        let bytes = self.0.lock().unwrap().get(&reference.hash).cloned();
+        bytes.map(|bytes| Arc::new(File(bytes)) as _).ok_or_else(|| Unreadable::new("it is not there"))
+    }
+}
+
+impl Backing for File {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn index(&self) -> Option<Bytes> {
+        None
+    }
+
+    fn slice(&self, bytes: Range<u64>) -> Result<Bytes, Unreadable> {
+        Ok(self.0.slice(bytes.start as usize..bytes.end as usize))
+    }
+}
+
+struct Run {
+    disk: Arc<Disk>,
+    residents: Residents,
+}
+
+impl Run {
+    fn new(limit_bytes: Option<u64>) -> Self {
+        let disk = Arc::new(Disk::default());
+        Self { residents: Residents::new(disk.clone(), limit_bytes), disk }
+    }
+
+    /// A content that has become durable.
+    fn kept(&self, text: impl Into<Bytes>) -> Content {
+        let content = Content::new(text);
+        self.disk.0.lock().unwrap().insert(content.hash(), content.bytes().unwrap());
+        self.residents.keep(vec![content.clone()]);
+        content
+    }
+}
+
+fn text(number: usize) -> String {
+    format!("content {number:03}\n").repeat(100)
+}
+
+#[test]
+fn a_content_counts_once_and_for_as_long_as_somebody_holds_it() {
+    let run = Run::new(None);
+    let first = run.kept(text(1));
+    let clones = vec![first.clone(); 10];
+    let second = run.kept(text(1));
+    let other = run.kept(text(2));
+    assert_eq!(run.residents.bytes(), 2_400);
+    assert_eq!(first.bytes().unwrap().as_ptr(), second.bytes().unwrap().as_ptr(), "the bytes are shared");
+    drop((first, clones, other));
+    assert_eq!(run.residents.bytes(), 1_200);
+    drop(second);
+    assert_eq!(run.residents.bytes(), 0);
+    run.kept("again");
+    assert_eq!(run.residents.bytes(), 0, "it went before it was counted");
+}
+
+#[test]
+fn the_least_recently_read_leave_and_answer_all_the_same() {
+    let run = Run::new(Some(12_000));
+    let mut contents: Vec<_> = (0..10).map(|number| run.kept(text(number))).collect();
+    assert_eq!(run.residents.bytes(), 12_000);
+    contents[0].text().unwrap();
+    contents.extend((10..13).map(|number| run.kept(text(number))));
+    let resident = |content: &Content| content.is_resident();
+    assert!(resident(&contents[0]) && !resident(&contents[1]) && resident(&contents[12]));
+    for (number, content) in contents.iter().enumerate() {
+        assert_eq!(content.text().unwrap(), text(number));
+    }
+}
+
+#[test]
+fn ten_times_as_much_as_the_limit_stays_within_it() {
+    let run = Run::new(Some(12_000));
+    let contents: Vec<_> = (0..100)
+        .map(|number| {
+            let content = run.kept(text(number));
+            assert!(run.residents.bytes() <= 12_000);
+            content
+        })
+        .collect();
+    assert!(contents.iter().enumerate().all(|(number, content)| content.text().unwrap() == text(number)));
+    assert!(run.residents.bytes() <= 12_000 && run.residents.bytes() > 9_000);
+}
+
+#[test]
+fn what_a_read_makes_counts_and_leaves_with_its_content() {
+    let run = Run::new(Some(20_000));
+    let json = run.kept(format!("[{}1]", "1,".repeat(2_000)));
+    let pretty = json.pretty().unwrap();
+    assert_eq!(run.residents.bytes(), json.len_bytes() + pretty.len_bytes());
+    let others: Vec<_> = (0..3).map(|number| run.kept(text(number))).collect();
+    assert!(run.residents.bytes() <= 20_000, "{}", run.residents.bytes());
+    assert_eq!(json.pretty().unwrap(), pretty);
+    drop((pretty, others));
+    run.kept("x");
+    assert_eq!(run.residents.bytes(), json.resident_bytes());
+}
+
+#[test]
+fn every_holder_of_a_hash_is_offloaded_with_the_others() {
+    let run = Run::new(Some(3_000));
+    let twins = [run.kept(text(1)), run.kept(text(1))];
+    let more = [run.kept(text(2)), run.kept(text(3))];
+    assert!(twins.iter().all(|twin| !twin.is_resident()), "both are as old");
+    assert!(more[1].is_resident());
+}
+
+#[test]
+fn a_part_that_stays_does_not_keep_the_whole_in_memory() {
+    let run = Run::new(Some(20_000));
+    let whole = run.kept(text(1));
+    let part = whole.extract(0..12).unwrap();
+    let before = part.bytes().unwrap().as_ptr();
+    run.residents.keep(vec![part.clone()]);
+    assert_ne!(part.bytes().unwrap().as_ptr(), before);
+}
+
+#[test]
+fn what_is_read_back_is_the_one_that_there_is() {
+    let run = Run::new(None);
+    let content = run.kept(text(1));
+    assert!(run.residents.content(content.reference()).is_same(&content));
+    let reference = content.reference();
+    drop(content);
+    let stored = run.residents.content(reference);
+    assert!(!stored.is_resident() && run.residents.content(reference).is_same(&stored));
+    assert_eq!((&*stored.text().unwrap(), run.residents.bytes()), (&*text(1), 0));
+}
+
+#[test]
+fn contents_that_are_gone_leave_no_entries_behind() {
+    let run = Run::new(None);
+    (0..5_000).for_each(|number| drop(run.kept(format!("{number}"))));
+    assert!(run.residents.ledger().contents.len() <= SPARE_ENTRIES + 1);
+}

@@ -1,0 +1,103 @@
+//! The numbers that processes of a branch know each other by.
+//!
+//! Their conversations are those of the processes that they were made from, and so are the numbers in them: children that run,
+//! senders that were heard, mail, what a model was told. Nothing of that is rewritten. Here, at the door, a number that comes
+//! out of a process is turned into the process that it means, and the number of a process into the one that its reader knows.
+//!
+//! A number means a process of the same branch first. What stands behind it is derived from the rows of the process table, so
+//! that it is durable without a state of its own. A process that was made since goes by its pid: it is greater than all that
+//! its tree was made from. A stranger whose pid means another within a tree can neither be named there nor write there.
+
+use std::collections::BTreeMap;
+
+use dormouse_kernel::process::Input;
+use dormouse_proto::id::Pid;
+use dormouse_proto::mail::{Neighbour, Speaker};
+use dormouse_proto::process::{Origin, ProcessRow};
+
+use super::entry::Entry;
+use super::{Lineage, Supervisor};
+use crate::process::Delivery;
+
+/// Who goes by another number than its pid, by the process that its tree begins with and that number.
+#[derive(Debug, Default)]
+pub(crate) struct Aliases(BTreeMap<(Pid, Pid), Pid>);
+
+impl Aliases {
+    /// Notes the row of a process whose tree begins with `root`.
+    pub(super) fn note(&mut self, root: Pid, row: &ProcessRow) {
+        if row.restored.is_some() {
+            self.0.insert((root, row.known_as()), row.pid);
+        }
+    }
+
+    /// Takes out a process that was never born.
+    pub(super) fn forget(&mut self, root: Pid, row: &ProcessRow) {
+        if row.restored.is_some() {
+            self.0.remove(&(root, row.known_as()));
+        }
+    }
+
+    /// The process that goes by `number` in the tree that begins with `root`, where its pid is another.
+    fn find(&self, root: Pid, number: Pid) -> Option<Pid> {
+        self.0.get(&(root, number)).copied()
+    }
+}
+
+impl Supervisor {
+    /// The process that `number` means to `reader`: to a copy what it meant to the one that it is a copy of. Costs the depth of
+    /// its tree.
+    pub(super) fn meant(&self, reader: Pid, number: Pid) -> Pid {
+        let mut root = self.table.root(reader);
+        loop {
+            if let Some(pid) = self.aliases.find(root, number) {
+                return pid;
+            }
+            root = match self.table.get(root).map(Entry::origin) {
+                Some(Origin::Copied { from, .. }) if from < root => self.table.root(from),
+                _ => return number,
+            };
+        }
+    }
+
+    /// The number that `reader` knows `pid` by; none where that number means another to it. Costs the depth of their trees.
+    pub(super) fn known_to(&self, reader: Pid, pid: Pid) -> Option<Pid> {
+        let (root, of) = (self.table.root(reader), self.table.root(pid));
+        if root == of {
+            return Some(self.known_as(pid));
+        }
+        (self.meant(reader, pid) == pid).then_some(pid)
+    }
+
+    /// The number that a process goes by within its tree.
+    pub(super) fn known_as(&self, pid: Pid) -> Pid {
+        self.table.row(pid).map_or(pid, |row| row.known_as())
+    }
+
+    /// A process as `reader` is told of it; none where it cannot be named to it.
+    pub(super) fn told_of(&self, reader: Pid, neighbour: Neighbour) -> Option<Neighbour> {
+        let pid = self.known_to(reader, neighbour.pid)?;
+        let parent = neighbour.parent.and_then(|parent| self.known_to(reader, parent));
+        Some(Neighbour { pid, parent, ..neighbour })
+    }
+
+    /// What the host says in the name of a process, as its receiver knows that.
+    pub(super) fn addressed(&self, to: Pid, mut delivery: Delivery) -> Delivery {
+        if let Input::Spoke { from: Speaker::Process(from), .. } = &mut delivery.input {
+            *from = self.known_to(to, *from).unwrap_or(*from);
+        }
+        delivery
+    }
+
+    /// The process, then the one that it goes on from, and so on, each with the last fact that was taken over.
+    pub(super) fn lineage(&self, pid: Pid) -> Lineage {
+        let mut lineage = vec![(pid, None)];
+        let ancestor_of = |pid| self.table.row(pid).and_then(|row| row.ancestor());
+        let mut ancestor = ancestor_of(pid);
+        while let Some((pid, at)) = ancestor {
+            lineage.push((pid, Some(at)));
+            ancestor = ancestor_of(pid);
+        }
+        lineage
+    }
+}

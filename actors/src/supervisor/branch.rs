@@ -1,0 +1,177 @@
+//! Branches and checkpoints of a tree: who is in one, and the births of a branch, all in one commit.
+//!
+//! A branch copies no content and rewrites no image: each process that is in the cut becomes a new one under a new pid, its
+//! parent is the branch of its parent, and its origin is that of the other, so that the parent finds it by call, as after a
+//! restart. Then each goes on as after a restart. The temporary files of the tree come with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dormouse_kernel::content::Content;
+use dormouse_kernel::process::Image;
+use dormouse_kernel::program::Program;
+use dormouse_proto::checkpoint::Scope;
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use dormouse_proto::process::{Exit, ProcessRow, Restored};
+use dormouse_proto::record::Phase;
+use dormouse_proto::temp_file::TempFileRecord;
+use tokio::sync::oneshot;
+
+use super::table::Keeps;
+use super::{Newborn, SeatReply, Supervisor, SupervisorMessage};
+use crate::checkpoint::{CheckpointMessage, CommitError, Durable, Mark, MarkReply};
+use crate::error::KernelError;
+
+/// A process, and all below it.
+pub(crate) struct Family {
+    /// The process that their tree begins with.
+    pub(crate) root: Pid,
+    /// By rising pid, which is parents first.
+    pub(crate) rows: Vec<ProcessRow>,
+}
+
+/// Where the members of a family go.
+pub(crate) type FamilyReply = oneshot::Sender<Result<Family, KernelError>>;
+
+/// What a branch grows from.
+pub(crate) struct Branching {
+    /// Whose branch is answered with.
+    pub(crate) of: Pid,
+    /// The processes, by rising pid: the first is the one at its top.
+    pub(crate) grafts: Vec<Graft>,
+    /// The changes of the temporary files of the tree.
+    pub(crate) files: Vec<TempFileRecord<Content>>,
+    /// A checkpoint that was made for this only.
+    pub(crate) done_with: Option<CheckpointId>,
+    pub(crate) reply: SeatReply,
+}
+
+/// A process as it stood at the cut.
+pub(crate) struct Graft {
+    pub(crate) row: ProcessRow,
+    pub(crate) at: FactNumber,
+    pub(crate) program: Program,
+    pub(crate) image: Box<Image>,
+}
+
+impl Supervisor {
+    /// Appends a checkpoint behind all births so far: a process whose birth comes later is not in it, and nothing that stands
+    /// before it knows of that process.
+    pub(super) fn make_checkpoint(&self, of: Pid, scope: Scope, label: Arc<str>, reply: MarkReply) {
+        if self.table.get(of).is_none() {
+            // Who no longer waits has dropped its side.
+            return drop(reply.send(Err(KernelError::UnknownProcess(of))));
+        }
+        let members = match scope {
+            Scope::Process => vec![of],
+            Scope::Tree => self.family(of),
+        };
+        let mark = Mark { label, of, root: self.table.root(of), scope, members };
+        // Where the actor is gone the reply is dropped with the message.
+        let _ = self.world.checkpoint.cast(CheckpointMessage::Mark { mark, reply });
+    }
+
+    pub(super) fn list_family(&self, of: Pid, reply: FamilyReply) {
+        let rows = self.family(of).into_iter().filter_map(|pid| self.table.row(pid));
+        let family = Family { root: self.table.root(of), rows: rows.collect() };
+        // Who no longer waits has dropped its side.
+        let _ = reply.send(if family.rows.is_empty() { Err(KernelError::UnknownProcess(of)) } else { Ok(family) });
+    }
+
+    /// A process and all below it, living or not, by rising pid.
+    fn family(&self, of: Pid) -> Vec<Pid> {
+        let mut family = vec![of];
+        let mut next = 0;
+        while let Some(parent) = family.get(next).copied() {
+            family.extend(self.table.children_of(parent).map(|(child, _)| child));
+            next += 1;
+        }
+        family.sort_unstable();
+        family
+    }
+
+    /// Makes the births of a branch durable, all together; its processes run once they are.
+    pub(super) fn branch(&mut self, branching: Branching) {
+        let Branching { of, grafts, files, done_with, reply } = branching;
+        let newborns = self.grafted(grafts);
+        let Some(root) = newborns.first().map(|born| born.row.pid) else { return };
+        let mut entries = Vec::new();
+        for born in &newborns {
+            entries.push(Durable::Born { row: born.row.clone(), image: born.image.clone() });
+            entries.extend(born.ended().map(|exit| Durable::Ended { pid: born.row.pid, exit }));
+        }
+        entries.extend(files.into_iter().map(|record| Durable::TempFile { root, record }));
+        entries.extend(done_with.map(|id| Durable::CheckpointDropped { id }));
+        for born in &newborns {
+            self.table.reserve(born.row.clone());
+            self.aliases.note(root, &born.row);
+        }
+        let myself = self.myself.clone();
+        let acknowledge = Box::new(move |result| {
+            // Where the supervisor is gone, the kernel is.
+            let _ = myself.cast(SupervisorMessage::Branched { of, newborns, result, reply });
+        });
+        self.world.append(entries, acknowledge);
+    }
+
+    /// New processes in place of those of the cut: parents come before their children.
+    fn grafted(&mut self, grafts: Vec<Graft>) -> Vec<Newborn> {
+        let mut grown: BTreeMap<Pid, Pid> = BTreeMap::new();
+        let newborn = |Graft { row, at, program, image }| {
+            let pid = self.table.next_pid();
+            grown.insert(row.pid, pid);
+            let restored = Some(Restored { from: row.pid, at, known_as: row.known_as() });
+            let parent = row.parent.and_then(|parent| grown.get(&parent).copied());
+            Newborn { row: ProcessRow { pid, parent, restored, name: None, exit: None, ..row }, program, image }
+        };
+        grafts.into_iter().map(newborn).collect()
+    }
+
+    pub(super) async fn branched(
+        &mut self,
+        of: Pid,
+        newborns: Vec<Newborn>,
+        result: Result<(), CommitError>,
+        reply: SeatReply,
+    ) {
+        let Some(root) = newborns.first().map(|born| born.row.pid) else { return };
+        if let Err(error) = result {
+            for born in &newborns {
+                self.aliases.forget(root, &born.row);
+                self.table.remove(&born.row);
+            }
+            // Who no longer waits has dropped its side.
+            return drop(reply.send(Err(error.into())));
+        }
+        let is_asked = |born: &&Newborn| born.row.restored.is_some_and(|restored| restored.from == of);
+        let asked = newborns.iter().find(is_asked).map_or(root, |born| born.row.pid);
+        let (ended, living): (Vec<_>, Vec<_>) = newborns.into_iter().partition(|born| born.ended().is_some());
+        for born in &ended {
+            born.ended().iter().for_each(|exit| drop(self.table.end(born.row.pid, exit, Keeps::Journal)));
+        }
+        for born in living {
+            self.doom_with_parent(&born.row);
+            self.first_run(born, None).await;
+        }
+        let _ = reply.send(self.seat(asked));
+    }
+
+    /// A child that outlived the end of its parent at the cut goes where it went.
+    fn doom_with_parent(&mut self, row: &ProcessRow) {
+        let parent = row.parent.and_then(|parent| self.table.get(parent));
+        let is_orphan = parent.is_some_and(|parent| parent.exit().is_some());
+        if let Some(entry) = self.table.get_mut(row.pid) {
+            entry.doomed |= is_orphan;
+        }
+    }
+}
+
+impl Newborn {
+    /// How the process had ended when the branch was cut, if it had.
+    fn ended(&self) -> Option<Exit> {
+        match &self.image.phase {
+            Phase::Ended { exit } => Some(exit.clone()),
+            Phase::Idle | Phase::Thinking { .. } | Phase::Acting { .. } | Phase::Ready { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What becomes of processes when the store refuses a commit: they stop, are told of nothing that has not happened, and go on
+//! from their journals when they are resumed.
+//!
+//! A process that cannot be made durable stops, and with it all above it, up to the one that the host waits for: a parent that
+//! went on would go on without what its child was about to do, and end for good what a full disk has only stopped. Where
+//! the store takes nothing more, every process stops.
+
+use dormouse_proto::id::Pid;
+use dormouse_proto::process::{Exit, ExitStatus, Origin};
+
+use super::entry::{Entry, Run};
+use super::{Newborn, Supervisor};
+use crate::checkpoint::CommitError;
+
+impl Supervisor {
+    /// Facts of a process were not made durable.
+    pub(super) fn refused(&mut self, pid: Pid, error: &CommitError) {
+        match error {
+            CommitError::Codec(_) => self.park(pid, &error.to_string()),
+            CommitError::Store(_) | CommitError::Closed => self.stop_all_above(pid, error),
+        }
+    }
+
+    /// A child that could not be made durable never was. Its parent makes it again when it is resumed; where it is the child
+    /// itself that cannot be written, its parent gets that as its end.
+    pub(super) fn stillborn(&mut self, born: &Newborn, error: &CommitError) {
+        self.table.remove(&born.row);
+        match (born.row.parent, &born.row.origin) {
+            (Some(parent), Origin::Forked { .. } | Origin::Spawned { .. }) if error.is_of_the_store() => {
+                self.stop_all_above(parent, error);
+            }
+            _ => self.report_stillborn(born, error),
+        }
+    }
+
+    fn stop_all_above(&mut self, pid: Pid, error: &CommitError) {
+        let mut stopping = vec![pid];
+        if error.is_final() {
+            stopping.extend(self.table.living().filter(|other| *other != pid));
+        } else {
+            let parent = |pid: &Pid| self.table.get(*pid).and_then(Entry::parent);
+            stopping.extend(std::iter::successors(parent(&pid), parent));
+        }
+        for pid in stopping {
+            self.stop_for_now(pid, &error.to_string());
+        }
+    }
+
+    /// It is only its journal from here on; whoever waits for it is told why.
+    fn stop_for_now(&mut self, pid: Pid, reason: &str) {
+        if !matches!(self.table.run_of(pid), Some(Run::Running | Run::Loading)) {
+            return;
+        }
+        tracing::error!(%pid, reason, "a process was stopped");
+        if let Some(actor) = self.table.live_mut(pid).and_then(|live| live.actor.take()) {
+            actor.kill();
+        }
+        self.table.park(pid, &Exit::new(ExitStatus::Faulted, reason));
+    }
+}

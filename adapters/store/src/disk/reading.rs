@@ -1,0 +1,78 @@
+//! The operating system's files beside whoever writes them: everything can be read, and nothing changed.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Disk, DiskFile, How, System};
+
+/// The operating system's file system, to be read.
+#[derive(Debug)]
+pub(crate) struct Reading;
+
+/// A file that someone else may write.
+#[derive(Debug)]
+struct ReadFile(File);
+
+impl Disk for Reading {
+    fn open(&self, path: &Path, how: How) -> io::Result<Arc<dyn DiskFile>> {
+        match how {
+            How::Existing => Ok(Arc::new(ReadFile(File::open(path)?))),
+            How::New | How::Emptied => refused(),
+        }
+    }
+
+    fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
+        System.names(folder)
+    }
+
+    fn make_folder(&self, _: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync_folder(&self, _: &Path) -> io::Result<()> {
+        refused()
+    }
+}
+
+impl DiskFile for ReadFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, _: u64, _: &[Bytes]) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        refused()
+    }
+
+    fn set_length(&self, _: u64) -> io::Result<()> {
+        refused()
+    }
+
+    fn is_mappable(&self) -> bool {
+        false
+    }
+
+    fn map(&self, _: u64) -> io::Result<Bytes> {
+        refused()
+    }
+}
+
+fn refused<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
+}

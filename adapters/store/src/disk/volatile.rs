@@ -1,0 +1,260 @@
+//! A disk with a cache that forgets: what was not synced may be lost, torn, or there all the same when the power goes. It can
+//! also fail at a chosen step. For tests.
+//!
+//! Writes survive by sectors, in any combination; lengths and names on their own. That is harsher than most file systems.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use super::{Disk, DiskFile, How};
+
+const SECTOR: usize = 512;
+
+/// The disk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Volatile(Arc<Mutex<Held>>);
+
+#[derive(Debug, Default)]
+struct Held {
+    names: BTreeMap<PathBuf, File>,
+    durable_names: BTreeMap<PathBuf, File>,
+    steps: u64,
+    /// The step at which it fails, and what happens there.
+    fault: Option<(u64, Fault)>,
+    failed: bool,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// One step fails, and what it was to do is half done.
+    Once(io::ErrorKind),
+    /// The power is gone: this step is half done, and every one after it fails.
+    Power,
+}
+
+type File = Arc<Mutex<Bytestore>>;
+
+/// The bytes of a file, as they are seen and as they are on the platter.
+#[derive(Clone, Debug, Default)]
+struct Bytestore {
+    seen: Vec<u8>,
+    synced: Vec<u8>,
+    /// Ranges that were written since the last sync.
+    dirty: Vec<Range<usize>>,
+}
+
+impl Volatile {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many steps that change something were asked for.
+    pub(crate) fn steps(&self) -> u64 {
+        self.held().steps
+    }
+
+    /// Fails at step `number`, counted from 1 and from the disk's beginning.
+    pub(crate) fn fail_at(&self, number: u64, fault: Fault) {
+        self.held().fault = Some((number, fault));
+    }
+
+    /// Whether the fault has come.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.held().failed
+    }
+
+    /// The power goes: what was not synced is kept or lost as `dice` says. What is left is as a machine finds it that starts.
+    pub(crate) fn after_power_loss(&self, dice: &mut impl FnMut(usize) -> usize) -> Self {
+        let held = self.held();
+        let mut names = BTreeMap::new();
+        // A name that was changed is on the platter as it was, or as it is.
+        let paths: std::collections::BTreeSet<_> = held.names.keys().chain(held.durable_names.keys()).collect();
+        for path in paths {
+            let (new, old) = (held.names.get(path), held.durable_names.get(path));
+            let is_same = matches!((new, old), (Some(new), Some(old)) if Arc::ptr_eq(new, old));
+            let kept = if is_same || dice(2) == 0 { new } else { old };
+            if let Some(file) = kept {
+                let found = file.lock().unwrap_or_else(PoisonError::into_inner).after_power_loss(dice);
+                names.insert(path.clone(), Arc::new(Mutex::new(found)));
+            }
+        }
+        let durable_names = names.clone();
+        Self(Arc::new(Mutex::new(Held { names, durable_names, ..Held::default() })))
+    }
+
+    /// Counts a step; answers how much of it is to be done.
+    fn step(&self) -> Result<(), Fault> {
+        let mut held = self.held();
+        held.steps += 1;
+        let Some((at, fault)) = held.fault else { return Ok(()) };
+        match held.steps == at || (held.failed && fault == Fault::Power) {
+            true => {
+                held.failed = true;
+                Err(fault)
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn is_off(&self) -> bool {
+        let held = self.held();
+        held.failed && matches!(held.fault, Some((_, Fault::Power)))
+    }
+}
+
+impl From<Fault> for io::Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Once(kind) => kind.into(),
+            Fault::Power => io::Error::other("the power is gone"),
+        }
+    }
+}
+
+impl Bytestore {
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        if self.seen.len() < end {
+            self.seen.resize(end, 0);
+        }
+        self.seen[offset..end].copy_from_slice(bytes);
+        self.dirty.push(offset..end);
+    }
+
+    fn sync(&mut self) {
+        self.synced = self.seen.clone();
+        self.dirty.clear();
+    }
+
+    fn after_power_loss(&self, dice: &mut impl FnMut(usize) -> usize) -> Self {
+        let mut left = self.synced.clone();
+        let (shorter, longer) = (left.len().min(self.seen.len()), left.len().max(self.seen.len()));
+        let length = match dice(3) {
+            0 => left.len(),
+            1 => self.seen.len(),
+            _ => shorter + dice(longer - shorter + 1),
+        };
+        left.resize(length, 0);
+        for range in &self.dirty {
+            for sector in range.start / SECTOR..range.end.div_ceil(SECTOR) {
+                let end = range.end.min((sector + 1) * SECTOR).min(length).min(self.seen.len());
+                let start = range.start.max(sector * SECTOR);
+                if start < end && dice(2) == 0 {
+                    left[start..end].copy_from_slice(&self.seen[start..end]);
+                }
+            }
+        }
+        Self { seen: left.clone(), synced: left, dirty: Vec::new() }
+    }
+}
+
+impl Disk for Volatile {
+    fn open(&self, path: &Path, how: How) -> io::Result<Arc<dyn DiskFile>> {
+        let known = self.held().names.get(path).cloned();
+        let file = match (how, known) {
+            (How::Existing, None) => return Err(io::ErrorKind::NotFound.into()),
+            (How::New, Some(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (How::Existing, Some(file)) => file,
+            (How::Emptied, Some(file)) => {
+                self.step()?;
+                file.lock().unwrap_or_else(PoisonError::into_inner).seen.clear();
+                file
+            }
+            (How::New | How::Emptied, None) => {
+                self.step()?;
+                let file = File::default();
+                self.held().names.insert(path.to_owned(), file.clone());
+                file
+            }
+        };
+        Ok(Arc::new(Open { disk: self.clone(), file }))
+    }
+
+    fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let held = self.held();
+        let inside = held.names.keys().filter(|path| path.parent() == Some(folder));
+        Ok(inside.filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect())
+    }
+
+    fn make_folder(&self, _folder: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        let mut held = self.held();
+        let file = held.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        held.names.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        self.step()?;
+        let mut held = self.held();
+        let inside = |path: &PathBuf| path.parent() == Some(folder);
+        let now: Vec<_> =
+            held.names.iter().filter(|(path, _)| inside(path)).map(|(a, b)| (a.clone(), b.clone())).collect();
+        held.durable_names.retain(|path, _| !inside(path));
+        held.durable_names.extend(now);
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Open {
+    disk: Volatile,
+    file: File,
+}
+
+impl Open {
+    fn bytes(&self) -> MutexGuard<'_, Bytestore> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DiskFile for Open {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.bytes().seen.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if self.disk.is_off() {
+            return Err(Fault::Power.into());
+        }
+        let bytes = self.bytes();
+        let from = bytes.seen.get(offset as usize..offset as usize + buffer.len());
+        buffer.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, parts: &[Bytes]) -> io::Result<()> {
+        let whole = parts.concat();
+        let done = self.disk.step();
+        let written = if done.is_ok() { whole.len() } else { whole.len() / 2 };
+        self.bytes().write(offset as usize, &whole[..written]);
+        Ok(done?)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // A sync that fails may have lost the pages: they are neither clean nor written again.
+        self.disk.step()?;
+        self.bytes().sync();
+        Ok(())
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.disk.step()?;
+        self.bytes().seen.resize(length as usize, 0);
+        Ok(())
+    }
+
+    fn map(&self, length: u64) -> io::Result<Bytes> {
+        Ok(Bytes::copy_from_slice(&self.bytes().seen[..length as usize]))
+    }
+}

@@ -1,0 +1,213 @@
+//! A content that is compressed or encrypted, as it stands in its record.
+//!
+//! Each chunk of 64 KiB is packed on its own, so that a part can be read without the rest. The payload is a directory, the
+//! index where there is one, and the chunks; encrypted, each of these is sealed on its own, under its part and its number.
+//!
+//! * directory: the content's hash (32); for each chunk the length (4) that it has compressed, or its own where it is kept as it
+//!   is; the chaining values (32 each) where there are several chunks.
+//! * index: the BLAKE3 of the index (32) and the index.
+//! * chunk: compressed by zstd as one frame, or as it is where its length in the directory is its own.
+//!
+//! What is unpacked is checked against the content's hash like any other, by whoever asked for it.
+
+use std::io;
+
+use bytes::Bytes;
+use dormouse_actors::ports::StoreError;
+use dormouse_proto::id::ContentHash;
+
+use crate::chunks::{CHUNK_BYTES, Chunks, list_length};
+use crate::envelope::{HEADER_BYTES, Header, Part};
+use crate::error::io as io_error;
+use crate::log::{Log, cannot_read, unlike_its_hash};
+use crate::mark::Location;
+use crate::secret::{Keys, SEAL_BYTES};
+use crate::segment::Segment;
+
+const CHUNK: u64 = CHUNK_BYTES as u64;
+
+/// Whether contents are compressed when they are written. What was written is read either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// They are kept as they are.
+    #[default]
+    None,
+    /// By zstd at this level, 1 (fast) to 22 (small), each 64 KiB on its own. A content is kept compressed only where that
+    /// saves at least an eighth of it. Costs a pass of zstd when it is written, and one over each part that is read.
+    Zstd(i32),
+}
+
+/// A content that is not in the log yet.
+#[derive(Debug)]
+pub(crate) struct Unpacked {
+    /// Its own hash.
+    pub(crate) hash: ContentHash,
+    /// Its chaining values, if it has several chunks.
+    pub(crate) list: Bytes,
+    /// Its index; empty where it has none.
+    pub(crate) index: Bytes,
+    /// Itself.
+    pub(crate) bytes: Bytes,
+}
+
+impl Unpacked {
+    /// The parts of its payload where it is neither compressed nor encrypted. Shares its bytes.
+    pub(crate) fn plain(self) -> Vec<Bytes> {
+        if self.index.is_empty() {
+            return vec![self.list, self.bytes];
+        }
+        let check = Bytes::copy_from_slice(blake3::hash(&self.index).as_bytes());
+        vec![self.list, check, self.index, self.bytes]
+    }
+
+    /// Its chunks compressed; none where that does not save an eighth of it. Gives up as soon as that is certain.
+    ///
+    /// # Errors
+    /// As zstd's.
+    pub(crate) fn compressed(&self, compression: Compression) -> io::Result<Option<Vec<Bytes>>> {
+        let Compression::Zstd(level) = compression else { return Ok(None) };
+        let worth = self.bytes.len() - self.bytes.len().div_ceil(8);
+        let (mut chunks, mut length) = (Vec::new(), 0);
+        let mut zstd = zstd::bulk::Compressor::new(level)?;
+        for start in (0..self.bytes.len()).step_by(CHUNK_BYTES) {
+            let chunk = self.bytes.slice(start..self.bytes.len().min(start + CHUNK_BYTES));
+            let packed = Bytes::from(zstd.compress(&chunk)?);
+            let packed = if packed.len() < chunk.len() { packed } else { chunk };
+            length += packed.len() + 4;
+            if length > worth {
+                return Ok(None);
+            }
+            chunks.push(packed);
+        }
+        Ok((!chunks.is_empty()).then_some(chunks))
+    }
+
+    /// The parts of its payload under `header`, which says how they are coded. `chunks` are compressed if it says so.
+    ///
+    /// # Errors
+    /// Where the operating system gives no randomness.
+    pub(crate) fn pack(&self, chunks: &[Bytes], header: &Header, keys: &Keys) -> io::Result<Vec<Bytes>> {
+        let part = |bytes: Bytes, part, number| -> io::Result<Bytes> {
+            let encrypted = header.coding.is_encrypted();
+            if encrypted { Ok(keys.seal(&bytes, &header.bound(part, number))?.into()) } else { Ok(bytes) }
+        };
+        let mut directory = self.hash.0.to_vec();
+        // A chunk is at most 64 KiB long.
+        chunks.iter().for_each(|chunk| directory.extend((chunk.len() as u32).to_le_bytes()));
+        directory.extend_from_slice(&self.list);
+        let mut parts = vec![part(directory.into(), Part::Directory, 0)?];
+        if header.first > 0 {
+            let index = [blake3::hash(&self.index).as_bytes(), &self.index[..]].concat();
+            parts.push(part(index.into(), Part::Index, 0)?);
+        }
+        for (number, chunk) in (0..).zip(chunks) {
+            parts.push(part(chunk.clone(), Part::Chunk, number)?);
+        }
+        Ok(parts)
+    }
+
+    /// Its chunks as they are.
+    pub(crate) fn chunks(&self) -> Vec<Bytes> {
+        let starts = (0..self.bytes.len()).step_by(CHUNK_BYTES);
+        starts.map(|start| self.bytes.slice(start..self.bytes.len().min(start + CHUNK_BYTES))).collect()
+    }
+}
+
+/// A packed content in the log.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    at: Location,
+    header: Header,
+    keys: Keys,
+    /// Bytes from the start of the segment.
+    index: u64,
+    /// Where each chunk starts, and the last ends.
+    starts: Vec<u64>,
+}
+
+impl Packed {
+    /// The content whose record stands at `at`, with its hash and the list of its chunks. Costs a read of its directory.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub(crate) fn open(
+        log: &Log,
+        segment: &Segment,
+        at: Location,
+        header: &Header,
+    ) -> Result<(Self, ContentHash, Chunks), StoreError> {
+        let seal = if header.coding.is_encrypted() { SEAL_BYTES } else { 0 };
+        let start = at.offset + HEADER_BYTES as u64;
+        let (chunks, list) = (header.count.div_ceil(CHUNK), 32 * list_length(header.count));
+        let length = 32 + 4 * chunks + list + seal;
+        if length > header.length {
+            return Err(unlike_its_hash(at));
+        }
+        let index = start + length;
+        let mut packed = Self { at, header: header.clone(), keys: log.keys().clone(), index, starts: Vec::new() };
+        let directory = packed.part(segment, start..index, Part::Directory, 0)?;
+        let (hash, rest) = directory.split_first_chunk::<32>().ok_or_else(|| unlike_its_hash(at))?;
+        let (lengths, list) = rest.split_at_checked(4 * chunks as usize).ok_or_else(|| unlike_its_hash(at))?;
+        let mut next = index + if header.first == 0 { 0 } else { 32 + header.first + seal };
+        packed.starts.push(next);
+        for length in lengths.as_chunks().0 {
+            next += u64::from(u32::from_le_bytes(*length)) + seal;
+            packed.starts.push(next);
+        }
+        let (hash, list) = (ContentHash(*hash), Chunks::from_list(list, header.count));
+        let adds_up = next == start + header.length && log.keys().name(hash) == header.payload;
+        if !adds_up || (!list.is_empty() && list.name() != hash.0) {
+            return Err(unlike_its_hash(at));
+        }
+        Ok((packed, hash, list))
+    }
+
+    /// A chunk, unpacked. It was not checked against its hash.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub(crate) fn chunk(&self, segment: &Segment, chunk: u64) -> Result<Vec<u8>, StoreError> {
+        let [start, end] = self.starts[chunk as usize..][..2] else { return Err(unlike_its_hash(self.at)) };
+        let packed = self.part(segment, start..end, Part::Chunk, chunk)?;
+        let length = CHUNK.min(self.header.count - chunk * CHUNK) as usize;
+        if packed.len() == length || !self.header.coding.is_compressed() {
+            return Ok(packed);
+        }
+        // No more than a chunk is made of it, whatever it says of itself.
+        zstd::bulk::decompress(&packed, length).map_err(|_| unlike_its_hash(self.at))
+    }
+
+    /// The hash of the index, and the index; none where there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub(crate) fn index(&self, segment: &Segment) -> Result<Option<Vec<u8>>, StoreError> {
+        if self.header.first == 0 {
+            return Ok(None);
+        }
+        self.part(segment, self.index..self.starts[0], Part::Index, 0).map(Some)
+    }
+
+    fn part(
+        &self,
+        segment: &Segment,
+        place: std::ops::Range<u64>,
+        part: Part,
+        number: u64,
+    ) -> Result<Vec<u8>, StoreError> {
+        if place.start > place.end || place.end > segment.end() {
+            return Err(unlike_its_hash(self.at));
+        }
+        let mut bytes = vec![0; (place.end - place.start) as usize];
+        segment.read(place.start, &mut bytes).map_err(cannot_read(self.at))?;
+        if !self.header.coding.is_encrypted() {
+            return Ok(bytes);
+        }
+        self.keys.open(&bytes, &self.header.bound(part, number)).ok_or_else(|| unlike_its_hash(self.at))
+    }
+}
+
+/// The error of a content that cannot be packed.
+pub(crate) fn cannot_pack(error: io::Error) -> StoreError {
+    io_error("compress or seal what is committed")(error)
+}

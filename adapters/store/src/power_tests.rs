@@ -1,0 +1,231 @@
+//! The store on a disk that loses power, or fails a step: what was acknowledged as synced is there, and what is there is a
+//! beginning of what was committed, in order.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Batch, Bounds, Entry, Live, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, Until};
+use dormouse_proto::checkpoint::{Checkpoint, Scope};
+use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
+use dormouse_proto::process::{Origin, ProcessRow};
+
+use crate::disk::volatile::{Fault, Volatile};
+use crate::{LogStore, MemoryStore};
+
+const PIDS: u64 = 3;
+const COMMITS: u64 = 24;
+
+/// The same numbers for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % limit
+    }
+}
+
+fn seed() -> u64 {
+    std::env::var("DORMOUSE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
+fn trials(default: u64) -> u64 {
+    std::env::var("DORMOUSE_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(default)
+}
+
+fn content(number: u64) -> Bytes {
+    let length = if number.is_multiple_of(5) { 70_000 } else { 300 };
+    number.to_le_bytes().into_iter().cycle().take(length).collect()
+}
+
+fn hash(bytes: &[u8]) -> ContentHash {
+    ContentHash(*blake3::hash(bytes).as_bytes())
+}
+
+/// Commit `number`, from 1. Each brings a fact of process 1, so that these count the commits.
+fn entries(number: u64) -> Vec<Entry> {
+    let row = |pid| ProcessRow {
+        pid: Pid(pid),
+        parent: None,
+        program: "worker".into(),
+        name: None,
+        origin: Origin::Started,
+        restored: None,
+        exit: None,
+    };
+    let born = |pid| Entry::Born { row: row(pid), image: vec![pid as u8; 40] };
+    let bytes = content(number);
+    let fact = |pid, number: u64| Entry::Facts { pid: Pid(pid), first: FactNumber(number), facts: vec![vec![7; 30]] };
+    let mut entries: Vec<_> = if number == 1 { (1..=PIDS).map(born).collect() } else { Vec::new() };
+    entries.push(Entry::Content { hash: hash(&bytes), bytes, index: Bytes::from_static(b"index") });
+    entries.extend((1..=PIDS).map(|pid| fact(pid, number)));
+    entries.push(Entry::TempFile { root: Pid(1), number, record: number.to_le_bytes().to_vec() });
+    if number.is_multiple_of(6) {
+        entries.push(Entry::Snapshot { pid: Pid(2), at: FactNumber(number), image: vec![9; 60] });
+        let (id, of, scope) = (CheckpointId(number), Pid(1), Scope::Tree);
+        let members = (1..=PIDS).map(Pid).collect();
+        entries.push(Entry::Checkpoint { id, label: "six".into(), of, root: of, scope, members });
+    }
+    entries
+}
+
+/// Lock and index only: where there is memory for them, no disk is waited for.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn open(disk: &Volatile, folder: &Path) -> Result<(LogStore, OwnerToken), StoreError> {
+    let store = LogStore::open_on(Arc::new(disk.clone()), folder, &LogStore::options().segment_bytes(120_000))?;
+    let owner = store.claim()?;
+    Ok((store, owner))
+}
+
+/// How many commits the store holds; they must be the first ones, whole.
+fn check(store: &LogStore, case: &str) -> u64 {
+    let held = match store.journal(Pid(1), None) {
+        Err(StoreError::UnknownProcess(_)) => 0,
+        journal => journal.unwrap_or_else(|error| panic!("{case}: {error}")).facts.len() as u64,
+    };
+    let right = MemoryStore::new();
+    let owner = right.claim().unwrap();
+    (1..=held).for_each(|number| right.commit(owner, Batch::durable(&entries(number), number)).unwrap());
+    assert_eq!(store.processes().unwrap(), right.processes().unwrap(), "{case}");
+    // What a sweep moves takes numbers of commits as well; the times tell them apart.
+    let told = |store: &dyn Store, pid| -> Vec<_> {
+        let history = store.history(pid).unwrap();
+        assert!(history.is_sorted_by(|one, other| one.commit < other.commit), "{case}: {history:?}");
+        history.iter().map(|written| (written.at_ms, written.first, written.count)).collect()
+    };
+    let files = |store: &dyn Store, pid| -> Vec<_> {
+        store.temp_files(pid).unwrap().into_iter().map(|change| change.record).collect()
+    };
+    let checkpoints = |store: &dyn Store| -> Vec<_> {
+        let none = CommitNumber::default();
+        store.checkpoints().unwrap().into_iter().map(|it| Checkpoint { commit: none, ..it }).collect()
+    };
+    for pid in (1..=PIDS).map(Pid).filter(|_| held > 0) {
+        for upto in [None, Some(FactNumber(held / 2))] {
+            assert_eq!(store.journal(pid, upto).unwrap(), right.journal(pid, upto).unwrap(), "{case}");
+        }
+        assert_eq!(told(store, pid), told(&right, pid), "{case}");
+        assert_eq!(files(store, pid), files(&right, pid), "{case}");
+    }
+    assert_eq!(checkpoints(store), checkpoints(&right), "{case}");
+    for number in 1..=held {
+        let expected = content(number);
+        let read = store.content(hash(&expected)).unwrap().slice(0..expected.len() as u64);
+        assert_eq!(read.ok(), Some(expected), "{case}: the content of commit {number}");
+    }
+    held
+}
+
+/// Moves all that stands before the last segment, in small steps.
+fn sweep(store: &LogStore, owner: OwnerToken) -> Result<Swept, StoreError> {
+    store.begin_mark(owner)?;
+    let (live, bounds) = (Live::default(), Bounds { live_percent: 100, step_bytes: 50_000 });
+    let watch = &mut |_| ControlFlow::Continue(());
+    store.sweep(owner, Sweep { live: &live, purpose: Purpose::Free, bounds, watch })
+}
+
+/// Commits from `from` on until all are made or one fails, with sweeps in between. Answers with how many are known to be synced.
+fn work(store: &LogStore, owner: OwnerToken, from: u64, dice: &mut Dice) -> (u64, Result<(), StoreError>) {
+    let mut synced = from - 1;
+    for number in from..=COMMITS {
+        let until = if dice.below(3) == 0 { Until::Synced } else { Until::Written };
+        let batch = Batch { entries: &entries(number), at_ms: number, until };
+        if let Err(error) = store.commit(owner, batch) {
+            return (synced, Err(error));
+        }
+        if dice.below(6) == 0 {
+            match sweep(store, owner) {
+                Ok(swept) => assert_eq!(swept.damaged_parts, [], "commit {number}"),
+                Err(error) => return (synced, Err(error)),
+            }
+        }
+        if until == Until::Synced {
+            synced = number;
+        }
+    }
+    (synced, Ok(()))
+}
+
+#[test]
+fn no_loss_of_power_takes_what_was_synced_or_leaves_half_a_commit() {
+    let (seed, trials) = (seed(), trials(1_000));
+    std::thread::scope(|threads| {
+        for half in 0..2 {
+            threads.spawn(move || lose_power(seed, &(half..trials).step_by(2).collect::<Vec<_>>()));
+        }
+    });
+}
+
+fn lose_power(seed: u64, trials: &[u64]) {
+    let count = trials.len();
+    let (mut lost_tails, mut full_runs) = (0, 0);
+    for trial in trials {
+        let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(*trial));
+        let (disk, folder) = (Volatile::default(), folder());
+        let cut = 1 + dice.below(160) as u64;
+        disk.fail_at(cut, Fault::Power);
+        let mut synced = 0;
+        if let Ok((store, owner)) = open(&disk, folder.path()) {
+            synced = work(&store, owner, 1, &mut dice).0;
+        }
+        full_runs += usize::from(!disk.has_failed());
+        let disk = disk.after_power_loss(&mut |limit| dice.below(limit));
+        if dice.below(2) == 0 {
+            // What an index kept that the log lost, or lost altogether, changes nothing.
+            std::fs::remove_dir_all(folder.path().join("index")).ok();
+        }
+        let case = format!("seed {seed}, trial {trial}, cut at step {cut}");
+        let (store, owner) = open(&disk, folder.path()).unwrap_or_else(|error| panic!("{case}: {error}"));
+        let held = check(&store, &case);
+        assert!(held >= synced, "{case}: {synced} commits were synced, {held} are there");
+        lost_tails += usize::from(held < COMMITS);
+        // It goes on where it is.
+        let (_, done) = work(&store, owner, held + 1, &mut dice);
+        done.unwrap_or_else(|error| panic!("{case}: {error}"));
+        assert_eq!(check(&store, &case), COMMITS, "{case}");
+    }
+    assert!(lost_tails > count / 2 && full_runs < count / 2, "{lost_tails} of {count} lost a tail");
+}
+
+#[test]
+fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
+    let steps = {
+        let (disk, folder) = (Volatile::default(), folder());
+        let (store, owner) = open(&disk, folder.path()).unwrap();
+        work(&store, owner, 1, &mut Dice(0)).1.unwrap();
+        drop(store);
+        disk.steps()
+    };
+    assert!(steps > 60, "{steps} steps");
+    for step in 1..=steps {
+        let (disk, folder) = (Volatile::default(), folder());
+        disk.fail_at(step, Fault::Once(std::io::ErrorKind::StorageFull));
+        let case = format!("step {step} of {steps} fails");
+        let mut opened = open(&disk, folder.path());
+        let (mut synced, mut told) = (0, u32::from(opened.is_err()));
+        for _ in 0..4 {
+            let (store, owner) = match opened {
+                Ok(opened) => opened,
+                Err(_) => open(&disk, folder.path()).unwrap_or_else(|error| panic!("{case}: {error}")),
+            };
+            let held = check(&store, &case);
+            assert!(held >= synced, "{case}: {synced} commits were synced, {held} are there");
+            let (now, outcome) = work(&store, owner, held + 1, &mut Dice(0));
+            synced = now;
+            told += u32::from(outcome.is_err());
+            if matches!(outcome, Err(StoreError::Io { .. })) && store.commit(owner, Batch::durable(&[], 0)).is_ok() {
+                // A write that was undone: the same store takes the next.
+                assert!(check(&store, &case) >= synced, "{case}");
+            }
+            drop(store);
+            opened = open(&disk, folder.path());
+        }
+        assert_eq!(check(&opened.unwrap_or_else(|error| panic!("{case}: {error}")).0, &case), COMMITS, "{case}");
+        assert!(told <= 1, "{case}: one fault is told once, not {told} times");
+    }
+}

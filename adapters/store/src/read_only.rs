@@ -1,0 +1,74 @@
+//! Opening a store to look into it, beside whoever writes it. It takes no lock and changes nothing.
+//!
+//! What the writer does meanwhile must not look like damage:
+//! * HEAD is read before the log, so that the log reaches as far as HEAD says, and again after it: where HEAD has come to
+//!   another segment, or there are other segments, the opening begins anew. So what a sweep moves out of one segment is in
+//!   another that was opened after it, and the segment that HEAD speaks of was not swept.
+//! * An open segment stays what it was: it is read up to the length that it had, and its file lives on when another takes its
+//!   name. Nothing is mapped, since the writer may cut off what it failed to write.
+//! * What stands behind the last whole commit is on its way and no concern of ours. It is not cut.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use dormouse_actors::ports::StoreError;
+
+use crate::catalog::Catalog;
+use crate::disk::{Disk, Reading};
+use crate::error::io as io_error;
+use crate::head::Head;
+use crate::log::{Log, segment_numbers};
+use crate::log_store::Options;
+use crate::recover::{check_log, check_tail, keys_of};
+use crate::writer::Writer;
+
+/// A writer begins a segment now and then, not all the time.
+const ATTEMPTS: usize = 64;
+
+/// A store that is only read.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) log: Arc<Log>,
+    pub(crate) catalog: Catalog,
+    /// It refuses everything.
+    pub(crate) writer: Writer,
+}
+
+/// Opens the store in `dir` as it is at this moment.
+///
+/// # Errors
+/// [`StoreError::Io`] of kind `NotFound` where there is none, [`StoreError::Key`], [`StoreError::Damaged`],
+/// [`StoreError::Newer`], [`StoreError::Io`].
+pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
+    let (head, log) = moment(dir, options)?;
+    check_log(&log, head.mark)?;
+    let (catalog, mark) = Catalog::in_memory(&log, head.mark)?;
+    check_tail(&log, mark)?;
+    let segment = log.segment(mark.end.segment).ok_or_else(|| no_store(dir))?;
+    let log = Arc::new(log);
+    let writer = Writer::reading(dir.to_owned(), Arc::clone(&log), segment, Head { mark, ..head }, options);
+    Ok(Opened { log, catalog, writer })
+}
+
+/// HEAD, and the segments that belong to it.
+fn moment(dir: &Path, options: &Options) -> Result<(Head, Log), StoreError> {
+    let disk: Arc<dyn Disk> = Arc::new(Reading);
+    let folder = dir.join("log");
+    let read_head = || Head::read(&*disk, dir)?.ok_or_else(|| no_store(dir));
+    let numbers =
+        || segment_numbers(&*disk, &folder).map_err(io_error(format!("open the log in {}", folder.display())));
+    for _ in 0..ATTEMPTS {
+        let head = read_head()?;
+        let log = Log::open(Arc::clone(&disk), &folder, keys_of(&head, options.secret.as_ref(), dir)?)?;
+        if read_head()?.mark.end.segment == head.mark.end.segment && numbers()? == log.numbers() {
+            return Ok((head, log));
+        }
+    }
+    let doing = format!("look into {}: whoever writes it begins a segment each moment. Try again", dir.display());
+    Err(io_error(doing)(io::ErrorKind::WouldBlock.into()))
+}
+
+fn no_store(dir: &Path) -> StoreError {
+    io_error(format!("look into {}: nothing stands in it", dir.display()))(io::ErrorKind::NotFound.into())
+}

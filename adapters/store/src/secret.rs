@@ -1,0 +1,227 @@
+//! The host's secret, and the keys that a store makes of it.
+//!
+//! Secret and salt give four keys that tell nothing of one another: for payloads, for lines of the index, for the names of
+//! contents, and for headers. The salt is drawn for each store and stands in HEAD, so that two stores of one secret have no key
+//! in common. No key is written anywhere; HEAD holds a check, by which a wrong secret is told from damage.
+//!
+//! A sealed text is a nonce (24, drawn for each), the text under XChaCha20-Poly1305, and the tag (16).
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use dormouse_actors::ports::KeyFault;
+use dormouse_proto::id::ContentHash;
+use zeroize::Zeroizing;
+
+use crate::envelope::StoreKey;
+use crate::mark::Hash;
+
+const NONCE_BYTES: usize = 24;
+const TAG_BYTES: usize = 16;
+
+/// What sealing adds to a text.
+pub(crate) const SEAL_BYTES: u64 = (NONCE_BYTES + TAG_BYTES) as u64;
+/// The check of a store that is not encrypted.
+pub(crate) const NO_CHECK: Hash = [0; 32];
+
+/// What a store is encrypted with: 32 bytes that the host keeps, and that nobody can guess. Whoever loses them has lost the
+/// store. They are wiped from memory when the value is dropped, and never shown.
+#[derive(Clone)]
+pub struct StoreSecret(Zeroizing<[u8; 32]>);
+
+impl StoreSecret {
+    /// Of bytes that were drawn at random. A password is no secret of this kind: make one of it with a function that is made
+    /// for that.
+    #[must_use]
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    fn key(&self, salt: &Hash, purpose: &str) -> Zeroizing<Hash> {
+        let mut material = Zeroizing::new([0; 64]);
+        material[..32].copy_from_slice(&*self.0);
+        material[32..].copy_from_slice(salt);
+        Zeroizing::new(blake3::derive_key(purpose, &*material))
+    }
+}
+
+impl fmt::Debug for StoreSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreSecret(hidden)")
+    }
+}
+
+/// What the records of a store are signed with, and sealed where it is encrypted.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    headers: StoreKey,
+    cipher: Option<Arc<Cipher>>,
+}
+
+struct Cipher {
+    payloads: XChaCha20Poly1305,
+    lines: XChaCha20Poly1305,
+    names: Zeroizing<Hash>,
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.cipher.is_some() { "Keys(encrypted)" } else { "Keys(plain)" })
+    }
+}
+
+impl Keys {
+    /// Of a store whose HEAD holds this salt and this check.
+    ///
+    /// # Errors
+    /// [`KeyFault`] where the secret is not the one that the store was made with.
+    pub(crate) fn of(salt: StoreKey, check: &Hash, secret: Option<&StoreSecret>) -> Result<Self, KeyFault> {
+        match (secret, *check == NO_CHECK) {
+            (None, true) => Ok(Self::plain(salt)),
+            (None, false) => Err(KeyFault::Missing),
+            (Some(_), true) => Err(KeyFault::Needless),
+            (Some(secret), false) if check_of(secret, salt) != *check => Err(KeyFault::Wrong),
+            (Some(secret), false) => Ok(Self::sealing(salt, secret)),
+        }
+    }
+
+    /// Of a store that is not encrypted.
+    pub(crate) fn plain(key: StoreKey) -> Self {
+        Self { headers: key, cipher: None }
+    }
+
+    fn sealing(StoreKey(salt): StoreKey, secret: &StoreSecret) -> Self {
+        let key = |purpose| secret.key(&salt, purpose);
+        let cipher = |purpose| XChaCha20Poly1305::new((&*key(purpose)).into());
+        let (payloads, lines) = (cipher("dormouse store 1, payloads"), cipher("dormouse store 1, lines of the index"));
+        let names = key("dormouse store 1, names of contents");
+        let headers = StoreKey(*key("dormouse store 1, headers"));
+        Self { headers, cipher: Some(Arc::new(Cipher { payloads, lines, names })) }
+    }
+
+    /// What headers, and the values of the index, are signed with.
+    pub(crate) fn headers(&self) -> &StoreKey {
+        &self.headers
+    }
+
+    /// Whether payloads are sealed.
+    pub(crate) fn are_sealing(&self) -> bool {
+        self.cipher.is_some()
+    }
+
+    /// What the log and the index call a content. Where they are encrypted it does not tell the content's hash, by which one
+    /// could recognise a content that one knows.
+    pub(crate) fn name(&self, content: ContentHash) -> Hash {
+        match &self.cipher {
+            None => content.0,
+            Some(cipher) => *blake3::keyed_hash(&cipher.names, &content.0).as_bytes(),
+        }
+    }
+
+    /// A payload, or a part of one, as it stands in the log. `bound` is what it is only good together with.
+    ///
+    /// # Errors
+    /// Where the operating system gives no randomness.
+    pub(crate) fn seal(&self, text: &[u8], bound: &[u8]) -> io::Result<Vec<u8>> {
+        self.cipher.as_ref().map_or_else(|| Ok(text.to_vec()), |cipher| seal(&cipher.payloads, text, bound))
+    }
+
+    /// The reverse of [`Keys::seal`]; none where the text or what it is bound to is another.
+    pub(crate) fn open(&self, sealed: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
+        self.cipher.as_ref().and_then(|cipher| open(&cipher.payloads, sealed, bound))
+    }
+
+    /// A line as it stands in the index under `name`.
+    ///
+    /// # Errors
+    /// Where the operating system gives no randomness.
+    pub(crate) fn seal_line(&self, line: Vec<u8>, name: &[u8]) -> io::Result<Vec<u8>> {
+        match &self.cipher {
+            None => Ok(line),
+            Some(cipher) => seal(&cipher.lines, &line, name),
+        }
+    }
+
+    /// The reverse of [`Keys::seal_line`]; none where the index holds something else there.
+    pub(crate) fn open_line(&self, line: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+        self.cipher.as_ref().map_or_else(|| Some(line.to_vec()), |cipher| open(&cipher.lines, line, name))
+    }
+}
+
+/// What HEAD holds of a secret: enough to recognise it, and no help in finding it.
+pub(crate) fn check_of(secret: &StoreSecret, StoreKey(salt): StoreKey) -> Hash {
+    *secret.key(&salt, "dormouse store 1, check of the secret")
+}
+
+/// Random bytes of the operating system.
+///
+/// # Errors
+/// Where it gives none.
+pub(crate) fn drawn<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::getrandom(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn seal(cipher: &XChaCha20Poly1305, text: &[u8], bound: &[u8]) -> io::Result<Vec<u8>> {
+    let nonce = drawn::<NONCE_BYTES>()?;
+    let text = cipher.encrypt(&XNonce::from(nonce), Payload { msg: text, aad: bound });
+    let text = text.map_err(|_| io::Error::other("a text is too long to be sealed"))?;
+    Ok([&nonce[..], &text].concat())
+}
+
+fn open(cipher: &XChaCha20Poly1305, sealed: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
+    let (nonce, text) = sealed.split_first_chunk::<NONCE_BYTES>()?;
+    cipher.decrypt(&XNonce::from(*nonce), Payload { msg: text, aad: bound }).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SALT: StoreKey = StoreKey([3; 32]);
+
+    fn keys(secret: u8, salt: StoreKey) -> Keys {
+        Keys::sealing(salt, &StoreSecret::new([secret; 32]))
+    }
+
+    #[test]
+    fn a_sealed_text_opens_with_its_key_and_what_it_is_bound_to() {
+        let sealed = keys(1, SALT).seal(b"text", b"bound").unwrap();
+        assert_eq!(sealed.len() as u64, 4 + SEAL_BYTES);
+        assert_eq!(keys(1, SALT).open(&sealed, b"bound").unwrap(), b"text");
+        assert_ne!(keys(1, SALT).seal(b"text", b"bound").unwrap(), sealed, "each has a nonce of its own");
+        let others =
+            [(keys(2, SALT), &b"bound"[..]), (keys(1, StoreKey([4; 32])), b"bound"), (keys(1, SALT), b"other")];
+        for (keys, bound) in others {
+            assert_eq!(keys.open(&sealed, bound), None);
+        }
+        for bit in 0..sealed.len() * 8 {
+            let mut flipped = sealed.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(keys(1, SALT).open(&flipped, b"bound"), None, "bit {bit}");
+        }
+        assert_eq!(keys(1, SALT).open_line(&sealed, b"bound"), None, "lines have a key of their own");
+    }
+
+    #[test]
+    fn a_secret_is_told_from_another_and_from_none() {
+        let secret = StoreSecret::new([1; 32]);
+        let check = check_of(&secret, SALT);
+        let fault = |check, secret: Option<&StoreSecret>| Keys::of(SALT, check, secret).err();
+        assert_eq!(fault(&check, Some(&secret)), None);
+        assert_eq!(fault(&check, Some(&StoreSecret::new([2; 32]))), Some(KeyFault::Wrong));
+        assert_eq!(fault(&check, None), Some(KeyFault::Missing));
+        assert_eq!(fault(&NO_CHECK, Some(&secret)), Some(KeyFault::Needless));
+        assert_eq!(fault(&NO_CHECK, None), None);
+    }
+
+    #[test]
+    fn nothing_shows_a_secret() {
+        let shown = format!("{:?} {:?} {SALT:?}", StoreSecret::new([77; 32]), keys(77, SALT));
+        assert!(!shown.contains("77") && !shown.contains('3'), "{shown}");
+    }
+}

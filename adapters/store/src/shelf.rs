@@ -1,0 +1,215 @@
+//! What the index stands on, keys in order: sled in a folder, or memory. The only module that knows sled.
+//!
+//! sled is no longer maintained, does not sync what it flushes, and panics on damage or loses keys without a word. So every
+//! call is made under `catch_unwind`, and whoever asks checks what it is told.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::io;
+use std::ops::Bound;
+use std::os::unix::fs::PermissionsExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use crate::disk::{Disk as _, System};
+use crate::index::Fault;
+
+/// sled counts pages as they lie on the disk, and holds them in some four times that.
+const CACHE_BYTES: u64 = 16 << 20;
+
+/// A key and its value.
+pub(crate) type Pair = (Vec<u8>, Vec<u8>);
+
+/// Keys and values in order.
+#[derive(Debug)]
+pub(crate) enum Shelf {
+    /// In a folder.
+    Sled(SledFolder),
+    /// In memory.
+    Memory(BTreeMap<Vec<u8>, Vec<u8>>),
+}
+
+/// Changes that are applied together, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Batch(Vec<(Vec<u8>, Option<Vec<u8>>)>);
+
+impl Batch {
+    /// Sets a value.
+    pub(crate) fn insert(&mut self, key: &[u8], value: Vec<u8>) {
+        self.0.push((key.to_vec(), Some(value)));
+    }
+
+    /// Removes a key.
+    pub(crate) fn remove(&mut self, key: &[u8]) {
+        self.0.push((key.to_vec(), None));
+    }
+}
+
+impl Shelf {
+    /// What is in `folder`; makes it where there is none.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn open(folder: &Path) -> Result<Self, Fault> {
+        SledFolder::open(folder).map(Self::Sled)
+    }
+
+    /// An empty one that is gone when it is dropped.
+    pub(crate) fn in_memory() -> Self {
+        Self::Memory(BTreeMap::new())
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        match self {
+            Self::Sled(sled) => guard(|| Ok(sled.db().get(key)?.map(|value| value.to_vec()))),
+            Self::Memory(map) => Ok(map.get(key).cloned()),
+        }
+    }
+
+    /// The last pair from `first` up to and with `last`.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn last(&self, first: &[u8], last: &[u8]) -> Result<Option<Pair>, Fault> {
+        match self {
+            Self::Sled(sled) => guard(|| Ok(sled.db().range(first..=last).next_back().transpose()?.map(pair))),
+            Self::Memory(map) => Ok(between(map, first, last).last()),
+        }
+    }
+
+    /// All pairs from `first` up to and with `last`, in order.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn range(&self, first: &[u8], last: &[u8]) -> Result<Vec<Pair>, Fault> {
+        match self {
+            Self::Sled(sled) => guard(|| sled.db().range(first..=last).map(|entry| entry.map(pair)).collect()),
+            Self::Memory(map) => Ok(between(map, first, last).collect()),
+        }
+    }
+
+    /// Shows all pairs from `first` up to and with `last`, in order, without holding them.
+    ///
+    /// # Errors
+    /// [`Fault`]. Some may have been shown by then.
+    pub(crate) fn each(&self, first: &[u8], last: &[u8], show: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Fault> {
+        match self {
+            Self::Sled(sled) => guard(|| {
+                for entry in sled.db().range(first..=last) {
+                    let (key, value) = entry?;
+                    show(&key, &value);
+                }
+                Ok(())
+            }),
+            Self::Memory(map) => {
+                between(map, first, last).for_each(|(key, value)| show(&key, &value));
+                Ok(())
+            }
+        }
+    }
+
+    /// Applies changes, all or nothing. Not durable, and need not be.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn apply(&mut self, Batch(changes): Batch) -> Result<(), Fault> {
+        match self {
+            Self::Sled(sled) => {
+                let mut batch = sled::Batch::default();
+                for (key, value) in changes {
+                    match value {
+                        Some(value) => batch.insert(key, value),
+                        None => batch.remove(key),
+                    }
+                }
+                guard(|| sled.db().apply_batch(batch))
+            }
+            Self::Memory(map) => {
+                for (key, value) in changes {
+                    match value {
+                        Some(value) => drop(map.insert(key, value)),
+                        None => drop(map.remove(&key)),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// sled, in a folder that is for its owner alone.
+#[derive(Debug)]
+pub(crate) struct SledFolder {
+    /// There until the value is dropped.
+    db: Option<sled::Db>,
+    folder: PathBuf,
+}
+
+impl SledFolder {
+    fn open(folder: &Path) -> Result<Self, Fault> {
+        // Nobody else gets at what is in the folder, while sled makes its files for all whom the umask lets.
+        System.make_folder(folder).map_err(|error| Fault(format!("has no folder: {error}")))?;
+        let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES);
+        let db = guard(|| config.open())?;
+        let opened = Self { db: Some(db), folder: folder.to_owned() };
+        opened.close_to_others();
+        Ok(opened)
+    }
+
+    fn db(&self) -> &sled::Db {
+        self.db.as_ref().expect("sled is there until the value is dropped")
+    }
+
+    fn close_to_others(&self) {
+        if let Err(error) = owner_only(&self.folder) {
+            tracing::debug!(%error, "the files of the index keep their modes; their folder is for its owner alone");
+        }
+    }
+}
+
+impl Drop for SledFolder {
+    /// sled writes what it holds when the last handle goes, and may panic at that too.
+    fn drop(&mut self) {
+        let db = self.db.take();
+        if let Err(fault) = guard(|| db.map_or(Ok(0), |db| db.flush())) {
+            tracing::warn!(%fault, "the index was not written; it will be caught up or rebuilt from the log");
+        }
+        self.close_to_others();
+    }
+}
+
+fn owner_only(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            owner_only(&entry.path())?;
+        } else {
+            fs::set_permissions(entry.path(), Permissions::from_mode(0o600))?;
+        }
+    }
+    Ok(())
+}
+
+fn between<'m>(map: &'m BTreeMap<Vec<u8>, Vec<u8>>, first: &[u8], last: &[u8]) -> impl Iterator<Item = Pair> + 'm {
+    // A range that ends before it begins holds nothing here, as in sled.
+    let bounds = (Bound::Included(first), Bound::Included(last.max(first)));
+    let found = if first <= last { Some(map.range::<[u8], _>(bounds)) } else { None };
+    found.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone()))
+}
+
+fn pair((key, value): (sled::IVec, sled::IVec)) -> Pair {
+    (key.to_vec(), value.to_vec())
+}
+
+fn guard<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(Fault(format!("failed: {error}"))),
+        Err(_) => Err(Fault("panicked".to_owned())),
+    }
+}

@@ -1,0 +1,114 @@
+//! Stores that were written by format version 1: every later version must open them and give the same answers.
+//!
+//! `tests/golden` holds one of each way to keep a store: HEAD and the log, without lock and index. They are written again
+//! where `DORMOUSE_GOLDEN` is `write`, which is only right before a release, or together with a new format version: then the
+//! old ones stay, and the new ones go beside them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Entry, Store};
+use dormouse_proto::id::{CallId, CheckpointId, FactNumber, Pid};
+use dormouse_proto::process::{Origin, ProcessRow, Restored};
+use dormouse_store::{Compression, LogStore, MemoryStore, Options};
+
+use crate::support::*;
+
+const PIDS: u64 = 3;
+
+fn stores() -> [(&'static str, Options); 3] {
+    let compressed = LogStore::options().compression(Compression::Zstd(3));
+    [("plain", LogStore::options()), ("compressed", compressed.clone()), ("encrypted", compressed.key(secret(1)))]
+}
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/version-1").join(name)
+}
+
+/// One content that is long enough for several chunks, where it does not make the store large.
+fn contents(name: &str) -> Vec<Bytes> {
+    let long = Bytes::from("golden, line by line\n".repeat(7_000));
+    let short = [0, 10, 900].map(|length| bytes(7, length)).to_vec();
+    if name == "plain" { short } else { [short, vec![long]].concat() }
+}
+
+/// Every kind of record, and every way in which a process begins.
+fn commits(name: &str) -> Vec<Vec<Entry>> {
+    let call = CallId { epoch: 1, seq: 2 };
+    let forked = ProcessRow {
+        parent: Some(Pid(1)),
+        name: Some("second".into()),
+        origin: Origin::Forked { call, index: 300 },
+        ..row(2)
+    };
+    let restored = Some(Restored { from: Pid(1), at: FactNumber(2), known_as: Pid(1) });
+    let forked = ProcessRow { restored, ..forked };
+    let restored = ProcessRow { origin: Origin::Copied { from: Pid(1), at: FactNumber(2) }, ..row(3) };
+    let index = Bytes::from_static(b"an index");
+    let entry = |bytes: &Bytes| Entry::Content { hash: hash(bytes), bytes: bytes.clone(), index: index.clone() };
+    vec![
+        vec![born(1)],
+        contents(name).iter().map(entry).collect(),
+        vec![facts(1, 1..=3), Entry::Born { row: forked, image: vec![2; 20] }],
+        vec![snapshot(1, 2), facts(1, 4..=4), temp_file(1, 1)],
+        vec![checkpoint(1, &[1, 2]), Entry::Born { row: restored, image: Vec::new() }],
+        vec![temp_file(1, 2), facts(2, 1..=2), checkpoint(7, &[1])],
+        vec![Entry::CheckpointDropped { id: CheckpointId(7) }, ended(2)],
+    ]
+}
+
+fn fill(store: &dyn Store, name: &str) {
+    let owner = store.claim().unwrap();
+    commits(name).iter().for_each(|entries| commit(store, owner, entries));
+}
+
+fn write(name: &str, options: &Options) {
+    let folder = tempfile::tempdir().unwrap();
+    fill(&options.clone().segment_bytes(2_500).open(folder.path()).unwrap(), name);
+    let golden = golden(name);
+    let _ = fs::remove_dir_all(&golden);
+    copy_folder(&folder.path().join("log"), &golden.join("log"));
+    fs::copy(folder.path().join("HEAD"), golden.join("HEAD")).unwrap();
+}
+
+fn check(store: &LogStore, name: &str) {
+    let right = MemoryStore::new();
+    fill(&right, name);
+    assert_eq!(store.processes().unwrap(), right.processes().unwrap(), "{name}");
+    assert_eq!(store.checkpoints().unwrap(), right.checkpoints().unwrap(), "{name}");
+    for pid in (1..=PIDS).map(Pid) {
+        let last = right.journal(pid, None).unwrap();
+        for number in 0..=last.base.plus(last.facts.len()).0 {
+            let upto = Some(FactNumber(number));
+            assert_eq!(
+                store.journal(pid, upto).unwrap(),
+                right.journal(pid, upto).unwrap(),
+                "{name}: {pid} at {number}"
+            );
+        }
+        assert_eq!(store.history(pid).unwrap(), right.history(pid).unwrap(), "{name}: {pid}");
+        assert_eq!(store.temp_files(pid).unwrap(), right.temp_files(pid).unwrap(), "{name}: {pid}");
+    }
+    for bytes in contents(name) {
+        assert_eq!(read(store, hash(&bytes)).unwrap(), bytes, "{name}");
+    }
+}
+
+#[test]
+fn a_store_of_format_version_1_gives_the_answers_that_it_always_gave() {
+    for (name, options) in stores() {
+        if std::env::var("DORMOUSE_GOLDEN").is_ok_and(|wanted| wanted == "write") {
+            write(name, &options);
+        }
+        // Looking into it changes nothing, so that no copy is needed.
+        check(&options.clone().read_only(golden(name)).unwrap(), name);
+        let copy = tempfile::tempdir().unwrap();
+        copy_folder(&golden(name), copy.path());
+        let store = options.open(copy.path()).unwrap();
+        check(&store, name);
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[facts(1, 5..=5)]);
+        assert_eq!(store.journal(Pid(1), None).unwrap().facts.last(), Some(&fact(1, 5)), "{name}: it is written on");
+    }
+}

@@ -1,0 +1,97 @@
+//! One fact made durable, and the facts of many processes that share what a sync costs.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use dormouse::id::{FactNumber, Pid};
+use dormouse::model::Request;
+use dormouse::ports::{Batch, Entry, Store as _};
+use dormouse::process::{Origin, ProcessRow};
+use dormouse::store::LogStore;
+use dormouse::{Kernel, Process};
+use dormouse_bench::{Outcome, Replies, Spread, line, program, ratio, says, shown};
+use futures_util::future::try_join_all;
+
+use crate::timed;
+
+const FACT_BYTES: usize = 200;
+/// A header, and the length in front of a fact.
+const ENVELOPE_BYTES: usize = 168 + 4;
+const ROUNDS: u64 = 4_000;
+
+/// A commit of one small fact beside a bare append and fdatasync of as many bytes, taken in turn.
+pub(crate) fn one_fact(folder: &Path) -> Outcome {
+    let store = LogStore::open(folder.join("store"))?;
+    let owner = store.claim()?;
+    let born = Entry::Born { row: row(), image: vec![0; FACT_BYTES] };
+    store.commit(owner, Batch::durable(&[born], 0))?;
+    let mut file = File::create(folder.join("bare"))?;
+    let whole = [7; FACT_BYTES + ENVELOPE_BYTES];
+    let (mut commits, mut bares) = (Vec::new(), Vec::new());
+    for number in 1..=ROUNDS {
+        let fact = Entry::Facts { pid: Pid(1), first: FactNumber(number), facts: vec![vec![7; FACT_BYTES]] };
+        let (done, took) = timed(|| store.commit(owner, Batch::durable(&[fact], number)));
+        done?;
+        commits.push(took);
+        let (done, took) = timed(|| file.write_all(&whole).and_then(|()| file.sync_data()));
+        done?;
+        bares.push(took);
+    }
+    let (commits, bares) = (Spread::of(commits), Spread::of(bares));
+    for (name, ours, bare) in [("p50", commits.median, bares.median), ("p99", commits.p99, bares.p99)] {
+        let times = ratio(ours, bare);
+        line(format_args!("{name}: commit {}, append + fdatasync {}: {times:.2}x", shown(ours), shown(bare)))?;
+    }
+    Ok(())
+}
+
+fn row() -> ProcessRow {
+    ProcessRow {
+        pid: Pid(1),
+        parent: None,
+        program: "bench".into(),
+        name: None,
+        origin: Origin::Started,
+        restored: None,
+        exit: None,
+    }
+}
+
+const OPENINGS: usize = 200;
+
+/// Descriptors that processes are handed: of 32 at once, and of one, which waits for each commit alone.
+pub(crate) fn many_processes(folder: &Path) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut a_second = Vec::new();
+    for processes in [1, 32] {
+        let folder = folder.join(processes.to_string());
+        a_second.push(runtime.block_on(openings(&folder, processes))?);
+    }
+    let times = a_second[1] / a_second[0];
+    line(format_args!(
+        "durable openings a second: {:.0} of 32 processes at once, {:.0} of one, each in a commit of its own: {times:.1}x",
+        a_second[1], a_second[0]
+    ))?;
+    Ok(())
+}
+
+async fn openings(folder: &Path, processes: usize) -> Outcome<f64> {
+    let model = Replies(|_: Request| async { says("done") });
+    let kernel = Kernel::open(LogStore::open(folder)?).model("m", model).build().await?;
+    let program = program(&kernel)?;
+    let start = || kernel.start(program.clone()).session().without_input();
+    let started: Vec<Process> = try_join_all((0..processes).map(|_| async { start().await })).await?;
+    let began = Instant::now();
+    let each = started.iter().enumerate().map(|(number, process)| async move {
+        for opening in 0..OPENINGS {
+            process.open("bench", format!("{number} {opening}"), None).await?;
+        }
+        Ok::<_, dormouse::KernelError>(())
+    });
+    try_join_all(each).await?;
+    let took: Duration = began.elapsed();
+    kernel.shutdown().await;
+    Ok((processes * OPENINGS) as f64 / took.as_secs_f64())
+}

@@ -1,0 +1,148 @@
+//! Contents: the first checkpoint of many and of large ones, the second after a turn, and forks.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dormouse::model::Request;
+use dormouse::spoken::SpokenPart;
+use dormouse::store::LogStore;
+use dormouse::{Kernel, Process};
+use dormouse_bench::{Outcome, Replies, Spread, line, peak_bytes, program, ratio, resident_bytes, says, shown};
+
+use crate::{bytes, disk_bytes, timed};
+
+/// 1,000 contents of 100 KB.
+pub(crate) fn small(folder: &Path) -> Outcome {
+    first_checkpoint(folder, 1_000, 100_000)
+}
+
+/// 20 contents of 50 MB.
+pub(crate) fn large(folder: &Path) -> Outcome {
+    first_checkpoint(folder, 20, 50_000_000)
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+async fn open(folder: &Path) -> Outcome<Kernel> {
+    let model = Replies(|_: Request| async { says("done") });
+    Ok(Kernel::open(LogStore::open(folder)?).model("m", model).build().await?)
+}
+
+async fn session(kernel: &Kernel) -> Outcome<Process> {
+    Ok(kernel.start(program(kernel)?).session().without_input().await?)
+}
+
+fn parts(count: usize, length: usize) -> Vec<SpokenPart> {
+    (0..count).map(|number| SpokenPart::new("bench", bytes(number as u64 + 1, length))).collect()
+}
+
+/// A process is handed all at once, and a checkpoint is made; beside one file of the same bytes, written and synced.
+fn first_checkpoint(folder: &Path, count: usize, length: usize) -> Outcome {
+    let total = (count * length) as u64;
+    let parts = parts(count, length);
+    let raw: Vec<Bytes> = parts.iter().map(|part| part.bytes.clone()).collect();
+    let mut plain = Vec::new();
+    // Before and after: what a disk gives changes from second to second.
+    plain.push(write_plainly(&folder.join("before"), &raw)?);
+    let before = resident_bytes()?;
+    let took = runtime()?.block_on(async {
+        let kernel = open(&folder.join("store")).await?;
+        let process = session(&kernel).await?;
+        let began = Instant::now();
+        process.input(parts).await?;
+        process.checkpoint("first").await?;
+        let took = began.elapsed();
+        kernel.shutdown().await;
+        Outcome::Ok(took)
+    })?;
+    let extra = peak_bytes()?.saturating_sub(before);
+    plain.push(write_plainly(&folder.join("after"), &raw)?);
+    let plainly = Spread::of(plain).median;
+    let rate = |took: Duration| total as f64 / 1e6 / took.as_secs_f64();
+    line(format_args!(
+        "{count} x {length} bytes: {} ({:.0} MB/s), one file written and synced {} ({:.0} MB/s): {:.0} % of its speed",
+        shown(took),
+        rate(took),
+        shown(plainly),
+        rate(plainly),
+        100.0 * ratio(plainly, took)
+    ))?;
+    let disk = disk_bytes(&folder.join("store"))?;
+    line(format_args!(
+        "disk: {:.3}x the bytes; memory beside them: {:.0} MB",
+        disk as f64 / total as f64,
+        extra as f64 / 1e6
+    ))?;
+    Ok(())
+}
+
+fn write_plainly(path: &Path, parts: &[Bytes]) -> Outcome<Duration> {
+    let (done, took) = timed(|| {
+        let mut file = File::create(path)?;
+        parts.iter().try_for_each(|part| file.write_all(part))?;
+        file.sync_data()
+    });
+    done?;
+    std::fs::remove_file(path)?;
+    Ok(took)
+}
+
+const CHECKPOINTS: usize = 50;
+
+/// A checkpoint after a turn, of a process that holds next to nothing and of one that holds 500 MB.
+pub(crate) fn second_checkpoint(folder: &Path) -> Outcome {
+    let mut spreads = Vec::new();
+    for (name, count, length) in [("nothing", 1, 10_000), ("10 x 50 MB", 10, 50_000_000)] {
+        let taken = runtime()?.block_on(async {
+            let kernel = open(&folder.join(count.to_string())).await?;
+            let process = session(&kernel).await?;
+            process.input(parts(count, length)).await?;
+            process.wait_for(dormouse::View::is_idle).await?;
+            process.checkpoint("first").await?;
+            let mut taken = Vec::new();
+            for turn in 0..CHECKPOINTS {
+                let turns = process.view().map_or(0, |view| view.messages);
+                process.input(format!("turn {turn}")).await?;
+                process.wait_for(|view| view.is_idle() && view.messages > turns).await?;
+                let began = Instant::now();
+                process.checkpoint("next").await?;
+                taken.push(began.elapsed());
+            }
+            kernel.shutdown().await;
+            Outcome::Ok(taken)
+        })?;
+        let spread = Spread::of(taken);
+        line(format_args!("holding {name}: p50 {}, p99 {}", shown(spread.median), shown(spread.p99)))?;
+        spreads.push(spread.median);
+    }
+    line(format_args!("the second beside the first: {:.2}x", ratio(spreads[1], spreads[0])))?;
+    Ok(())
+}
+
+/// 100 forks of a process that holds 100 MB.
+pub(crate) fn forks(folder: &Path) -> Outcome {
+    runtime()?.block_on(async {
+        let kernel = open(&folder.join("store")).await?;
+        let process = session(&kernel).await?;
+        process.input(parts(10, 10_000_000)).await?;
+        process.wait_for(dormouse::View::is_idle).await?;
+        let one = disk_bytes(&folder.join("store"))?;
+        for _ in 0..100 {
+            process.fork().await?;
+        }
+        kernel.shutdown().await;
+        let all = disk_bytes(&folder.join("store"))?;
+        line(format_args!(
+            "one process with 100 MB: {:.1} MB; with 100 forks of it: {:.1} MB: {:.3}x",
+            one as f64 / 1e6,
+            all as f64 / 1e6,
+            all as f64 / one as f64
+        ))?;
+        Outcome::Ok(())
+    })
+}

@@ -1,0 +1,85 @@
+//! `dormouse log`, `dormouse diff` and `dormouse checkpoints`: what was, and at which points one can begin again.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use dormouse::Kernel;
+use dormouse::id::Pid;
+use serde_json::json;
+
+use crate::args::{Checkpoints, Diff, Log, Permissions};
+use crate::compose::Composition;
+use crate::status::Failure;
+
+/// Lists the facts of a process.
+pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
+    let kernel = looking(&args.store).await?;
+    let lines = kernel.log(Pid(args.pid)).await;
+    kernel.shutdown().await;
+    let mut out = std::io::stdout().lock();
+    let is_asked = |number: u64| args.from <= number && args.to.is_none_or(|to| number <= to);
+    for line in lines?.into_iter().filter(|line| is_asked(line.number.0)) {
+        let (number, commit, at_ms) = (line.number.0, line.commit.0, line.at_ms);
+        if args.json {
+            let (name, gist) = (line.name, line.gist);
+            let line = json!({ "fact": number, "commit": commit, "at_ms": at_ms, "name": name, "gist": gist });
+            writeln!(out, "{line}")?;
+        } else {
+            writeln!(out, "{number:>6}  {}  {:<18} {}", time(at_ms), line.name, line.gist)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows what differs between two points.
+pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
+    let kernel = looking(&args.store).await?;
+    let diff = kernel.diff((args.left.pid, args.left.at), (args.right.pid, args.right.at)).await;
+    kernel.shutdown().await;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", json!(diff?))?
+    } else {
+        write!(out, "{}", diff?)?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the checkpoints of a store.
+pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> {
+    let kernel = looking(&args.store).await?;
+    let checkpoints = kernel.checkpoints().await;
+    kernel.shutdown().await;
+    let mut out = std::io::stdout().lock();
+    for kept in checkpoints? {
+        if args.json {
+            writeln!(out, "{}", json!(kept))?;
+        } else {
+            let members: Vec<_> = kept.members.iter().map(|member| format!("{}@{}", member.pid, member.at)).collect();
+            writeln!(out, "{}  {}  {}  {}", kept.id, time(kept.at_ms), members.join(" "), kept.label)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A kernel that runs nothing.
+async fn looking(store: &std::path::Path) -> Result<Kernel, Failure> {
+    Composition { store: Some(store), permissions: &Permissions::default() }.existing().await
+}
+
+/// A time of day, UTC.
+fn time(at_ms: u64) -> String {
+    let (seconds, ms) = (at_ms / 1_000 % 86_400, at_ms % 1_000);
+    format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_shown_as_one_of_the_day() {
+        assert_eq!(time(0), "00:00:00.000");
+        assert_eq!(time(86_400_000 + 3_600_000 + 62_005), "01:01:02.005");
+    }
+}

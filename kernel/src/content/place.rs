@@ -1,0 +1,109 @@
+//! Where the bytes of a content are, and how parts of them are come by.
+
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use bytestring::ByteString;
+
+use super::{Backing, Content, Source, Unreadable};
+
+/// Where the bytes are.
+#[derive(Clone)]
+pub(super) enum Place {
+    /// In memory.
+    Here(Data),
+    /// With whoever keeps them.
+    Stored(Arc<dyn Source>),
+}
+
+/// Bytes in memory. Cloning costs a pointer.
+#[derive(Clone)]
+pub(super) enum Data {
+    Text(ByteString),
+    Binary(Bytes),
+}
+
+impl Data {
+    /// One pass, to see whether it is text.
+    pub(super) fn new(bytes: Bytes) -> Self {
+        match ByteString::try_from(bytes.clone()) {
+            Ok(text) => Self::Text(text),
+            Err(_) => Self::Binary(bytes),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &Bytes {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Binary(bytes) => bytes,
+        }
+    }
+}
+
+/// A content that is open for reading.
+pub(super) enum Opened {
+    Here(Data),
+    Stored(Arc<dyn Backing>),
+}
+
+impl Opened {
+    /// These bytes of the content. Copies nothing.
+    pub(super) fn bytes(&self, range: Range<usize>) -> Result<Bytes, Unreadable> {
+        match self {
+            Self::Here(data) => Ok(data.bytes().slice(range)),
+            Self::Stored(backing) => {
+                let (asked, bytes) = (range.len(), backing.slice(range.start as u64..range.end as u64)?);
+                if bytes.len() == asked { Ok(bytes) } else { Err(Unreadable::contradiction()) }
+            }
+        }
+    }
+
+    /// These bytes of a text content, as text. Both ends are at character boundaries.
+    pub(super) fn text(&self, range: Range<usize>) -> Result<ByteString, Unreadable> {
+        match self {
+            Self::Here(Data::Text(text)) => {
+                text.get(range).map(|part| text.slice_ref(part)).ok_or_else(Unreadable::contradiction)
+            }
+            other => ByteString::try_from(other.bytes(range)?).map_err(|_| Unreadable::contradiction()),
+        }
+    }
+
+    /// These characters of the base64 of a binary content of `len` bytes.
+    pub(super) fn base64(&self, range: Range<usize>, len: usize) -> Result<ByteString, Unreadable> {
+        let first = range.start / 4;
+        let bytes = self.bytes((first * 3).min(len)..(range.end.div_ceil(4) * 3).min(len))?;
+        let text = ByteString::from(STANDARD.encode(bytes));
+        let part = text.get(range.start - first * 4..range.end - first * 4).map(|part| text.slice_ref(part));
+        part.ok_or_else(Unreadable::contradiction)
+    }
+}
+
+impl Content {
+    pub(super) fn place(&self) -> Place {
+        self.inner.place.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The bytes, where they are in memory.
+    pub(super) fn here(&self) -> Option<Data> {
+        match self.place() {
+            Place::Here(data) => Some(data),
+            Place::Stored(_) => None,
+        }
+    }
+
+    /// The content for one operation, which counts as a read of it.
+    pub(super) fn open(&self) -> Result<Opened, Unreadable> {
+        self.inner.stamp.read();
+        match self.place() {
+            Place::Here(data) => Ok(Opened::Here(data)),
+            Place::Stored(source) => {
+                let backing = source.open(self.reference())?;
+                let is_whole = backing.length() == self.len_bytes();
+                if is_whole { Ok(Opened::Stored(backing)) } else { Err(Unreadable::contradiction()) }
+            }
+        }
+    }
+}

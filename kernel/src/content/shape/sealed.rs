@@ -1,0 +1,117 @@
+//! The bytes of a shape: a version, what it is of, then the counts of each block and the lengths of pages.
+//!
+//! Little-endian; counts are differences, in two bytes for a block and a variable number for a page. What is read back is
+//! checked against the length of the content and against itself: what does not fit is none, and the content is indexed anew.
+
+use bytes::Bytes;
+
+use super::Shape;
+use crate::content::index::Index;
+use crate::content::pages::PageTables;
+
+const VERSION: u8 = 1;
+const TEXT: u8 = 0;
+const BINARY: u8 = 1;
+
+/// More tables than any content has: it has one page size, seldom two.
+const MAX_TABLES: u64 = 64;
+
+impl Shape {
+    pub(in crate::content) fn seal(&self) -> Bytes {
+        let mut out = vec![VERSION];
+        match self {
+            Self::Binary { len } => {
+                out.push(BINARY);
+                put(&mut out, *len as u64);
+            }
+            Self::Text { index, pages } => {
+                out.push(TEXT);
+                put(&mut out, index.len() as u64);
+                index.seal(&mut out);
+                let tables: Vec<_> = pages.iter().collect();
+                put(&mut out, tables.len() as u64);
+                for (page_chars, starts) in tables {
+                    put(&mut out, page_chars.into());
+                    put(&mut out, starts.len() as u64);
+                    starts.windows(2).for_each(|pair| put(&mut out, (pair[1] - pair[0]) as u64));
+                }
+            }
+        }
+        out.into()
+    }
+
+    /// The shape of a content of `len` bytes; none where the bytes are not one's.
+    pub(in crate::content) fn unseal(sealed: &[u8], len: usize) -> Option<Self> {
+        let mut sealed = Sealed(sealed);
+        let (version, kind) = (sealed.byte()?, sealed.byte()?);
+        if version != VERSION || sealed.number()? != len as u64 {
+            return None;
+        }
+        let shape = match kind {
+            BINARY => Self::Binary { len },
+            TEXT => Self::Text { index: Index::unseal(&mut sealed, len)?, pages: tables(&mut sealed, len)? },
+            _ => return None,
+        };
+        sealed.0.is_empty().then_some(shape)
+    }
+}
+
+fn tables(sealed: &mut Sealed<'_>, len: usize) -> Option<PageTables> {
+    let pages = PageTables::default();
+    for _ in 0..sealed.number().filter(|count| *count <= MAX_TABLES)? {
+        let page_chars = u32::try_from(sealed.number()?).ok().filter(|chars| *chars > 0)?;
+        // Each page but the first takes a byte here: no more is allocated than was read.
+        let further = sealed.number()?.checked_sub(1).filter(|count| *count <= sealed.0.len() as u64)?;
+        let mut starts = Vec::with_capacity(further as usize + 1);
+        let mut at = 0_usize;
+        starts.push(at);
+        for _ in 0..further {
+            let page = usize::try_from(sealed.number()?).ok().filter(|page| *page > 0)?;
+            at = at.checked_add(page).filter(|at| *at < len)?;
+            starts.push(at);
+        }
+        pages.keep(page_chars, starts);
+    }
+    Some(pages)
+}
+
+/// Writes a number, seven bits to a byte.
+fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// What is left to be read of a sealed shape.
+pub(in crate::content) struct Sealed<'a>(&'a [u8]);
+
+impl<'a> Sealed<'a> {
+    pub(in crate::content) fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    pub(in crate::content) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! Sealed shapes come back as they were, and no other bytes are taken for one.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::content::place::Data;
+
+fn shape(bytes: Vec<u8>, page_sizes: &[u32]) -> Shape {
+    let data = Data::new(bytes.into());
+    let shape = Shape::of(&data);
+    if let (Shape::Text { index, pages }, Data::Text(text)) = (&shape, &data) {
+        page_sizes.iter().for_each(|chars| {
+            pages.of_size(*chars, text, index.is_ascii());
+        });
+    }
+    shape
+}
+
+fn texts() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = prop_oneof![Just("a"), Just("\n"), Just("é😀"), Just("word word word\n"), Just("\r\n")];
+    let text = (prop::collection::vec(pieces, 0..20), 1..600_usize)
+        .prop_map(|(pieces, times)| pieces.concat().repeat(times).into_bytes());
+    prop_oneof![4 => text, 1 => prop::collection::vec(any::<u8>(), 0..100)]
+}
+
+/// Looking up whatever place in a shape that was accepted must not go out of its bounds.
+fn look_up(shape: &Shape, len: usize) {
+    let opened = crate::content::place::Opened::Here(Data::Binary(vec![b'x'; len].into()));
+    for at in [0, 1, len / 2, len] {
+        let shown = at.min(shape.shown_len());
+        let _ = (shape.line_of(&opened, shown.min(len)), shape.char_of(&opened, shown.min(len)));
+        let _ = (shape.line_start(&opened, at as u64), shape.char_start(&opened, at as u64));
+    }
+    let _ = (shape.total_chars(), shape.total_lines(), shape.bytes());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_sealed_comes_back(bytes in texts(), page_sizes in prop::collection::vec(1_u32..5_000, 0..3)) {
+        let len = bytes.len();
+        let shape = shape(bytes, &page_sizes);
+        let sealed = shape.seal();
+        let unsealed = Shape::unseal(&sealed, len).expect("it was sealed from a content of this length");
+        prop_assert_eq!(format!("{unsealed:?}"), format!("{shape:?}"));
+        prop_assert!(Shape::unseal(&sealed, len + 1).is_none(), "another content's length");
+        for end in 0..sealed.len().min(400) {
+            prop_assert!(Shape::unseal(&sealed[..end], len).is_none(), "cut at {}", end);
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_refused_or_harmless(
+        bytes in texts(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let len = bytes.len();
+        let mut sealed = shape(bytes, &[700]).seal().to_vec();
+        for (at, byte) in changes {
+            let at = at.index(sealed.len());
+            sealed[at] = byte;
+        }
+        if let Some(shape) = Shape::unseal(&sealed, len) {
+            look_up(&shape, len);
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), len in 0..2_000_usize) {
+        if let Some(shape) = Shape::unseal(&bytes, len) {
+            look_up(&shape, len);
+        }
+    }
+}
+
+#[test]
+fn a_sealed_index_is_a_thousandth_of_what_it_is_of() {
+    let text = "a line of some length, as logs have them\n".repeat(100_000);
+    let len = text.len();
+    let sealed = shape(text.into_bytes(), &[4_000]).seal();
+    assert!(sealed.len() * 800 < len, "{} bytes for {len}", sealed.len());
+}
+
+#[test]
+fn counts_that_no_text_has_are_refused() {
+    let sealed = shape(b"one\ntwo\n".repeat(1_000), &[100]).seal();
+    assert!(Shape::unseal(&sealed, 8_000).is_some());
+    let changed = |at: usize, byte: u8| {
+        let mut sealed = sealed.to_vec();
+        sealed[at] = byte;
+        Shape::unseal(&sealed, 8_000).is_some()
+    };
+    assert!(!changed(0, 2), "another version");
+    assert!(!changed(1, 7), "neither text nor binary");
+    assert!(!changed(4, 2), "neither open nor closed");
+    assert!(!changed(7, 0xff), "more line feeds than the block has bytes");
+    let huge = [VERSION, TEXT, 8, 1, 0, 0, 0, 1, 10, 0xff, 0xff, 0xff, 0xff, 0x0f];
+    assert!(Shape::unseal(&huge, 8).is_none(), "a table of more pages than are written");
+}

@@ -1,0 +1,147 @@
+//! Checkpoints at work: the tools that make, list and go back to one, and going back itself, in place.
+//!
+//! A checkpoint names a fact; to go back, the process as it stood then is read beside it and comes as an input. Going back is
+//! one fact, so that a journal only grows: conversation, descriptors and phase are those of then, the epoch rises, and no
+//! number of a descriptor is given out twice (FD-1). What it used and whom it has heard stay, and what waits for it waits; what
+//! waited then and was heard since waits again.
+//!
+//! A checkpoint may stand in the middle of a call, its own above all. What follows the last message of then answers the calls
+//! that were open there: those that had their answer by it, the others as not answered. So the history is one that a
+//! provider takes, and the word that the process was restored is in the same message.
+//!
+//! A model goes back at most `limits.max_restores` times, which is counted and never rolled back, and its turn goes on
+//! counting its model calls. A host goes back as often as it likes.
+
+use std::sync::Arc;
+
+use dormouse_proto::id::CallId;
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::record::{Caller, Phase};
+use dormouse_proto::tool::Answer;
+
+use super::decide::Draft;
+use super::evolve::result;
+use super::{Effect, Fact};
+use crate::syscall::checkpoint::{CheckpointError, CheckpointOp, CheckpointReply, Standing};
+use crate::syscall::{checkpoint_process, list_checkpoints, restore_process};
+
+const ABANDONED: &str =
+    "Interrupted: the process went back to a checkpoint before this call was done. Its effect is unknown.";
+const OPEN: &str = "Not answered here: this call was open at the checkpoint that the process was restored to.";
+
+impl Draft {
+    pub(super) fn checkpoint_process(&mut self, call: CallId) {
+        let label = checkpoint_process::label(&self.slot(call).args);
+        self.ask_checkpoints(call, label.map(|label| CheckpointOp::Make { label }));
+    }
+
+    pub(super) fn list_checkpoints(&mut self, call: CallId) {
+        let checked = list_checkpoints::check(&self.slot(call).args);
+        self.ask_checkpoints(call, checked.map(|()| CheckpointOp::List));
+    }
+
+    pub(super) fn restore_process(&mut self, call: CallId) {
+        let asked = self.may_restore().and_then(|()| restore_process::checkpoint(&self.slot(call).args));
+        self.ask_checkpoints(call, asked.map(|id| CheckpointOp::Read { id }));
+    }
+
+    fn may_restore(&self) -> Result<(), CheckpointError> {
+        if self.state.slots().len() > 1 {
+            return Err(CheckpointError::Beside);
+        }
+        match (self.caller(), self.state.restores) {
+            (Caller::Model, restores) if restores >= self.state.program.limits().max_restores => {
+                Err(CheckpointError::TooOften { restores })
+            }
+            (Caller::Model | Caller::Host, _) => Ok(()),
+        }
+    }
+
+    fn ask_checkpoints(&mut self, call: CallId, op: Result<CheckpointOp, CheckpointError>) {
+        match op {
+            Err(error) => self.answer_whole(call, error.answer()),
+            Ok(op) => {
+                self.intend(call);
+                self.perform(Effect::Checkpoint { call, op });
+            }
+        }
+    }
+
+    pub(super) fn take_checkpoint(&mut self, call: CallId, result: Result<CheckpointReply, CheckpointError>) {
+        self.complete(call, |draft| match result {
+            Err(error) => draft.answer_whole(call, error.answer()),
+            Ok(CheckpointReply::Made(made)) => draft.answer_whole(call, checkpoint_process::answer(&made)),
+            Ok(CheckpointReply::Listed(kept)) => draft.answer_whole(call, list_checkpoints::answer(kept)),
+            Ok(CheckpointReply::Read(standing)) => draft.restore_for(call, *standing),
+        });
+    }
+
+    /// Of a call of the host, which stands in no conversation, the host gets the answer first.
+    fn restore_for(&mut self, call: CallId, standing: Standing) {
+        if let Err(error) = self.check_standing(&standing) {
+            return self.answer_whole(call, error.answer());
+        }
+        match self.caller() {
+            Caller::Model => self.go_back_to(standing, Caller::Model),
+            Caller::Host => {
+                self.answer_whole(call, self.went_back(&standing));
+                self.go_back_to(standing, Caller::Host);
+                self.proceed();
+            }
+        }
+    }
+
+    /// The host's word, in the middle of a turn or between two.
+    pub(super) fn take_back(&mut self, ticket: Arc<str>, standing: Standing) {
+        if let Err(error) = self.check_standing(&standing) {
+            return self.perform(Effect::AnswerHost { ticket, answer: error.answer() });
+        }
+        self.abandon(ABANDONED);
+        let answer = self.went_back(&standing);
+        self.perform(Effect::AnswerHost { ticket, answer });
+        self.go_back_to(standing, Caller::Host);
+        self.proceed();
+        if self.state.exit().is_none() {
+            self.ask_after_lost();
+        }
+    }
+
+    fn check_standing(&self, Standing { kept, image }: &Standing) -> Result<(), CheckpointError> {
+        match &image.phase {
+            Phase::Ended { exit } => Err(CheckpointError::Ended { id: kept.id, exit: exit.clone() }),
+            _ if *image.program != *self.state.program.key() => Err(CheckpointError::Unknown(kept.id)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the host reads.
+    fn went_back(&self, Standing { kept, .. }: &Standing) -> Answer {
+        let max_restores = self.state.program.limits().max_restores;
+        Answer::ok(restore_process::notice(kept, self.state.restores + 1, max_restores).to_xml())
+    }
+
+    fn go_back_to(&mut self, standing: Standing, by: Caller) {
+        let mut blocks = Vec::new();
+        if let Phase::Acting { caller: Caller::Model, slots } = &standing.image.phase {
+            let open = Answer::error(OPEN);
+            blocks.extend(slots.iter().map(|slot| result(slot, slot.answer.as_ref().unwrap_or(&open))));
+        }
+        blocks.push(Block::text(self.went_back(&standing).text));
+        let Standing { kept, image } = standing;
+        let calls: Vec<_> = self.state.background.keys().filter(|call| call.seq >= image.next_seq).copied().collect();
+        let message = Arc::new(Message { role: Role::User, blocks });
+        self.emit(Fact::Restored { checkpoint: kept.id, image: Box::new(image), message, by });
+        if !calls.is_empty() {
+            self.perform(Effect::Abandon { calls });
+        }
+    }
+
+    /// Goes on from there: with the model, or with what waits for one that was idle.
+    fn proceed(&mut self) {
+        match self.state.phase {
+            Phase::Ready { .. } => self.ask_model(),
+            Phase::Idle if !self.state.mailbox.is_empty() => self.begin_turn(),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A fact in one line, for whoever looks for the point to go back to. It shows how texts begin, and never all of them.
+
+use std::fmt::Write;
+
+use dormouse_proto::mail::Speaker;
+use dormouse_proto::message::{Block, Message};
+use dormouse_proto::record::{Fact, Note};
+
+/// The most characters of a text that are shown.
+const SHOWN: usize = 72;
+
+/// What a fact says, beside its name. One line; may be empty.
+#[must_use]
+pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
+    match fact {
+        Fact::MessageQueued { from, message } => format!("{}: {}", speaker(*from), said(message)),
+        Fact::MessageReceived { from, call, message, .. } => format!("process {from} ({call}): {}", said(message)),
+        Fact::MailTaken { at } => format!("{} messages", at.len()),
+        Fact::TurnBegan | Fact::Stopped | Fact::Frozen | Fact::Continued => String::new(),
+        Fact::DescriptorOpened { id, entry } => format!("{id} of {}", entry.source),
+        Fact::DescriptorNoted { id, note } => format!("{id}: {}", noted(note)),
+        Fact::ModelCalled { call } | Fact::ToolCalled { call } => call.to_string(),
+        Fact::ModelReplied { call, blocks, .. } => format!("{call}: {}", blocks_in_short(blocks)),
+        Fact::HostCalled { tool, args, .. } => format!("{tool} {}", short(args)),
+        Fact::ChildEnded { call, index, child, exit } => {
+            format!("{call}: child {index}, process {child}, {}: {}", exit.status.word(), short(&exit.message))
+        }
+        Fact::ChildStarted { call, child } => format!("{call}: process {child}"),
+        Fact::ChildReported { call, message } => format!("{call}: {}", said(message)),
+        Fact::ToolReturned { call, answer, .. } => {
+            let error = if answer.is_error { "error: " } else { "" };
+            format!("{call}: {error}{}", short(&answer.text))
+        }
+        Fact::Interrupted { answer } => short(&answer.text),
+        Fact::TurnEnded { outcome: exit } | Fact::Exited { exit } => {
+            format!("{}: {}", exit.status.word(), short(&exit.message))
+        }
+        Fact::WentTo { to, message, .. } => format!("msg:{to}: {}", said(message)),
+        Fact::Restored { checkpoint, .. } => checkpoint.to_string(),
+        Fact::BudgetChanged { .. } => String::new(),
+    }
+}
+
+fn speaker(from: Speaker) -> String {
+    match from {
+        Speaker::Host => "host".to_owned(),
+        Speaker::Process(pid) => format!("process {pid}"),
+    }
+}
+
+fn noted(note: &Note) -> String {
+    match note {
+        Note::Named { name } => name.as_ref().map_or_else(|| "no name".to_owned(), |name| format!("name {name}")),
+        Note::Marked { ref_id, .. } => format!("section {ref_id}"),
+        Note::Unmarked { ref_id } => format!("no section {ref_id}"),
+        Note::Summarized { summary, .. } => short(summary),
+    }
+}
+
+/// How a message begins, and what it calls.
+pub(super) fn said(message: &Message) -> String {
+    blocks_in_short(&message.blocks)
+}
+
+fn blocks_in_short(blocks: &[Block]) -> String {
+    let part = |block: &Block| match block {
+        Block::Text { text, .. } => short(text),
+        Block::ToolUse { name, args, .. } => format!("{name}({})", short(args)),
+        Block::ToolResult { text, .. } => format!("= {}", short(text)),
+        Block::Opaque(_) => String::new(),
+    };
+    let parts: Vec<_> = blocks.iter().map(part).filter(|part| !part.is_empty()).collect();
+    short(&parts.join(" | "))
+}
+
+/// How a text begins, on one line.
+fn short(text: &str) -> String {
+    let mut shown = String::new();
+    let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    shown.extend(chars.by_ref().take(SHOWN));
+    if chars.next().is_some() {
+        // To a string that cannot fail.
+        let _ = shown.write_str("…");
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_shown_on_one_line_and_not_whole() {
+        assert_eq!(short("one\ntwo\u{1b}"), "one two ");
+        assert_eq!(short(&"é".repeat(SHOWN)), "é".repeat(SHOWN));
+        assert_eq!(short(&"é".repeat(SHOWN + 1)), "é".repeat(SHOWN) + "…");
+    }
+}

@@ -1,0 +1,79 @@
+//! `checkpoint_process`: notes a point that the process can go back to.
+
+use std::sync::Arc;
+
+use dormouse_proto::tool::{Access, Answer, ToolSpec};
+use serde_json::json;
+
+use super::args::{Args, Key, Kind};
+use super::checkpoint::{CheckpointError, Kept};
+
+/// What a process needs to call it.
+pub const ACCESS: Access = Access::Admin;
+
+const LABEL: &str = "label";
+const KEYS: [Key; 1] = [(LABEL, Kind::Text)];
+
+/// What a model is told of it.
+#[must_use]
+pub fn spec() -> ToolSpec {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "label": { "type": "string", "description": "What the point is called, such as \"before the rewrite\"." }
+        },
+        "additionalProperties": false
+    });
+    ToolSpec {
+        name: "checkpoint_process".into(),
+        description:
+            "Makes a checkpoint of this process: its conversation and its file descriptors as they are now. Returns \
+                      its checkpoint_id, which restore_process takes. It costs nothing, whatever you hold."
+                .into(),
+        schema: schema.to_string().into(),
+    }
+}
+
+/// What the checkpoint is to be called; empty where the call does not say.
+///
+/// # Errors
+/// [`CheckpointError::Arguments`].
+pub fn label(args: &str) -> Result<Arc<str>, CheckpointError> {
+    let wrong = |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
+    let args = Args::parse("checkpoint_process", args, &[&KEYS]).map_err(wrong)?;
+    match args.has(LABEL) {
+        true => args.label(LABEL, "what the point is called").map(Arc::from).map_err(wrong),
+        false => Ok("".into()),
+    }
+}
+
+/// What the caller reads.
+#[must_use]
+pub fn answer(made: &Kept) -> Answer {
+    Answer::ok(made.element().to_xml())
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::checkpoint::Scope;
+    use dormouse_proto::id::{CheckpointId, FactNumber};
+
+    use super::*;
+
+    #[test]
+    fn a_label_may_be_given() {
+        assert_eq!(label("{}"), Ok("".into()));
+        assert_eq!(label(r#"{"label": "before the rewrite"}"#), Ok("before the rewrite".into()));
+        for args in [r#"{"label": ""}"#, r#"{"label": 3}"#, r#"{"name": "x"}"#, "[]"] {
+            assert_eq!(label(args).unwrap_err().word(), "invalid_parameter", "{args}");
+        }
+        assert!(label(&json!({ "label": "x".repeat(65) }).to_string()).is_err());
+    }
+
+    #[test]
+    fn the_answer_names_the_checkpoint_and_the_fact() {
+        let made = Kept { id: CheckpointId(3), label: "a<b".into(), at: FactNumber(12), scope: Scope::Process };
+        let expected = r#"<checkpoint checkpoint_id="cp:3" fact="12" of="process" label="a&lt;b"/>"#;
+        assert_eq!(&*answer(&made).text, expected);
+    }
+}

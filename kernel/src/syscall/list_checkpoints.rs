@@ -1,0 +1,73 @@
+//! `list_checkpoints`: the points that the process can go back to.
+
+use std::cmp::Reverse;
+
+use dormouse_proto::tool::{Access, Answer, ToolSpec};
+use dormouse_proto::xml::Element;
+use serde_json::json;
+
+use super::args::Args;
+use super::checkpoint::{CheckpointError, Kept};
+
+/// What a process needs to call it.
+pub const ACCESS: Access = Access::Admin;
+
+/// The most checkpoints that one answer shows.
+pub const MAX_SHOWN: usize = 100;
+
+/// What a model is told of it.
+#[must_use]
+pub fn spec() -> ToolSpec {
+    let schema = json!({ "type": "object", "properties": {}, "additionalProperties": false });
+    ToolSpec {
+        name: "list_checkpoints".into(),
+        description: "Lists the checkpoints that restore_process can take this process back to, the newest first."
+            .into(),
+        schema: schema.to_string().into(),
+    }
+}
+
+/// Checks that a call says nothing that would be overlooked.
+///
+/// # Errors
+/// [`CheckpointError::Arguments`].
+pub fn check(args: &str) -> Result<(), CheckpointError> {
+    let args = Args::parse("list_checkpoints", args, &[]).map(drop);
+    args.map_err(|error| CheckpointError::Arguments(error.message))
+}
+
+/// What the caller reads.
+#[must_use]
+pub fn answer(mut kept: Vec<Kept>) -> Answer {
+    kept.sort_by_key(|kept| Reverse(kept.id));
+    let hidden = kept.len().saturating_sub(MAX_SHOWN);
+    kept.truncate(MAX_SHOWN);
+    let list = Element::new("checkpoint_list")
+        .attribute("count", kept.len())
+        .attribute_if("not_shown", (hidden > 0).then_some(hidden));
+    Answer::ok(kept.iter().fold(list, |list, kept| list.child(kept.element())).to_xml())
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::checkpoint::Scope;
+    use dormouse_proto::id::{CheckpointId, FactNumber};
+
+    use super::*;
+
+    #[test]
+    fn the_newest_come_first_and_what_is_left_out_is_counted() {
+        let kept =
+            (1..=120).map(|id| Kept { id: CheckpointId(id), label: "".into(), at: FactNumber(id), scope: Scope::Tree });
+        let text = answer(kept.collect()).text;
+        assert!(text.starts_with(r#"<checkpoint_list count="100" not_shown="20">"#), "{text}");
+        assert!(text.find("cp:120\"") < text.find("cp:21\"") && !text.contains("cp:20\""), "{text}");
+        assert_eq!(&*answer(Vec::new()).text, r#"<checkpoint_list count="0"/>"#);
+    }
+
+    #[test]
+    fn a_call_takes_nothing() {
+        assert_eq!(check("{}"), Ok(()));
+        assert!(check(r#"{"all": true}"#).unwrap_err().to_string().contains("Unknown parameter 'all'"));
+    }
+}

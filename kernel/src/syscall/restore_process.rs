@@ -1,0 +1,84 @@
+//! `restore_process`: takes the process back to a checkpoint.
+
+use dormouse_proto::id::CheckpointId;
+use dormouse_proto::tool::{Access, ToolSpec};
+use dormouse_proto::xml::Element;
+use serde_json::json;
+
+use super::args::{Args, Key, Kind};
+use super::checkpoint::{CheckpointError, Kept};
+
+/// What a process needs to call it.
+pub const ACCESS: Access = Access::Admin;
+
+const ID: &str = "checkpoint_id";
+const KEYS: [Key; 1] = [(ID, Kind::Word)];
+
+/// What a model is told of it.
+#[must_use]
+pub fn spec() -> ToolSpec {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "checkpoint_id": { "type": "string", "description": "The checkpoint, such as \"cp:3\"." }
+        },
+        "required": ["checkpoint_id"],
+        "additionalProperties": false
+    });
+    ToolSpec {
+        name: "restore_process".into(),
+        description: "Takes this process back to a checkpoint: its conversation and its file descriptors are those of then, and \
+                      you remember nothing of what came after. A message tells you that you were restored. What was done \
+                      outside, temporary files and what you used of your budget stay. Call nothing else in the same reply."
+            .into(),
+        schema: schema.to_string().into(),
+    }
+}
+
+/// The checkpoint that a call names.
+///
+/// # Errors
+/// [`CheckpointError::Arguments`].
+pub fn checkpoint(args: &str) -> Result<CheckpointId, CheckpointError> {
+    let wrong = |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
+    let args = Args::parse("restore_process", args, &[&KEYS]).map_err(wrong)?;
+    let asked = args.required_text(ID, "the checkpoint to go back to, such as \"cp:3\"").map_err(wrong)?;
+    asked.parse().map_err(|error| CheckpointError::Arguments(format!("{error}.")))
+}
+
+/// The word of the kernel that follows the last message of then: from where, and how often yet.
+#[must_use]
+pub fn notice(kept: &Kept, restores: u32, max_restores: u32) -> Element {
+    let label = (!kept.label.is_empty()).then_some(&kept.label);
+    let message = "You were restored to this checkpoint: what you did after it is gone from this conversation, and so are the \
+                   descriptors of then. What was done outside stays. Choose another way than before.";
+    Element::new("process_restored")
+        .attribute("checkpoint_id", kept.id)
+        .attribute_if("label", label)
+        .attribute("fact", kept.at)
+        .attribute("restores", restores)
+        .attribute("max_restores", max_restores)
+        .child(Element::new("message").text(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_named_by_its_number() {
+        for args in [r#"{"checkpoint_id": "cp:3"}"#, r#"{"checkpoint_id": "3"}"#, r#"{"checkpoint_id": 3}"#] {
+            assert_eq!(checkpoint(args), Ok(CheckpointId(3)), "{args}");
+        }
+        let refused = [
+            ("{}", "'checkpoint_id' is missing"),
+            (r#"{"checkpoint_id": "cp:0"}"#, "names no checkpoint"),
+            (r#"{"checkpoint_id": "fd:1"}"#, "names no checkpoint"),
+            (r#"{"checkpoint": "cp:1"}"#, "Unknown parameter"),
+        ];
+        for (args, words) in refused {
+            let error = checkpoint(args).unwrap_err();
+            assert!(error.word() == "invalid_parameter" && error.to_string().contains(words), "{args}: {error}");
+        }
+    }
+}

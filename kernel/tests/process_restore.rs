@@ -1,0 +1,254 @@
+//! Going back to a checkpoint, one at a time: what returns, what stays, and what a provider would take.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_kernel::process::{
+    Beginning, Birth, CheckpointOp, CheckpointReply, Decision, Effect, Fact, Image, Input, Kept, Preloads, Standing,
+    State, Surroundings, begins, born, branched, decide, diff, evolve,
+};
+use dormouse_kernel::program::compile;
+use dormouse_proto::checkpoint::Scope;
+use dormouse_proto::id::{CallId, CheckpointId, FactNumber, FdId, Pid};
+use dormouse_proto::mail::Speaker;
+use dormouse_proto::message::Block;
+use dormouse_proto::model::{Reply, StopReason, Usage};
+use dormouse_proto::process::Priority;
+use dormouse_proto::record::{Control, Lifetime, Phase};
+use dormouse_proto::tool::Access;
+
+const PROGRAM: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \"s\"\n[tools]\nenabled = \
+                       [\"checkpoint_process\", \"restore_process\", \"list_checkpoints\", \"read_fd\", \"spawn\", \"wait\"]\n\
+                       [linked_programs]\nme = \"p.toml\"\n[limits]\nmax_restores = 2\n[file_descriptor]\n\
+                       max_input_chars = 20\n";
+
+struct Run {
+    first: State,
+    state: State,
+    facts: Vec<Fact>,
+    effects: Vec<Effect>,
+}
+
+impl Run {
+    fn new(lifetime: Lifetime) -> Self {
+        let text = Bytes::from(PROGRAM);
+        let compiled = compile(Path::new("p.toml"), &mut |_| Ok(text.clone()), &[]);
+        let program = compiled.unwrap_or_else(|errors| panic!("{errors:?}")).program;
+        let around = Arc::new(Surroundings::default());
+        let said = "go".into();
+        let (priority, preloads) = (Priority::Normal, &Preloads::default());
+        let birth = Birth { access: Access::Admin, depth: 0, lifetime, priority, preloads, input: Some(&said) };
+        let image = born(&program, &around, birth, 0);
+        let state = State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid");
+        let mut run = Self { first: state.clone(), state, facts: Vec::new(), effects: Vec::new() };
+        run.feed(Input::Resumed);
+        run
+    }
+
+    fn feed(&mut self, input: Input) {
+        let Decision { facts, effects } = decide(&self.state, input, 0);
+        facts.iter().for_each(|fact| evolve(&mut self.state, fact));
+        self.facts.extend(facts);
+        self.effects = effects;
+        let mut replayed = self.first.clone();
+        self.facts.iter().for_each(|fact| evolve(&mut replayed, fact));
+        assert_eq!(replayed, self.state, "DUR-2");
+    }
+
+    fn reply(&mut self, calls: &[(&str, &str)]) {
+        let Phase::Thinking { call } = *self.state.phase() else { panic!("{:?}", self.state.phase()) };
+        let number = self.facts.len();
+        let used = |(at, (name, args)): (usize, &(&str, &str))| Block::ToolUse {
+            id: format!("u{number}.{at}").into(),
+            name: (*name).into(),
+            args: (*args).into(),
+            raw: None,
+        };
+        let blocks = std::iter::once(Block::text("I think.")).chain(calls.iter().enumerate().map(used)).collect();
+        let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+        let usage = Usage { input_tokens: 3, ..Usage::default() };
+        self.feed(Input::ModelReplied { call, result: Ok(Reply { blocks, stop, usage }) });
+    }
+
+    /// The call that asks the checkpoints.
+    fn asked(&self) -> Option<(CallId, CheckpointOp)> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::Checkpoint { call, op } => Some((*call, op.clone())),
+            _ => None,
+        })
+    }
+
+    /// The model makes a checkpoint; what comes is how it stood in the middle of that call.
+    fn checkpoint(&mut self, id: u64) -> Standing {
+        self.reply(&[("checkpoint_process", "{}")]);
+        let (call, op) = self.asked().expect("a checkpoint is asked for");
+        assert!(matches!(op, CheckpointOp::Make { .. }), "{op:?}");
+        let standing = self.standing(id);
+        let result = Ok(CheckpointReply::Made(standing.kept.clone()));
+        self.feed(Input::CheckpointDone { call, result });
+        standing
+    }
+
+    fn standing(&self, id: u64) -> Standing {
+        let at = FactNumber(self.facts.len() as u64);
+        let kept = Kept { id: CheckpointId(id), label: "".into(), at, scope: Scope::Process };
+        Standing { kept, image: self.state.image() }
+    }
+
+    fn restore(&mut self, standing: &Standing) {
+        let args = format!("{{\"checkpoint_id\": \"{}\"}}", standing.kept.id);
+        self.reply(&[("restore_process", &args)]);
+        if let Some((call, op)) = self.asked() {
+            assert_eq!(op, CheckpointOp::Read { id: standing.kept.id });
+            self.feed(Input::CheckpointDone { call, result: Ok(CheckpointReply::Read(Box::new(standing.clone()))) });
+        }
+    }
+
+    fn take_back(&mut self, standing: Standing) {
+        self.feed(Input::TakenBack { ticket: "t".into(), standing: Box::new(standing) });
+    }
+
+    fn last_text(&self) -> String {
+        let blocks = &self.state.messages().last().expect("something was said").blocks;
+        let text = |block: &Block| match block {
+            Block::Text { text, .. } | Block::ToolResult { text, .. } => text.to_string(),
+            _ => String::new(),
+        };
+        blocks.iter().map(text).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Every tool use is answered in the message behind it.
+    fn check_history(&self) {
+        let messages: Vec<_> = self.state.messages().iter().collect();
+        for pair in messages.windows(2) {
+            let uses = pair[0].blocks.iter().filter_map(|block| match block {
+                Block::ToolUse { id, .. } => Some(id),
+                _ => None,
+            });
+            let results = pair[1].blocks.iter().filter_map(|block| match block {
+                Block::ToolResult { id, .. } => Some(id),
+                _ => None,
+            });
+            assert!(uses.eq(results), "{messages:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_model_that_goes_back_stands_behind_its_own_call_and_is_told_so() {
+    let mut run = Run::new(Lifetime::Task);
+    let standing = run.checkpoint(1);
+    let (usage, next_fd) = (run.state.usage(), run.state.table().next_fd());
+    run.feed(Input::Opened {
+        ticket: "t".into(),
+        collected: dormouse_kernel::content::Collected { bytes: "x\n".repeat(900).into(), cut_bytes: 0 },
+        source: "file:x".into(),
+        page_chars: None,
+    });
+    assert!(run.state.table().get(&FdId::Fd(next_fd)).is_some());
+    run.restore(&standing);
+    assert!(matches!(run.state.phase(), Phase::Thinking { .. }), "{:?}", run.state.phase());
+    assert_eq!(run.state.messages().len(), 3);
+    let told = run.last_text();
+    assert!(told.contains("Not answered here") && told.contains("<process_restored checkpoint_id=\"cp:1\""), "{told}");
+    assert!(told.contains("restores=\"1\" max_restores=\"2\""), "{told}");
+    assert!(run.state.table().get(&FdId::Fd(next_fd)).is_none(), "what was opened since is gone");
+    assert!(run.state.table().next_fd() > next_fd, "FD-1");
+    assert!(run.state.usage().input_tokens > usage.input_tokens, "what it used stays");
+    run.check_history();
+}
+
+#[test]
+fn a_model_goes_back_as_often_as_its_program_permits_and_a_host_always() {
+    let mut run = Run::new(Lifetime::Task);
+    let standing = run.checkpoint(1);
+    for _ in 0..2 {
+        run.restore(&standing);
+    }
+    run.restore(&standing);
+    assert!(run.last_text().contains("type=\"too_often\""), "{}", run.last_text());
+    run.take_back(standing);
+    assert!(run.last_text().contains("restores=\"3\""), "{}", run.last_text());
+    run.check_history();
+}
+
+#[test]
+fn going_back_beside_another_call_is_refused() {
+    let mut run = Run::new(Lifetime::Task);
+    run.checkpoint(1);
+    run.reply(&[("restore_process", r#"{"checkpoint_id": "cp:1"}"#), ("list_checkpoints", "{}")]);
+    let (call, op) = run.asked().expect("the other is called");
+    assert_eq!(op, CheckpointOp::List);
+    run.feed(Input::CheckpointDone { call, result: Ok(CheckpointReply::Listed(Vec::new())) });
+    assert!(run.last_text().contains("type=\"not_alone\""), "{}", run.last_text());
+}
+
+#[test]
+fn children_that_were_made_since_are_given_up_and_mail_waits_again() {
+    let mut run = Run::new(Lifetime::Session);
+    run.reply(&[]);
+    assert_eq!(run.state.phase(), &Phase::Idle);
+    run.feed(Input::Stopped);
+    run.feed(Input::Spoke { from: Speaker::Host, spoken: "later".into() });
+    let standing = run.standing(1);
+    run.feed(Input::Continued);
+    run.reply(&[("spawn", r#"{"program_name": "me", "query": "x", "wait": false}"#)]);
+    let call = CallId { epoch: 0, seq: run.state.image().next_seq - 1 };
+    run.feed(Input::ChildStarted { call, child: Pid(2) });
+    assert_eq!(run.state.background().len(), 1);
+    run.take_back(standing);
+    assert!(run.state.background().is_empty());
+    let gives_up = |effect: &Effect| matches!(effect, Effect::Abandon { calls } if calls == &[call]);
+    assert!(run.effects.iter().any(gives_up), "{:?}", run.effects);
+    assert_eq!(run.last_text(), "later", "what waited then begins a turn again");
+    run.check_history();
+}
+
+#[test]
+fn a_session_that_was_idle_is_idle_again_and_a_task_is_asked() {
+    for (lifetime, is_idle) in [(Lifetime::Session, true), (Lifetime::Task, false)] {
+        let mut run = Run::new(lifetime);
+        let idle = Image { phase: Phase::Idle, ..run.state.image() };
+        let standing = Standing { image: idle, ..run.standing(1) };
+        run.take_back(standing);
+        assert_eq!(run.state.phase() == &Phase::Idle, is_idle, "{lifetime:?}: {:?}", run.state.phase());
+        assert!(run.last_text().contains("<process_restored"));
+    }
+}
+
+#[test]
+fn a_process_of_a_branch_has_the_wall_time_that_was_left() {
+    let mut image = Run::new(Lifetime::Task).state.image();
+    image.budget.began_ms = 1_000;
+    image.control = Control::Stopped;
+    let branch = branched(image.clone(), 5_000, 60_000, Beginning::Running);
+    assert_eq!((branch.budget.began_ms, branch.control), (56_000, Control::Running));
+    let expected = Image { control: Control::Running, budget: branch.budget.clone(), ..image.clone() };
+    assert_eq!(branch, expected, "all else is as it was");
+    assert_eq!(begins(image, Beginning::Stopped).control, Control::Frozen);
+}
+
+#[test]
+fn a_diff_says_where_two_points_part() {
+    let mut run = Run::new(Lifetime::Task);
+    run.reply(&[("list_checkpoints", "{}")]);
+    let left = run.state.image();
+    let (call, _) = run.asked().expect("the list is asked for");
+    run.feed(Input::CheckpointDone { call, result: Ok(CheckpointReply::Listed(Vec::new())) });
+    let collected = dormouse_kernel::content::Collected { bytes: "y".repeat(9).into(), cut_bytes: 0 };
+    run.feed(Input::Opened { ticket: "t".into(), collected, source: "file:y".into(), page_chars: None });
+    let found = diff(&left, &run.state.image());
+    assert_eq!((found.common_messages, found.messages.left.len(), found.messages.right.len()), (2, 0, 1));
+    let shown = found.to_string();
+    for line in [
+        "messages in common: 2",
+        "> msg:3 user: = <checkpoint_list count=\"0\"/>",
+        "> fd:1 of file:y: 9 bytes",
+        "< phase: acting: list_checkpoints\n> phase: thinking",
+        "messages waiting: 0",
+    ] {
+        assert!(shown.contains(line), "{line:?} in\n{shown}");
+    }
+    assert!(diff(&left, &left).to_string().starts_with("messages in common: 2\nphase: acting"));
+}

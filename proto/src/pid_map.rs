@@ -1,0 +1,114 @@
+//! A map from pids. Pids rise by one and are never reused, so what is kept by them stands in rows of places beside each
+//! other: a process costs its value, and no key, no pointer and no half-empty node. Pids that are far apart cost more, and
+//! are as right.
+
+use std::collections::BTreeMap;
+
+use crate::id::Pid;
+
+/// Places in a row.
+const ROW: u64 = 64;
+
+/// Values by pid, in the order of the pids. Looking one up costs O(log n); one more costs its size.
+#[derive(Clone, Debug)]
+pub struct PidMap<T> {
+    rows: BTreeMap<u64, Box<[Option<T>]>>,
+    len: usize,
+}
+
+impl<T> Default for PidMap<T> {
+    fn default() -> Self {
+        Self { rows: BTreeMap::new(), len: 0 }
+    }
+}
+
+impl<T> PidMap<T> {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The value of a process.
+    #[must_use]
+    pub fn get(&self, pid: Pid) -> Option<&T> {
+        self.rows.get(&(pid.0 / ROW))?[place(pid)].as_ref()
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, pid: Pid) -> Option<&mut T> {
+        self.rows.get_mut(&(pid.0 / ROW))?[place(pid)].as_mut()
+    }
+
+    /// Sets the value of a process; answers with the one before.
+    pub fn insert(&mut self, pid: Pid, value: T) -> Option<T> {
+        let row = self.rows.entry(pid.0 / ROW).or_insert_with(|| (0..ROW).map(|_| None).collect());
+        let old = row[place(pid)].replace(value);
+        self.len += usize::from(old.is_none());
+        old
+    }
+
+    /// Takes the value of a process out.
+    pub fn remove(&mut self, pid: Pid) -> Option<T> {
+        let row = self.rows.get_mut(&(pid.0 / ROW))?;
+        let old = row[place(pid)].take()?;
+        self.len -= 1;
+        if row.iter().all(Option::is_none) {
+            self.rows.remove(&(pid.0 / ROW));
+        }
+        Some(old)
+    }
+
+    /// All, by rising pid.
+    pub fn iter(&self) -> impl Iterator<Item = (Pid, &T)> {
+        self.after(None)
+    }
+
+    /// Those after a pid (none: all), by rising pid.
+    pub fn after(&self, pid: Option<Pid>) -> impl Iterator<Item = (Pid, &T)> {
+        let first = pid.map_or(0, |pid| pid.0 / ROW);
+        let values = self.rows.range(first..).flat_map(|(row, values)| {
+            let pids = (0..ROW).map(move |place| Pid(row * ROW + place));
+            pids.zip(values.iter())
+        });
+        let values = values.filter_map(|(pid, value)| Some((pid, value.as_ref()?)));
+        values.skip_while(move |(found, _)| pid.is_some_and(|pid| *found <= pid))
+    }
+}
+
+fn place(pid: Pid) -> usize {
+    (pid.0 % ROW) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_map_in_the_order_of_the_pids() {
+        let mut map = PidMap::default();
+        let pids = [1, 63, 64, 65, 700, u64::MAX];
+        for pid in pids.iter().rev() {
+            assert_eq!(map.insert(Pid(*pid), *pid), None);
+        }
+        assert_eq!(map.insert(Pid(64), 64), Some(64));
+        assert_eq!(map.len(), 6);
+        let of = |pids: &[u64]| pids.iter().map(|pid| (Pid(*pid), *pid)).collect::<Vec<_>>();
+        let found = |map: &PidMap<u64>, after| map.after(after).map(|(pid, value)| (pid, *value)).collect::<Vec<_>>();
+        assert_eq!(found(&map, None), of(&pids));
+        assert_eq!(found(&map, Some(Pid(63))), of(&pids[2..]));
+        assert_eq!(found(&map, Some(Pid(66))), of(&pids[4..]));
+        assert_eq!(found(&map, Some(Pid(u64::MAX))), []);
+        assert_eq!((map.get(Pid(65)), map.get(Pid(66)), map.get(Pid(9999))), (Some(&65), None, None));
+        assert_eq!((map.remove(Pid(700)), map.remove(Pid(700)), map.len()), (Some(700), None, 5));
+        assert_eq!(found(&map, Some(Pid(65))), of(&[u64::MAX]));
+        *map.get_mut(Pid(1)).unwrap() = 7;
+        assert_eq!(map.get(Pid(1)), Some(&7));
+    }
+}

@@ -1,0 +1,451 @@
+//! Branches: a whole tree goes on from any point under new pids, with its messages and files, and the others do not notice.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use dormouse::checkpoint::Scope;
+use dormouse::id::{CheckpointId, FactNumber, Pid};
+use dormouse::message::Block;
+use dormouse::model::{Reply, Request};
+use dormouse::ports::{Model, Store, StoreError};
+use dormouse::process::{Exit, ExitStatus, ProcessRow};
+use dormouse::store::{LogStore, MemoryStore};
+use dormouse::{Kernel, KernelBuilder, KernelError, Point, Process, View};
+use dormouse_tests::faulty::Faulty;
+use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, says, turn, within};
+
+const TOOLS: &str = "max_iterations = 30\n[tools]\nenabled = [\"fork\", \"create_temp_file\", \"append_temp_file\", \
+                     \"read_temp_file\", \"list_processes\", \"send_message\", \"receive_messages\"]\n";
+
+/// All that tools answered in a conversation, in order.
+fn answers(request: &Request) -> Vec<String> {
+    let blocks = request.messages.iter().flat_map(|message| &message.blocks);
+    let result = |block: &Block| match block {
+        Block::ToolResult { text, .. } => Some(text.to_string()),
+        _ => None,
+    };
+    blocks.filter_map(result).collect()
+}
+
+/// The number of the sibling in a list of processes.
+fn sibling(list: &str) -> u64 {
+    let line = list.lines().find(|line| line.contains("relation=\"sibling\"")).unwrap();
+    line.split("pid=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().parse().unwrap()
+}
+
+/// One process makes a file and forks two. The first looks the second up and writes to it; both append to the file. Nothing
+/// depends on a pid, so that it goes on under others.
+fn swarm(request: &Request) -> Reply {
+    let answers = answers(request);
+    let forked = answers.iter().position(|text| text.starts_with("You are child"));
+    let Some(at) = forked else {
+        return match &answers[..] {
+            [] => asks(&[("create_temp_file", r#"{"content": "begun\n"}"#)]),
+            [_] => asks(&[("fork", r#"{"prompts": ["writer", "reader"]}"#)]),
+            [_, _] => asks(&[("read_temp_file", r#"{"temp_file_id": "temp:1"}"#)]),
+            [_, children, file] => says(&format!("{children}\n{file}")),
+            more => panic!("{more:?}"),
+        };
+    };
+    let append = |line: &str| {
+        let args = format!("{{\"temp_file_id\": \"temp:1\", \"content\": \"{line}\\n\"}}");
+        asks(&[("append_temp_file", &args)])
+    };
+    match (&answers[at..], answers[at].ends_with("writer")) {
+        ([_], true) => asks(&[("list_processes", "{}")]),
+        ([_, list], true) => asks(&[("send_message", &format!("{{\"to\": {}, \"text\": \"hello\"}}", sibling(list)))]),
+        ([_, _, sent], true) => append(if sent.starts_with("<message_sent to=") { "sent" } else { "lost" }),
+        ([_], false) => asks(&[("receive_messages", r#"{"timeout_ms": 60000}"#)]),
+        ([_, heard], false) => append(&format!("heard {}", heard.matches("hello").count())),
+        (_, is_writer) => says(if is_writer { "written" } else { "read" }),
+    }
+}
+
+fn model() -> impl Model {
+    FnModel(|request: Request| async move { Ok(swarm(&request)) })
+}
+
+/// That a swarm came to its end: both children said their last word once, and each line is in the file once.
+fn check_end(exit: &Exit, of: &str) {
+    assert_eq!(exit.status, ExitStatus::Done, "{of}: {}", exit.message);
+    for words in ["begun", "\nsent\n", "\nheard 1\n", ">written<", ">read<", "children=\"2\""] {
+        assert_eq!(exit.message.matches(words).count(), 1, "{of}: {words:?} in {}", exit.message);
+    }
+}
+
+fn open(folder: &Path, requests: &Requests) -> KernelBuilder {
+    Kernel::open(LogStore::open(folder).unwrap()).model("m", requests.record(model()))
+}
+
+async fn rows(kernel: &Kernel) -> BTreeMap<Pid, ProcessRow> {
+    kernel.processes().await.unwrap().into_iter().map(|info| (info.row.pid, info.row)).collect()
+}
+
+/// The process that the tree of a process begins with.
+async fn root_of(kernel: &Kernel, mut pid: Pid) -> Process {
+    let rows = rows(kernel).await;
+    while let Some(parent) = rows[&pid].parent {
+        pid = parent;
+    }
+    kernel.process(pid).await.unwrap()
+}
+
+/// Whole journals as they stand in a store.
+type Journals = BTreeMap<Pid, (Vec<u8>, Vec<Vec<u8>>)>;
+
+fn journals(store: &dyn Store, pids: impl Iterator<Item = u64>) -> Journals {
+    let journal = |pid| {
+        let pid = Pid(pid);
+        let last = store.history(pid).unwrap().last().unwrap().last();
+        let birth = store.journal(pid, Some(FactNumber(0))).unwrap();
+        (pid, (birth.image, store.facts(pid, FactNumber(1), last).unwrap()))
+    };
+    pids.map(journal).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_every_fact_of_a_swarm_a_branch_runs_to_its_end_and_the_swarm_stays_as_it_was() {
+    let store = Arc::new(MemoryStore::new());
+    let requests = Requests::default();
+    let kernel = Kernel::open(store.clone()).model("m", requests.record(model())).build().await.unwrap();
+    let process = kernel.start(program(&kernel, TOOLS)).input("go").await.unwrap();
+    check_end(&within(process.wait()).await.unwrap(), "the swarm itself");
+    let before = journals(&*store, 1..=3);
+    for pid in 1..=3 {
+        for at in 0..=before[&Pid(pid)].1.len() as u64 {
+            let of = format!("the branch at fact {at} of {pid}");
+            let branch = within(kernel.branch(Pid(pid), FactNumber(at)).into_future()).await.unwrap();
+            let rows = rows(&kernel).await;
+            let restored = rows[&branch.pid()].restored.unwrap();
+            assert!(restored.from == Pid(pid) && restored.at >= FactNumber(at), "{of}: {restored:?}");
+            let root = root_of(&kernel, branch.pid()).await;
+            assert_eq!(rows[&root.pid()].known_as(), Pid(1), "{of}");
+            check_end(&within(root.wait()).await.unwrap(), &of);
+        }
+    }
+    assert_eq!(journals(&*store, 1..=3), before);
+    check_histories(&requests);
+    kernel.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_branches_of_one_point_go_different_ways_and_a_branch_can_be_branched() {
+    let model = FnModel(|request: Request| async move {
+        let said: Vec<_> = request.messages.iter().map(|message| message.text()).collect();
+        Ok(says(&format!("after {}", said.join("|"))))
+    });
+    let kernel = Kernel::open(MemoryStore::new()).model("m", model).build().await.unwrap();
+    let session = kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
+    assert_eq!(turn(&session, "one").await, "after one");
+    let before = session.view().unwrap();
+    let point = before.fact;
+    assert_eq!(turn(&session, "two").await, "after one|after one|two");
+    let left = within(kernel.branch(session.pid(), point).into_future()).await.unwrap();
+    let right = within(kernel.branch(session.pid(), point).into_future()).await.unwrap();
+    assert_eq!(turn(&left, "left").await, "after one|after one|left");
+    assert_eq!(turn(&right, "right").await, "after one|after one|right");
+    let deeper = within(kernel.branch(left.pid(), Point::Now).into_future()).await.unwrap();
+    assert_eq!(turn(&deeper, "on").await, "after one|after one|left|after one|after one|left|on");
+    assert!(kernel.checkpoints().await.unwrap().is_empty(), "what was made for a branch only is gone");
+    let rows = rows(&kernel).await;
+    assert_eq!(rows[&deeper.pid()].restored.unwrap().from, left.pid());
+    assert_eq!(rows[&deeper.pid()].known_as(), session.pid());
+    let said = "after one|after one|two|after one|after one|two|three";
+    assert_eq!(turn(&session, "three").await, said, "the other heard nothing of it");
+    let diff = kernel.diff((left.pid(), Point::Now), (right.pid(), Point::Now)).await.unwrap();
+    assert_eq!(diff.common_messages, 2);
+    let gists = |lines: &[dormouse::diff::Line]| lines.iter().map(|line| line.gist.clone()).collect::<Vec<_>>();
+    assert_eq!(gists(&diff.messages.left), ["left", "after one|after one|left"]);
+    assert_eq!(gists(&diff.messages.right), ["right", "after one|after one|right"]);
+    assert!(diff.descriptors.is_empty() && diff.phase.left == "idle", "{diff}");
+    kernel.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_of_a_branch_knows_its_processes_by_the_first_numbers() {
+    let (requests, folder) = (Requests::default(), tempfile::tempdir().unwrap());
+    let kernel = open(folder.path(), &requests).build().await.unwrap();
+    let process = kernel.start(program(&kernel, TOOLS)).input("go").await.unwrap();
+    check_end(&within(process.wait()).await.unwrap(), "the swarm");
+    // The writer has seen the list and is about to write: it stands behind the reply that asks for it.
+    let facts = kernel.log(Pid(2)).await.unwrap();
+    let replied: Vec<_> = facts.iter().filter(|line| line.name == "model_replied").map(|line| line.number).collect();
+    let first = within(kernel.branch(Pid(2), replied[1]).stopped().into_future()).await.unwrap();
+    let rows_then = rows(&kernel).await;
+    let members = |root: Pid, rows: &BTreeMap<Pid, ProcessRow>| -> Vec<u64> {
+        rows.values().filter(|row| row.pid == root || row.parent == Some(root)).map(|row| row.known_as().0).collect()
+    };
+    let root = root_of(&kernel, first.pid()).await;
+    assert_eq!(members(root.pid(), &rows_then), [1, 2, 3]);
+    let second = within(kernel.branch(first.pid(), Point::Now).into_future()).await.unwrap();
+    let deeper = root_of(&kernel, second.pid()).await;
+    check_end(&within(deeper.wait()).await.unwrap(), "the branch of the branch");
+    assert_eq!(members(deeper.pid(), &rows(&kernel).await), [1, 2, 3]);
+    let writer = requests.of(second.pid().0);
+    assert!(answers(writer.last().unwrap()).iter().any(|text| text == "<message_sent to=\"3\"/>"), "{writer:?}");
+    // Those that were born stopped have begun nothing, also in another life of the kernel.
+    assert!(requests.of(first.pid().0).is_empty());
+    kernel.shutdown().await;
+    let kernel = open(folder.path(), &requests).build().await.unwrap();
+    within(kernel.resume_all()).await.unwrap();
+    let root = kernel.process(root.pid()).await.unwrap();
+    within(root.wait_for(|view: &View| view.stopped)).await.unwrap();
+    assert!(requests.of(first.pid().0).is_empty());
+    within(root.tree().cont()).await.unwrap();
+    check_end(&within(root.wait()).await.unwrap(), "the branch that was stopped");
+    check_histories(&requests);
+    kernel.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_of_a_tree_holds_all_its_processes_and_outlives_the_kernel() {
+    let (requests, folder, gate) = (Requests::default(), tempfile::tempdir().unwrap(), Gate::default());
+    let held = |gate: Gate| {
+        FnModel(move |request: Request| {
+            let gate = gate.clone();
+            async move {
+                if answers(&request).len() == 4 {
+                    gate.pass().await;
+                }
+                Ok(swarm(&request))
+            }
+        })
+    };
+    let kernel = Kernel::open(LogStore::open(folder.path()).unwrap()).model("m", requests.record(held(gate.clone())));
+    let kernel = kernel.build().await.unwrap();
+    let process = kernel.start(program(&kernel, TOOLS)).input("go").await.unwrap();
+    gate.entered().await;
+    let kept = within(process.tree().checkpoint("in the middle")).await.unwrap();
+    assert_eq!((kept.id, kept.of, kept.scope), (CheckpointId(1), Pid(1), Scope::Tree));
+    assert_eq!(kept.members.iter().map(|member| member.pid.0).collect::<Vec<_>>(), [1, 2, 3]);
+    gate.open();
+    check_end(&within(process.wait()).await.unwrap(), "the swarm");
+    let alone = within(process.checkpoint("at the end")).await.unwrap();
+    assert_eq!((alone.id, alone.scope, alone.members.len()), (CheckpointId(2), Scope::Process, 1));
+    within(kernel.drop_checkpoint(alone.id)).await.unwrap();
+    let unknown = kernel.restore(alone.id).await.unwrap_err();
+    assert!(matches!(unknown, KernelError::Store(StoreError::UnknownCheckpoint(CheckpointId(2)))), "{unknown}");
+    kernel.shutdown().await;
+    let kernel = open(folder.path(), &requests).build().await.unwrap();
+    assert_eq!(kernel.checkpoints().await.unwrap(), std::slice::from_ref(&kept));
+    let restored = within(kernel.restore(kept.id).into_future()).await.unwrap();
+    check_end(&within(restored.wait()).await.unwrap(), "what was restored");
+    let again = within(kernel.branch(Pid(3), kept.id).into_future()).await.unwrap();
+    let root = root_of(&kernel, again.pid()).await;
+    assert_eq!(rows(&kernel).await[&again.pid()].restored.unwrap().from, Pid(3));
+    check_end(&within(root.wait()).await.unwrap(), "what was restored by another");
+    let outside = kernel.branch(root.pid(), kept.id).await.unwrap_err();
+    assert!(matches!(outside, KernelError::NotInCheckpoint { .. }), "{outside}");
+    let next = within(restored.checkpoint("later")).await.unwrap();
+    assert_eq!(next.id, CheckpointId(3), "a number that was given up is not used again");
+    check_histories(&requests);
+    kernel.shutdown().await;
+}
+
+/// A store that is cut off between any two commits around a branch: all of it is there, or nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_is_born_whole_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let requests = Requests::default();
+    let kernel = open(folder.path(), &requests).build().await.unwrap();
+    let process = kernel.start(program(&kernel, TOOLS)).input("go").await.unwrap();
+    check_end(&within(process.wait()).await.unwrap(), "the swarm");
+    let point = kernel.log(Pid(2)).await.unwrap().len() as u64 / 2;
+    kernel.shutdown().await;
+    let mut seen = Vec::new();
+    for commits in 0..8 {
+        let copy = copy_of(folder.path());
+        let store = Faulty::crashing_after(commits, LogStore::open(copy.path()).unwrap());
+        let kernel = Kernel::open(store).model("m", model()).build().await.unwrap();
+        let made = within(kernel.branch(Pid(2), FactNumber(point)).into_future()).await;
+        kernel.shutdown().await;
+        let kernel = open(copy.path(), &requests).build().await.unwrap();
+        let born = rows(&kernel).await.len() - 3;
+        assert_eq!(born, if made.is_ok() { 3 } else { 0 }, "after {commits} commits");
+        seen.push(born);
+        within(kernel.resume_all()).await.unwrap();
+        if let Ok(made) = made {
+            let root = root_of(&kernel, made.pid()).await;
+            check_end(&within(root.wait()).await.unwrap(), &format!("a branch that crashed after {commits} commits"));
+        }
+        kernel.shutdown().await;
+    }
+    assert!(seen.contains(&0) && seen.contains(&3), "{seen:?}");
+    check_histories(&requests);
+}
+
+fn copy_of(folder: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    copy_into(folder, copy.path());
+    copy
+}
+
+fn copy_into(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir(&to).unwrap();
+            copy_into(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contents_are_shared_by_all_branches() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = Kernel::open(LogStore::open(folder.path()).unwrap()).model("m", model()).build().await.unwrap();
+    let session = kernel.start(program(&kernel, TOOLS)).session().without_input().await.unwrap();
+    let large: Vec<u8> = (0..8 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    session.open("data", large, None).await.unwrap();
+    let size = || -> u64 { folder_bytes(folder.path()) };
+    let before = size();
+    for _ in 0..20 {
+        within(kernel.branch(session.pid(), Point::Now).into_future()).await.unwrap();
+    }
+    let grown = size() - before;
+    assert!(grown < 1 << 20, "20 branches of 8 MiB grew the store by {grown} bytes");
+    kernel.shutdown().await;
+}
+
+fn folder_bytes(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let bytes = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => folder_bytes(&entry.path()),
+        Ok(metadata) => std::os::unix::fs::MetadataExt::blocks(&metadata) * 512,
+        Err(_) => 0,
+    };
+    entries.map(bytes).sum()
+}
+
+#[tokio::test]
+async fn without_a_store_there_is_nothing_to_go_back_to() {
+    let kernel = Kernel::builder().model("m", model()).build().await.unwrap();
+    let session = kernel.start(program(&kernel, TOOLS)).session().without_input().await.unwrap();
+    assert!(matches!(session.checkpoint("x").await, Err(KernelError::NoStore)));
+    assert!(matches!(kernel.checkpoints().await, Err(KernelError::NoStore)));
+    assert!(matches!(kernel.branch(session.pid(), Point::Now).await, Err(KernelError::NoStore)));
+    assert!(matches!(kernel.branch(Pid(9), Point::Now).await, Err(KernelError::UnknownProcess(Pid(9)))));
+    kernel.shutdown().await;
+}
+
+/// Makes a checkpoint, goes back to it whenever it can, and says at last how it was refused.
+fn restless(request: &Request) -> Reply {
+    let all = answers(request);
+    let last = request.messages.last().unwrap();
+    let is_told = last
+        .blocks
+        .iter()
+        .any(|block| matches!(block, Block::Text { text, .. } if text.starts_with("<process_restored")));
+    match all.last() {
+        None => asks(&[("checkpoint_process", r#"{"label": "start"}"#)]),
+        Some(error) if error.starts_with("<checkpoint_error") => says(error),
+        Some(_) if is_told || all.len() == 1 => asks(&[("open", "{}")]),
+        Some(_) => asks(&[("restore_process", r#"{"checkpoint_id": "cp:1"}"#)]),
+    }
+}
+
+const RESTLESS: &str = "max_iterations = 100\n[tools]\nenabled = [\"checkpoint_process\", \"restore_process\", \
+                        \"list_checkpoints\", \"open\", \"read_fd\"]\n[limits]\nmax_restores = 3\n";
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Nothing {}
+
+fn large_output() -> impl dormouse::ports::Tool {
+    let open = |Nothing {}: Nothing| async { Ok::<_, String>("line\n".repeat(9_000)) };
+    dormouse::FnTool::new("open", "Returns much.", open).idempotent()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_that_goes_back_again_and_again_is_stopped_by_its_limit() {
+    let requests = Requests::default();
+    let model = FnModel(|request: Request| async move { Ok(restless(&request)) });
+    let kernel = Kernel::open(MemoryStore::new()).model("m", requests.record(model)).tool(large_output());
+    let kernel = kernel.build().await.unwrap();
+    let process = kernel.start(program(&kernel, RESTLESS)).input("go").await.unwrap();
+    let exit = within(process.wait()).await.unwrap();
+    assert!(exit.message.starts_with("<checkpoint_error type=\"too_often\">"), "{exit:?}");
+    let told = requests.all().into_iter().filter(|request| {
+        request.messages.len() == 3 && format!("{:?}", request.messages[2]).contains("process_restored")
+    });
+    assert_eq!(told.count(), 3, "each time it was told once, and nothing else stood behind its checkpoint");
+    let opened: Vec<_> = answers(requests.all().last().unwrap());
+    assert!(opened[1].starts_with("<fd_result fd=\"fd:4\""), "no number is given twice: {opened:?}");
+    let log = kernel.log(process.pid()).await.unwrap();
+    assert_eq!(log.iter().filter(|line| line.name == "restored" && line.gist == "cp:1").count(), 3);
+    check_histories(&requests);
+    kernel.shutdown().await;
+}
+
+/// A store that is cut off between any two commits: the model goes back as often as it would have, and comes to the same end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn going_back_survives_the_end_of_the_kernel_at_every_commit() {
+    let requests = Requests::default();
+    let model = || FnModel(|request: Request| async move { Ok(restless(&request)) });
+    let mut commits = 0;
+    loop {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Faulty::crashing_after(commits, LogStore::open(folder.path()).unwrap());
+        let kernel = Kernel::open(store).model("m", requests.record(model())).tool(large_output());
+        let kernel = kernel.build().await.unwrap();
+        let program = program(&kernel, RESTLESS);
+        let started = kernel.start(program).input("go").await;
+        let was_whole = match &started {
+            Ok(process) => within(process.wait()).await.is_ok_and(|exit| exit.status == ExitStatus::Done),
+            Err(_) => false,
+        };
+        drop(started);
+        kernel.shutdown().await;
+        let kernel = open(folder.path(), &requests).model("m", requests.record(model()));
+        let kernel = kernel.tool(large_output()).build().await.unwrap();
+        for process in within(kernel.resume_all()).await.unwrap() {
+            let exit = within(process.wait()).await.unwrap();
+            assert!(exit.message.contains("too_often"), "after {commits} commits: {exit:?}");
+        }
+        if let Some(info) = kernel.processes().await.unwrap().first() {
+            let log = kernel.log(info.row.pid).await.unwrap();
+            let times = log.iter().filter(|line| line.name == "restored").count();
+            assert_eq!(times, 3, "after {commits} commits");
+        }
+        kernel.shutdown().await;
+        if was_whole {
+            break;
+        }
+        commits += 1;
+    }
+    assert!(commits > 10, "{commits}");
+    check_histories(&requests);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_host_takes_a_session_back_and_a_branch_finds_the_checkpoints_of_what_it_goes_on_from() {
+    let model = FnModel(|request: Request| async move {
+        Ok(says(&request.messages.last().unwrap().blocks.iter().map(|block| format!("{block:?}")).collect::<String>()))
+    });
+    let requests = Requests::default();
+    let kernel = Kernel::open(MemoryStore::new()).model("m", requests.record(model)).build().await.unwrap();
+    let session = kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
+    turn(&session, "one").await;
+    let kept = within(session.checkpoint("early")).await.unwrap();
+    turn(&session, "two").await;
+    let branch = within(kernel.branch(session.pid(), Point::Now).into_future()).await.unwrap();
+    for process in [&session, &branch] {
+        let fact = process.view().unwrap().fact;
+        let answer = within(process.restore(kept.id)).await.unwrap();
+        assert!(!answer.is_error && answer.text.contains("label=\"early\""), "{}", answer.text);
+        let back = within(process.wait_for(|view: &View| view.is_idle() && view.messages == 3)).await.unwrap();
+        assert!(back.fact > fact, "a journal only grows");
+        turn(process, "three").await;
+        let sent = requests.of(process.pid().0).pop().unwrap();
+        let texts: Vec<_> = sent.messages.iter().map(|message| message.text()).collect();
+        assert!(texts[0] == "one" && texts[2].starts_with("<process_restored") && texts[3] == "three", "{texts:?}");
+    }
+    let other = kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
+    assert!(matches!(other.restore(kept.id).await, Err(KernelError::NotInCheckpoint { .. })));
+    check_histories(&requests);
+    kernel.shutdown().await;
+}

@@ -1,0 +1,175 @@
+//! A disk that is full in the middle of the work: said by name, nothing lost, and all goes on when there is room again.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use dormouse::model::Request;
+use dormouse::process::ExitStatus;
+use dormouse::store::{LogStore, MemoryStore};
+use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
+use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
+use dormouse_tests::swarm::{self, Held, Ledger, Line, STORE, Snapshots};
+use dormouse_tests::{FnModel, asks, program, results, says, within};
+use futures_util::StreamExt;
+
+/// What the coordinator says in the end, and how often the disk was full before; there is room again when it was.
+async fn end(kernel: &Kernel, folder: &Path, room: &AtomicUsize) -> (String, usize) {
+    let mut fulls = 0;
+    loop {
+        let said = match within(swarm::coordinator(kernel, folder)).await {
+            Ok(coordinator) => {
+                let exit = within(coordinator.wait()).await.unwrap();
+                if exit.status == ExitStatus::Done {
+                    return (exit.message.to_string(), fulls);
+                }
+                exit.message.to_string()
+            }
+            Err(error) => {
+                let refused = error.downcast_ref::<KernelError>();
+                assert!(matches!(refused, Some(KernelError::NotDurable(_))), "{error}");
+                error.to_string()
+            }
+        };
+        assert!(said.contains("the store cannot append"), "{said}");
+        fulls += 1;
+        room.store(usize::MAX, Ordering::SeqCst);
+        within(kernel.resume_all()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_swarm_that_is_stopped_by_a_full_disk_goes_on_when_there_is_room() {
+    let mut expected = None;
+    for commits in [usize::MAX, 0, 1, 5, 20, 50, 90, 140] {
+        let folder = tempfile::tempdir().unwrap();
+        swarm::prepare(folder.path()).unwrap();
+        let room = Arc::new(AtomicUsize::new(commits));
+        let store = Faulty::full_after(room.clone(), LogStore::open(folder.path().join(STORE)).unwrap());
+        let kernel = swarm::kernel(store, folder.path(), Snapshots::Often).await.unwrap();
+        let (said, fulls) = end(&kernel, folder.path(), &room).await;
+        assert_eq!(fulls, usize::from(commits != usize::MAX), "{commits}");
+        let expected = expected.get_or_insert_with(|| said.clone());
+        assert_eq!(said, *expected, "after {commits} commits");
+        let mut ran = Ledger::of(folder.path()).ids().unwrap();
+        let all = ran.len();
+        ran.sort_unstable();
+        ran.dedup();
+        assert_eq!(ran.len(), all, "CALL-2, after {commits} commits: {ran:?}");
+        within(kernel.shutdown()).await;
+    }
+}
+
+/// The store refuses the one commit of a child in which its tool was called, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_that_a_full_disk_stops_has_not_ended_for_its_parent() {
+    let full = Arc::new(AtomicBool::new(false));
+    let refuses = full.clone();
+    let store = Faulty::new(MemoryStore::new(), move |_, operation| match operation {
+        Operation::Commit { .. } if refuses.swap(false, Ordering::SeqCst) => Fate::Fail(disk_full()),
+        _ => Fate::Pass,
+    });
+    let model = FnModel(|request: Request| async move {
+        let last = results(&request, 0);
+        Ok(match (request.pid.0, last.first()) {
+            (1, None) => asks(&[("fork", r#"{"prompts": ["look"]}"#)]),
+            (1, Some((text, _))) => says(text),
+            (2, Some((text, _))) if text.starts_with("You are") => asks(&[("fill", "{}")]),
+            _ => says("fine"),
+        })
+    });
+    let calls = AtomicUsize::new(0);
+    let fill = FnTool::new("fill", "Fills the disk, the first time.", move |()| {
+        full.store(calls.fetch_add(1, Ordering::SeqCst) == 0, Ordering::SeqCst);
+        async { Ok::<_, String>("filled") }
+    });
+    let kernel = Kernel::open(store).model("m", model).tool(fill.idempotent()).build().await.unwrap();
+    let program = program(&kernel, "[tools]\nenabled = [\"fork\", \"fill\"]\n");
+    let parent = kernel.start(program).input("go").await.unwrap();
+    let stopped = within(parent.wait()).await.unwrap();
+    assert!(stopped.status == ExitStatus::Faulted && stopped.message.contains("append"), "{stopped:?}");
+    assert!(kernel.processes().await.unwrap().iter().all(|info| info.row.exit.is_none()), "nobody has ended");
+    within(kernel.resume_all()).await.unwrap();
+    let exit = within(parent.wait()).await.unwrap();
+    assert!(exit.status == ExitStatus::Done && exit.message.contains("fine"), "{exit:?}");
+    let ended = kernel.processes().await.unwrap();
+    assert!(ended.iter().all(|info| info.status == "done"), "{ended:?}");
+}
+
+/// How often the process on the small disk calls its tool, of which each answer is some 40 KB.
+const CALLS: usize = 60;
+
+/// Calls `survey` again and again; says in the end how many answers it has.
+fn surveying(folder: &Path) -> KernelBuilder {
+    let model = FnModel(|request: Request| async move {
+        let answers = request.messages.len() / 2;
+        Ok(if answers < CALLS { asks(&[("survey", "{}")]) } else { says(&format!("{answers} answers")) })
+    });
+    let count = AtomicUsize::new(0);
+    let survey = FnTool::new("survey", "Describes it.", move |()| {
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        let text: String = (0..1_000).map(|line| format!("line {line} of survey {number} by one\n")).collect();
+        async move { Ok::<_, String>(text) }
+    });
+    Kernel::open(LogStore::open(folder).unwrap()).model("m", model).tool(survey.idempotent())
+}
+
+const SURVEY: &str = "max_iterations = 100\n[tools]\nenabled = [\"survey\", \"read_fd\"]\n";
+
+/// Fills what is left of a disk, but for so many bytes.
+fn fill(disk: &Path, left: usize) -> PathBuf {
+    let (path, reserve) = (disk.join("ballast"), disk.join("reserve"));
+    std::fs::write(&reserve, vec![1; left]).unwrap();
+    let mut ballast = File::create(&path).unwrap();
+    for bytes in [1 << 16, 1 << 10] {
+        let full = std::iter::repeat_with(|| ballast.write_all(&vec![1; bytes])).find_map(Result::err).unwrap();
+        assert_eq!(full.kind(), ErrorKind::StorageFull, "{full}");
+    }
+    ballast.sync_all().unwrap();
+    std::fs::remove_file(&reserve).unwrap();
+    path
+}
+
+/// On a real file system: what the operating system says when it is full is not for us to play.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a small file system at DORMOUSE_SMALL_DISK: .ci/crash makes one"]
+async fn a_small_disk_fills_up_and_is_emptied() {
+    let disk = PathBuf::from(std::env::var_os("DORMOUSE_SMALL_DISK").expect("set by .ci/crash"));
+    for left in [400_000, 700_000, 1_000_000, 1_500_000] {
+        let folder = tempfile::tempdir_in(&disk).unwrap();
+        let kernel = surveying(folder.path()).build().await.unwrap();
+        let mut events = kernel.events();
+        let ballast = fill(&disk, left);
+        let process = kernel.start(program(&kernel, SURVEY)).input("go").await.unwrap();
+        let exit = within(process.wait()).await.unwrap();
+        eprintln!("{left} bytes were left: {}: {}", exit.status.word(), exit.message);
+        assert!(exit.status == ExitStatus::Faulted && exit.message.contains("No space left on device"), "{exit:?}");
+        within(kernel.shutdown()).await;
+        let mut acknowledged = String::new();
+        while let Some(event) = events.next().await {
+            acknowledged.extend(Line::of(&event).unwrap().map(|line| format!("{line}\n")));
+        }
+        assert!(acknowledged.lines().count() > 10, "{acknowledged}");
+
+        match LogStore::open(folder.path()) {
+            Ok(store) => assert_eq!(Held::of(&store).unwrap().lost(&acknowledged), None, "while the disk is full"),
+            Err(error) => {
+                eprintln!("opened while it is full: {error}");
+                assert!(error.to_string().contains("No space left on device"), "{error}");
+            }
+        }
+        std::fs::remove_file(ballast).unwrap();
+        let store = LogStore::open(folder.path()).unwrap();
+        assert_eq!(Held::of(&store).unwrap().lost(&acknowledged), None, "DUR-1");
+        drop(store);
+        let kernel = surveying(folder.path()).build().await.unwrap();
+        let resumed = within(kernel.resume_all()).await.unwrap();
+        let exit = within(resumed[0].wait()).await.unwrap();
+        assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, &*format!("{CALLS} answers")));
+        within(kernel.shutdown()).await;
+    }
+}
