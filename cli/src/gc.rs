@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dormouse::KernelError;
 use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
-use dormouse::ports::{Bounds, OwnerToken, Purpose, Store};
+use dormouse::ports::{Bounds, OwnerToken, Purpose, Store, StoreError};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::LogStore;
 
@@ -19,12 +19,8 @@ use crate::status::Failure;
 /// Collects, or counts, and says what that came to.
 pub(crate) fn gc(args: &Gc) -> Result<ExitCode, Failure> {
     check_store(&args.store)?;
-    let store = LogStore::open(&args.store).map_err(KernelError::Store)?;
     let purpose = if args.dry_run { Purpose::Count } else { Purpose::Free };
-    let owner = match purpose {
-        Purpose::Count => OwnerToken(0),
-        Purpose::Free => store.claim().map_err(KernelError::Store)?,
-    };
+    let (store, owner) = open(args, purpose).map_err(KernelError::Store)?;
     let unreadable = if args.despite_damage { Unreadable::GiveUp } else { Unreadable::KeepContents };
     let retention = retention(args);
     let live_percent = args.live_percent;
@@ -40,6 +36,18 @@ pub(crate) fn gc(args: &Gc) -> Result<ExitCode, Failure> {
     let garbage = collect(&store, collection).map_err(KernelError::Store)?;
     report(&garbage, purpose)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// To count, the store is only read, beside whoever writes it.
+fn open(args: &Gc, purpose: Purpose) -> Result<(LogStore, OwnerToken), StoreError> {
+    match purpose {
+        Purpose::Count => Ok((LogStore::read_only(&args.store)?, OwnerToken(0))),
+        Purpose::Free => {
+            let store = LogStore::open(&args.store)?;
+            let owner = store.claim()?;
+            Ok((store, owner))
+        }
+    }
 }
 
 fn retention(args: &Gc) -> Retention {

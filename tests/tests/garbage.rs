@@ -93,3 +93,31 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
     within(later.wait()).await.unwrap();
     within(again.shutdown()).await;
 }
+
+#[tokio::test]
+async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
+    let (folder, requests, gate) = (tempfile::tempdir().unwrap(), Requests::default(), Gate::default());
+    let kernel = builder(folder.path(), &requests, &gate).build().await.unwrap();
+    for name in ["first", "second"] {
+        within(kernel.start(program(&kernel, PROGRAM)).input(name).await.unwrap().wait()).await.unwrap();
+    }
+    let facts = kernel.log(Pid(1)).await.unwrap();
+    let replied: Vec<_> = facts.iter().filter(|line| line.name == "model_replied").map(|line| line.number).collect();
+    let branch = within(kernel.branch(Pid(1), replied[2]).stopped().into_future()).await.unwrap();
+    let retention = || Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+    let garbage = within(kernel.collect_garbage(retention(), Purpose::Free)).await.unwrap();
+    assert_eq!(garbage.forgotten.processes, [Pid(2)].into());
+    assert!(garbage.swept.dropped_contents >= 1 && garbage.unreadable.is_empty(), "{garbage:?}");
+    within(kernel.shutdown()).await;
+
+    // What it reads lies where the other left it, or was moved from there.
+    let kernel = builder(folder.path(), &requests, &gate).build().await.unwrap();
+    let branch = within(kernel.resume(branch.pid())).await.unwrap();
+    within(branch.cont()).await.unwrap();
+    within(branch.wait()).await.unwrap();
+    let read = requests.of(branch.pid().0).last().map(|request| results(request, 0)).unwrap();
+    assert!(read[0].0.contains("first says in line 2000"), "{read:?}");
+    let garbage = within(kernel.collect_garbage(retention(), Purpose::Free)).await.unwrap();
+    assert_eq!(garbage.forgotten.processes, [Pid(1), branch.pid()].into());
+    within(kernel.shutdown()).await;
+}

@@ -450,6 +450,7 @@ impl Store for LogStore {
 
     fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
         let writer = self.writer();
+        writer.check_alive()?;
         check_owner(owner, writer.owner())?;
         self.spared.begin();
         Ok(())

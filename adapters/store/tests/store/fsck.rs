@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Store, StoreError};
+use dormouse_actors::ports::{Entry, Store, StoreError};
 use dormouse_proto::id::{FactNumber, Pid};
-use dormouse_store::{Finding, LogStore, Repair, fsck};
+use dormouse_store::{Finding, LogStore, Options, Repair, fsck};
 
 use crate::support::*;
 
@@ -147,4 +147,57 @@ fn a_store_with_a_damaged_birth_lists_the_others() {
     assert_eq!(listing.rows, [row(1)]);
     assert_eq!((listing.last, listing.lost.len()), (2, 1));
     assert!(listing.lost[0].contains("process 2"), "{:?}", listing.lost);
+}
+
+#[test]
+fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = LogStore::options().key(secret(1));
+    let segment = folder.path().join("log/00000001.seg");
+    let held = bytes(5, 2_000);
+    {
+        let store = options.clone().open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[born(1), content(&held)]);
+    }
+    let mut log = fs::read(&segment).unwrap();
+    *log.last_mut().unwrap() ^= 1;
+    fs::write(&segment, log).unwrap();
+    let check = |options: &Options, repair| -> Result<Vec<Finding>, StoreError> {
+        Ok(fsck(folder.path(), options, repair, &mut |_, _| {})?.findings)
+    };
+    for other in [LogStore::options(), LogStore::options().key(secret(2))] {
+        let refused = check(&other, Repair::Yes).unwrap_err();
+        assert!(matches!(refused, StoreError::Key { .. }), "{refused}");
+    }
+    assert_eq!(check(&options, Repair::Yes).unwrap(), [Finding::Content { hash: hash(&held) }]);
+    assert_eq!(check(&options, Repair::No).unwrap(), []);
+    let store = options.open(folder.path()).unwrap();
+    let error = read(&store, hash(&held)).unwrap_err();
+    assert!(error.to_string().contains("is given up"), "{error}");
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[Entry::Held { hash: hash(&held) }, facts(1, 1..=1)]);
+    commit(&store, owner, &[content(&held)]);
+    assert_eq!(read(&store, hash(&held)).unwrap(), held);
+}
+
+#[test]
+fn a_head_that_an_encrypted_store_has_lost_is_written_again_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = LogStore::options().key(secret(1));
+    let held = bytes(5, 2_000);
+    {
+        let store = options.clone().open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[born(1), content(&held)]);
+    }
+    fs::remove_file(folder.path().join("HEAD")).unwrap();
+    for other in [LogStore::options(), LogStore::options().key(secret(2))] {
+        let refused = fsck(folder.path(), &other, Repair::Yes, &mut |_, _| {}).unwrap_err();
+        assert!(refused.to_string().contains("only its own secret"), "{refused}");
+        assert!(!folder.path().join("HEAD").exists());
+    }
+    let checkup = fsck(folder.path(), &options, Repair::Yes, &mut |_, _| {}).unwrap();
+    assert_eq!(checkup.findings, [Finding::Head]);
+    assert_eq!(read(&options.open(folder.path()).unwrap(), hash(&held)).unwrap(), held);
 }

@@ -103,16 +103,18 @@ fn a_sweep_of_what_was_swept_finds_nothing_more() {
 
 #[test]
 fn a_content_that_a_commit_names_after_the_mark_began_survives() {
-    let folder = tempfile::tempdir().unwrap();
-    for at in [None, Some("inspect"), Some("move"), Some("clean")] {
-        let folder = folder.path().join(at.unwrap_or("mark"));
-        let store = open(&folder);
+    let moments = [None, Some("inspect"), Some("move"), Some("clean")];
+    let all = [("plain", LogStore::options())].into_iter().chain(coded());
+    for ((name, options), at) in all.flat_map(|options| moments.map(|at| (options.clone(), at))) {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || options.clone().segment_bytes(SEGMENT_BYTES).open(folder.path()).unwrap();
+        let store = open();
         let owner = store.claim().unwrap();
         let contents = fill(&store, owner);
         store.begin_mark(owner).unwrap();
-        let name = || commit(&store, owner, &[content(&contents[3]), Entry::Held { hash: hash(&contents[5]) }]);
+        let refer = || commit(&store, owner, &[content(&contents[3]), Entry::Held { hash: hash(&contents[5]) }]);
         if at.is_none() {
-            name();
+            refer();
         }
         let mut seen = BTreeSet::new();
         let watch = &mut |step: Step| {
@@ -124,15 +126,16 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
                 Step::Settle(_) | Step::Write(_) | Step::Replace(_) => "sealing",
             };
             if at == Some(kind) && seen.insert(kind) {
-                name();
+                refer();
             }
             ControlFlow::Continue(())
         };
         sweep_watched(&store, owner, &only(&[&contents[1]]), watch).unwrap();
-        assert_eq!(held(&store, &contents), [&contents[1], &contents[3], &contents[5]], "{at:?}");
+        assert_eq!(held(&store, &contents), [&contents[1], &contents[3], &contents[5]], "{name}, {at:?}");
         drop(store);
-        fs::remove_dir_all(folder.join("index")).unwrap();
-        assert_eq!(held(&open(&folder), &contents), [&contents[1], &contents[3], &contents[5]], "{at:?}, reopened");
+        fs::remove_dir_all(folder.path().join("index")).unwrap();
+        let kept = [&contents[1], &contents[3], &contents[5]];
+        assert_eq!(held(&open(), &contents), kept, "{name}, {at:?}, reopened");
     }
 }
 
