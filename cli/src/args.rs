@@ -113,7 +113,7 @@ pub(crate) struct Gc {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
-    /// Write nothing, and say what would be given up and freed.
+    /// Write nothing, and say what would be given up and freed. The store may be in use meanwhile.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Give up checkpoints but the last N of each process, and those that another rule keeps.

@@ -21,7 +21,7 @@ use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
 use crate::catalog::Catalog;
 use crate::draft::Draft;
-use crate::envelope::{HEADER_BYTES, Header, Kind, Sealed, Turn};
+use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Sealed, Turn};
 use crate::error::{io as io_error, refused};
 use crate::index::{Fault, Name};
 use crate::log::end_of;
@@ -204,6 +204,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         inspected.stub = first.zip(last).map(|(first, last)| Header {
             kind: Kind::Swept,
             turn: Turn::Last,
+            coding: Coding::PLAIN,
             since: last.header.commit,
             length: 0,
             subject: number.into(),
