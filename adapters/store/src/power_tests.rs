@@ -95,7 +95,7 @@ fn check(store: &LogStore, case: &str) -> u64 {
     // What a sweep moves takes numbers of commits as well; the times tell them apart.
     let told = |store: &dyn Store, pid| -> Vec<_> {
         let history = store.history(pid).unwrap();
-        assert!(history.is_sorted_by(|one, other| one.commit < other.commit), "{case}: {history:?}");
+        assert!(history.is_sorted_by(|one, other| one.commit <= other.commit), "{case}: {history:?}");
         history.iter().map(|written| (written.at_ms, written.first, written.count)).collect()
     };
     let files = |store: &dyn Store, pid| -> Vec<_> {
@@ -129,8 +129,21 @@ fn sweep(store: &LogStore, owner: OwnerToken) -> Result<Swept, StoreError> {
     store.sweep(owner, Sweep { live: &live, purpose: Purpose::Free, bounds, watch })
 }
 
-/// Commits from `from` on until all are made or one fails, with sweeps in between. Answers with how many are known to be synced.
-fn work(store: &LogStore, owner: OwnerToken, from: u64, dice: &mut Dice) -> (u64, Result<(), StoreError>) {
+/// Whether sweeps come between commits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sweeps {
+    Some,
+    None,
+}
+
+/// Commits from `from` on until all are made or one fails. Answers with how many are known to be synced.
+fn work(
+    store: &LogStore,
+    owner: OwnerToken,
+    from: u64,
+    sweeps: Sweeps,
+    dice: &mut Dice,
+) -> (u64, Result<(), StoreError>) {
     let mut synced = from - 1;
     for number in from..=COMMITS {
         let until = if dice.below(3) == 0 { Until::Synced } else { Until::Written };
@@ -138,7 +151,7 @@ fn work(store: &LogStore, owner: OwnerToken, from: u64, dice: &mut Dice) -> (u64
         if let Err(error) = store.commit(owner, batch) {
             return (synced, Err(error));
         }
-        if dice.below(6) == 0 {
+        if sweeps == Sweeps::Some && dice.below(6) == 0 {
             match sweep(store, owner) {
                 Ok(swept) => assert!(swept.damaged_parts.is_empty(), "commit {number}: {swept:?}"),
                 Err(error) => return (synced, Err(error)),
@@ -166,12 +179,13 @@ fn lose_power(seed: u64, trials: &[u64]) {
     let (mut lost_tails, mut full_runs) = (0, 0);
     for trial in trials {
         let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(*trial));
+        let sweeps = if trial.is_multiple_of(5) { Sweeps::Some } else { Sweeps::None };
         let (disk, folder) = (Volatile::default(), folder());
-        let cut = 1 + dice.below(160) as u64;
+        let cut = 1 + dice.below(if sweeps == Sweeps::Some { 240 } else { 120 }) as u64;
         disk.fail_at(cut, Fault::Power);
         let mut synced = 0;
         if let Ok((store, owner)) = open(&disk, folder.path()) {
-            synced = work(&store, owner, 1, &mut dice).0;
+            synced = work(&store, owner, 1, sweeps, &mut dice).0;
         }
         full_runs += usize::from(!disk.has_failed());
         let disk = disk.after_power_loss(&mut |limit| dice.below(limit));
@@ -185,7 +199,7 @@ fn lose_power(seed: u64, trials: &[u64]) {
         assert!(held >= synced, "{case}: {synced} commits were synced, {held} are there");
         lost_tails += usize::from(held < COMMITS);
         // It goes on where it is.
-        let (_, done) = work(&store, owner, held + 1, &mut dice);
+        let (_, done) = work(&store, owner, held + 1, sweeps, &mut dice);
         done.unwrap_or_else(|error| panic!("{case}: {error}"));
         assert_eq!(check(&store, &case), COMMITS, "{case}");
     }
@@ -197,7 +211,7 @@ fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
     let steps = {
         let (disk, folder) = (Volatile::default(), folder());
         let (store, owner) = open(&disk, folder.path()).unwrap();
-        work(&store, owner, 1, &mut Dice(0)).1.unwrap();
+        work(&store, owner, 1, Sweeps::Some, &mut Dice(0)).1.unwrap();
         drop(store);
         disk.steps()
     };
@@ -215,7 +229,7 @@ fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
             };
             let held = check(&store, &case);
             assert!(held >= synced, "{case}: {synced} commits were synced, {held} are there");
-            let (now, outcome) = work(&store, owner, held + 1, &mut Dice(0));
+            let (now, outcome) = work(&store, owner, held + 1, Sweeps::Some, &mut Dice(0));
             synced = now;
             told += u32::from(outcome.is_err());
             if matches!(outcome, Err(StoreError::Io { .. })) && store.commit(owner, Batch::durable(&[], 0)).is_ok() {
