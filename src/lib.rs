@@ -57,14 +57,14 @@ pub use dormouse_actors::handle::{
     AskFn, Branch, Events, FnTool, Kernel, KernelBuilder, LogLine, Point, Process, ProcessInfo, Recover, Recovery,
     Start, Tree,
 };
-pub use dormouse_actors::{DescriptorView, Durability, Event, Fact, KernelError, LoadError, View, ports};
+pub use dormouse_actors::{DescriptorView, Durability, Event, Fact, KernelError, LoadError, View, garbage, ports};
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, Reached};
 /// What differs between two points of processes.
 pub mod diff {
     pub use dormouse_kernel::process::{Diff, Difference, Held, Line, Pair};
 }
-pub use dormouse_kernel::{content, program};
+pub use dormouse_kernel::{content, program, retention};
 pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
 pub use dormouse_proto::{

@@ -3,7 +3,7 @@
 //! While one commit is on its way to the disk, appends collect; the next commit takes them all (group commit). The store
 //! is called from a thread where blocking is allowed, never from a handler. What cannot be made durable is refused, and
 //! nothing is acknowledged that is not as durable as the kernel was told to make it (DUR-1, [`Durability`]). An append that
-//! cannot be encoded fails alone. What was only written is synced a second later.
+//! cannot be encoded, or refers to a content that was given up, fails alone. What was only written is synced a second later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Fact, Image};
 use dormouse_proto::checkpoint::Scope;
-use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
@@ -270,7 +270,7 @@ struct Committed {
 
 fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>, until: Option<Until>) -> Committed {
     let mut written = Written::default();
-    let mut waiting = Vec::with_capacity(batch.len());
+    let mut parts = Vec::with_capacity(batch.len());
     for Append { entries: durable, acknowledge } in batch {
         let whole = (written.entries.len(), written.contents.len());
         let encoded = durable.into_iter().try_for_each(|durable| encode(durable, &mut written));
@@ -278,14 +278,22 @@ fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>, until: Optio
             written.entries.truncate(whole.0);
             written.contents.truncate(whole.1);
         }
-        waiting.push((acknowledge, encoded.map_err(|error| CommitError::Codec(Arc::new(error)))));
+        let (entries, contents) = (written.entries.len() - whole.0, written.contents.len() - whole.1);
+        let outcome = encoded.map_err(|error| CommitError::Codec(Arc::new(error)));
+        parts.push(Part { acknowledge, outcome, entries, contents });
     }
-    let Written { entries, mut contents } = written;
-    let committed = match until {
-        Some(until) => store.commit(owner, Batch { entries: &entries, at_ms: now_ms(), until }),
-        None => Ok(()),
+    let committed = loop {
+        let committed = match until {
+            Some(until) => store.commit(owner, Batch { entries: &written.entries, at_ms: now_ms(), until }),
+            None => Ok(()),
+        };
+        match committed {
+            Err(StoreError::UnknownContent(gone)) if written.leave_out(&mut parts, gone) => {}
+            committed => break committed,
+        }
     };
-    if let (Err(error), []) = (&committed, &waiting[..]) {
+    let mut contents = written.contents;
+    if let (Err(error), []) = (&committed, &parts[..]) {
         // The next commit tells whoever waits for it.
         tracing::error!(%error, "what was written could not be synced");
     }
@@ -293,8 +301,18 @@ fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>, until: Optio
     if committed.is_err() {
         contents.clear();
     }
-    let heard = |(acknowledge, encoded): (_, Result<(), _>)| (acknowledge, encoded.and(committed.clone()));
-    Committed { waiting: waiting.into_iter().map(heard).collect(), contents }
+    let heard = |part: Part| (part.acknowledge, part.outcome.and(committed.clone()));
+    Committed { waiting: parts.into_iter().map(heard).collect(), contents }
+}
+
+/// An append among those that are committed together.
+struct Part {
+    acknowledge: Acknowledge,
+    /// What is known before the commit.
+    outcome: Result<(), CommitError>,
+    /// How many entries, and how many contents, are its own.
+    entries: usize,
+    contents: usize,
 }
 
 /// What is to be written, and the contents among it that are in memory.
@@ -304,14 +322,38 @@ struct Written {
     contents: Vec<Content>,
 }
 
+impl Written {
+    /// Leaves out what refers to a content that the store has given up: only those fail. False where nothing does.
+    fn leave_out(&mut self, parts: &mut [Part], gone: ContentHash) -> bool {
+        let mut entries = std::mem::take(&mut self.entries).into_iter();
+        let mut contents = std::mem::take(&mut self.contents).into_iter();
+        let mut is_left_out = false;
+        for part in parts {
+            let entries: Vec<_> = entries.by_ref().take(part.entries).collect();
+            let contents: Vec<_> = contents.by_ref().take(part.contents).collect();
+            if entries.iter().any(|entry| matches!(entry, Entry::Held { hash } if *hash == gone)) {
+                part.outcome = Err(CommitError::Store(Arc::new(StoreError::UnknownContent(gone))));
+                (part.entries, part.contents, is_left_out) = (0, 0, true);
+            } else {
+                self.entries.extend(entries);
+                self.contents.extend(contents);
+            }
+        }
+        is_left_out
+    }
+}
+
 /// Encodes one thing; the contents that it refers to stand before it (DUR-3).
 fn encode(durable: Durable, Written { entries, contents }: &mut Written) -> Result<(), CodecError> {
     let mut refer = |content: Content| {
         let reference = content.reference();
-        // What is not in memory came from the store, or was written to it before it left.
-        if let Some(bytes) = content.resident() {
-            entries.push(Entry::Content { hash: reference.hash, bytes, index: content.sealed_index() });
-            contents.push(content);
+        match content.resident() {
+            Some(bytes) => {
+                entries.push(Entry::Content { hash: reference.hash, bytes, index: content.sealed_index() });
+                contents.push(content);
+            }
+            // It came from the store, or was written to it before it left: a collection that runs is not to take it.
+            None => entries.push(Entry::Held { hash: reference.hash }),
         }
         Ok::<ContentRef, CodecError>(reference)
     };

@@ -3,6 +3,7 @@
 mod branch;
 mod builder;
 mod events;
+mod garbage;
 mod history;
 mod kernel;
 mod process;

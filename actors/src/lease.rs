@@ -54,6 +54,11 @@ impl Leased {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(lease, _)| lease.clone())
     }
 
+    /// Whether the store is still lent.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Gives the store up, and awaits the end of the last lease.
     pub(crate) async fn close(&self) {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();

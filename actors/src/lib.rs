@@ -13,6 +13,7 @@ mod durability;
 mod environment;
 mod error;
 mod event;
+pub mod garbage;
 pub mod handle;
 mod lease;
 mod permits;

@@ -43,9 +43,13 @@ impl Cut {
     /// The one behind the commit that holds fact `at` of process `of`. Costs a read for each commit of each of the family.
     ///
     /// # Errors
-    /// [`StoreError::UnknownFact`] where there is no such fact, and what the store fails with.
+    /// [`StoreError::UnknownFact`] where there is no such fact, [`StoreError::ForgottenFact`] where what is kept of one of the
+    /// family does not reach back to it, and what the store fails with.
     pub(crate) fn behind(store: &dyn Store, of: Pid, at: FactNumber, family: &Family) -> Result<Self, StoreError> {
         let history = store.history(of)?;
+        if let Some(kept) = history.first().filter(|kept| at < kept.first) {
+            return Err(StoreError::ForgottenFact { pid: of, asked: at, since: kept.first });
+        }
         let Some(Written { commit, at_ms, .. }) = history.iter().find(|written| at <= written.last()).copied() else {
             let last = history.last().map(Written::last).unwrap_or_default();
             return Err(StoreError::UnknownFact { pid: of, asked: at, last });
@@ -57,6 +61,11 @@ impl Cut {
                 Err(StoreError::UnknownProcess(_)) => continue,
                 history => history?,
             };
+            // Of one whose history is kept in part it is not known how it stood before that, nor whether it was born.
+            if let Some(kept) = history.first().filter(|kept| kept.first > FactNumber(0) && kept.commit > commit) {
+                let asked = FactNumber(kept.first.0 - 1);
+                return Err(StoreError::ForgottenFact { pid: row.pid, asked, since: kept.first });
+            }
             let before = history.iter().take_while(|written| written.commit <= commit);
             members.extend(before.last().map(|written| (row.pid, written.last())));
         }

@@ -3,12 +3,15 @@
 pub mod host;
 pub mod model;
 pub mod store;
+pub mod sweep;
 pub mod tool;
 
 pub use dormouse_kernel::content::Collected;
 pub use host::{Host, NoHost};
 pub use model::{Model, Provider};
 pub use store::{
-    Backing, Batch, Entry, Journal, KeyFault, OwnerToken, Store, StoreError, TempFileChange, Unreadable, Until, Written,
+    Backing, Batch, Entry, Journal, KeyFault, Listing, OwnerToken, Store, StoreError, TempFileChange, Unreadable,
+    Until, Written,
 };
+pub use sweep::{Bounds, Contents, Forgotten, Live, Progress, Purpose, Step, Sweep, Swept};
 pub use tool::{OutputFull, OutputSink, Tool};

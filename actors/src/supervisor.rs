@@ -118,6 +118,8 @@ pub(crate) enum SupervisorMessage {
     Find { pid: Pid, reply: SeatReply },
     /// The handle of the living process of a name.
     FindNamed { name: Arc<str>, reply: SeatReply },
+    /// Processes that have ended were given up.
+    Forget { pids: Vec<Pid> },
     /// Lines of the process table.
     List { which: Which, reply: oneshot::Sender<Vec<Listed>> },
     /// What has to do with hibernation.
@@ -247,6 +249,7 @@ impl Supervisor {
                 let pid = self.table.named(&name).ok_or_else(|| KernelError::UnknownName(name.to_string()));
                 let _ = reply.send(pid.and_then(|pid| self.seat(pid)));
             }
+            SupervisorMessage::Forget { pids } => self.forget(&pids),
             SupervisorMessage::List { which, reply } => {
                 let _ = reply.send(self.table.list(which));
             }
@@ -254,6 +257,14 @@ impl Supervisor {
             SupervisorMessage::Recover { pids } => self.recover(pids),
             SupervisorMessage::Vacated { pid } => self.vacated(pid),
         }
+    }
+
+    /// Takes out processes that have ended, by whole trees.
+    fn forget(&mut self, pids: &[Pid]) {
+        for row in pids.iter().filter_map(|pid| self.table.row(*pid)) {
+            self.aliases.forget(self.table.root(row.pid), &row);
+        }
+        pids.iter().for_each(|pid| self.table.forget(*pid));
     }
 
     fn take_rest(&mut self, message: RestMessage) {

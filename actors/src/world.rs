@@ -67,6 +67,11 @@ impl World {
         self.store.lease()
     }
 
+    /// Whether the kernel runs: it is neither shut down nor about to be.
+    pub(crate) fn is_open(&self) -> bool {
+        self.store.is_open()
+    }
+
     /// Commits what is on its way and lets go of the store.
     pub(crate) async fn close(&self) {
         // One that is gone already needs no stopping.

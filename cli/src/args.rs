@@ -30,6 +30,10 @@ pub(crate) enum Command {
     Resume(Resume),
     /// List the processes of a store.
     Ps(Ps),
+    /// Collect the garbage of a store: give up what the rules say, and the room that nothing needs any more.
+    Gc(Gc),
+    /// Look a store over. Exits with 0 where it is whole, 1 where damage was found, 2 where it cannot be opened.
+    Fsck(Fsck),
     /// List the facts of a process: each is a point to branch from.
     Log(Log),
     /// Show what differs between two points of one process or two.
@@ -101,6 +105,49 @@ pub(crate) struct Ps {
     /// Print one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `dormouse gc`
+#[derive(Debug, Args)]
+pub(crate) struct Gc {
+    /// The store's folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+    /// Write nothing, and say what would be given up and freed. The store may be in use meanwhile.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Give up checkpoints but the last N of each process, and those that another rule keeps.
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_checkpoints: Option<usize>,
+    /// Give up checkpoints that are older than this, but those that another rule keeps: 30d, 12h, 15m.
+    #[arg(long, value_name = "AGE", value_parser = crate::gc::age)]
+    pub(crate) older_than: Option<u64>,
+    /// Keep the checkpoints of this label, whatever the other rules say; may be given several times.
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) pin: Vec<String>,
+    /// Give up trees of processes that have all ended so long ago, and that no checkpoint needs.
+    #[arg(long, value_name = "AGE", value_parser = crate::gc::age)]
+    pub(crate) drop_ended: Option<u64>,
+    /// Give up what lies before the oldest checkpoint that is kept of a process.
+    #[arg(long)]
+    pub(crate) shorten: bool,
+    /// Sweep the segments of the log of which at most so many percent are live.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) live_percent: u8,
+    /// Drop contents although parts of journals cannot be read that may refer to them.
+    #[arg(long)]
+    pub(crate) despite_damage: bool,
+}
+
+/// `dormouse fsck`
+#[derive(Debug, Args)]
+pub(crate) struct Fsck {
+    /// The store's folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+    /// Mend what can be: build the index again, give up damaged snapshots that can be replayed, note what is lost.
+    #[arg(long)]
+    pub(crate) repair: bool,
 }
 
 /// `dormouse log`

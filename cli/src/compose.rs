@@ -21,13 +21,8 @@ pub(crate) struct Composition<'a> {
 impl Composition<'_> {
     /// The kernel on a store that must be there.
     pub(crate) async fn existing(&self) -> Result<Kernel, Failure> {
-        match self.store.filter(|path| !path.join("HEAD").is_file()) {
-            Some(path) => {
-                let path = path.display();
-                Err(Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store")))
-            }
-            None => self.kernel().await,
-        }
+        self.store.map_or(Ok(()), check_store)?;
+        self.kernel().await
     }
 
     /// A kernel to look into a store that must be there: where another program writes it, as it is at this moment, and nothing
@@ -71,6 +66,15 @@ impl Composition<'_> {
         // A folder that is permitted may hold the store, as in README's first command.
         self.store.into_iter().fold(permissions, |given, store| given.seal(store))
     }
+}
+
+/// Refuses a folder that is not a store, before one is made there.
+pub(crate) fn check_store(path: &Path) -> Result<(), Failure> {
+    if path.join("HEAD").is_file() {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store")))
 }
 
 /// Compiles a program. Warnings go to standard error; errors point into the file.

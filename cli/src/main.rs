@@ -6,6 +6,8 @@ mod args;
 mod branch;
 mod call;
 mod compose;
+mod fsck;
+mod gc;
 mod history;
 mod page;
 mod progress;
@@ -31,6 +33,8 @@ async fn main() -> ExitCode {
         Command::Run(run) => run::run(run).await,
         Command::Resume(resume) => run::resume(resume).await,
         Command::Ps(ps) => ps::ps(ps).await,
+        Command::Gc(gc) => gc::gc(&gc),
+        Command::Fsck(fsck) => fsck::run(&fsck),
         Command::Log(log) => history::log(log).await,
         Command::Diff(diff) => history::diff(diff).await,
         Command::Checkpoint(checkpoint) => branch::checkpoint(checkpoint).await,

@@ -30,6 +30,7 @@ pub mod permits;
 pub mod process;
 pub mod program;
 pub mod references;
+pub mod retention;
 pub mod syscall;
 pub mod table;
 pub mod temp_files;

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::checkpoint::Checkpoint;
 use dormouse::id::{ContentHash, FactNumber, Pid};
-use dormouse::ports::{Backing, Batch, Journal, OwnerToken, Store, StoreError, TempFileChange, Until, Written};
-use dormouse::process::ProcessRow;
+use dormouse::ports::{
+    Backing, Batch, Journal, Listing, OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange, Until, Written,
+};
 
 /// What is asked of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,10 @@ pub enum Operation {
     Content,
     /// [`Store::temp_files`].
     TempFiles,
+    /// [`Store::begin_mark`].
+    BeginMark,
+    /// [`Store::sweep`].
+    Sweep,
 }
 
 /// What becomes of an operation.
@@ -121,7 +126,7 @@ impl<S: Store> Store for Faulty<S> {
         })
     }
 
-    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
+    fn processes(&self) -> Result<Listing, StoreError> {
         self.ask(Operation::Processes, S::processes)
     }
 
@@ -151,5 +156,13 @@ impl<S: Store> Store for Faulty<S> {
 
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
         self.ask(Operation::TempFiles, |store| store.temp_files(root))
+    }
+
+    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+        self.ask(Operation::BeginMark, |store| store.begin_mark(owner))
+    }
+
+    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+        self.ask(Operation::Sweep, |store| store.sweep(owner, sweep))
     }
 }

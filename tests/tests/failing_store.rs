@@ -134,7 +134,7 @@ async fn fails_at(at: usize, how: Failure, expected: String) -> Result<(), Strin
 fn was_told(store: &MemoryStore) -> bool {
     let text = "the store cannot append: no storage space";
     let tells = |bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
-    store.processes().unwrap().iter().any(|row| {
+    store.processes().unwrap().rows.iter().any(|row| {
         let journal = store.journal(row.pid, None).unwrap();
         tells(&journal.image) || journal.facts.iter().any(|fact| tells(fact))
     })

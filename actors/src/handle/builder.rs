@@ -20,7 +20,7 @@ use crate::environment;
 use crate::error::KernelError;
 use crate::lease::{Lease, Leased};
 use crate::permits::{Bounds, Providers};
-use crate::ports::{Host, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool};
+use crate::ports::{Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool};
 use crate::residents::Residents;
 use crate::supervisor::{SupervisorActor, SupervisorMessage, Table};
 use crate::temp_files::TempFilesActor;
@@ -252,16 +252,19 @@ impl KernelBuilder {
     /// The store, its process table, those of it that are to run, and the highest number that a checkpoint had.
     async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Table, Vec<Pid>, u64), KernelError> {
         let inbox = self.limits.inbox;
-        let Some(store) = self.store.clone() else { return Ok((None, Table::new(Vec::new(), inbox), Vec::new(), 0)) };
+        let Some(store) = self.store.clone() else {
+            return Ok((None, Table::new(Listing::default(), inbox), Vec::new(), 0));
+        };
         let recovery = self.recovery.clone();
         let claim = move || {
-            let (rows, last_mark) = (store.processes()?, store.last_checkpoint()?);
+            let (listing, last_mark) = (store.processes()?, store.last_checkpoint()?);
+            listing.lost.iter().for_each(|lost| tracing::error!(%lost, "not all processes of the store can be listed"));
             let (owner, resumed) = match store.claim() {
                 // A kernel to look into a store that is only read: nothing in it goes on, and what is done is refused.
                 Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
-                claimed => (claimed?, recovery.of(&rows)),
+                claimed => (claimed?, recovery.of(&listing.rows)),
             };
-            Ok((Some((store, owner)), Table::new(rows, inbox), resumed, last_mark))
+            Ok((Some((store, owner)), Table::new(listing, inbox), resumed, last_mark))
         };
         tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)
     }

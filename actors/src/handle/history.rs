@@ -29,7 +29,7 @@ pub struct LogLine {
 }
 
 impl Kernel {
-    /// The facts of a process, its birth first. Costs its whole journal, and a read for each commit.
+    /// The facts of a process that are kept, its birth first where that is. Costs its whole journal, and a read for each commit.
     ///
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::Store`], [`KernelError::Load`] for a fact that has no meaning.
@@ -51,8 +51,9 @@ impl Kernel {
 
 fn log(store: &dyn Store, pid: Pid) -> Result<Vec<LogLine>, KernelError> {
     let history = store.history(pid)?;
+    let Some(from) = history.first().map(|written| written.first) else { return Ok(Vec::new()) };
     let last = history.last().map(Written::last).unwrap_or_default();
-    let mut facts = store.facts(pid, FactNumber(1), last)?.into_iter();
+    let mut facts = store.facts(pid, from, last)?.into_iter();
     let mut lines = Vec::new();
     for written in &history {
         let Written { commit, at_ms, first, .. } = *written;

@@ -8,6 +8,8 @@ use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 
+use super::sweep::{Sweep, Swept};
+
 /// A store. Synchronous and object-safe; the checkpoint actor calls it from a thread where blocking is allowed.
 ///
 /// Payloads are opaque here: the store keeps bytes and finds them again, checked. It never decodes a fact.
@@ -27,26 +29,29 @@ pub trait Store: Send + Sync + 'static {
     /// disk fails: nothing is acknowledged; after a failed sync the store takes no more commits.
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError>;
 
-    /// The process table, by rising pid.
+    /// The process table. Damage to it is part of the answer: what can be read is listed all the same.
     ///
     /// # Errors
-    /// [`StoreError::Io`], [`StoreError::Damaged`].
-    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError>;
+    /// [`StoreError::Io`].
+    fn processes(&self) -> Result<Listing, StoreError>;
 
     /// The journal of a process up to and with fact `upto` (none: its end), from the latest usable snapshot on.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::Damaged`], [`StoreError::Io`].
+    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::ForgottenFact`], [`StoreError::Damaged`],
+    /// [`StoreError::Io`].
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError>;
 
     /// The encoded facts of a process from `first` up to and with `upto`, those that a snapshot stands for too. Empty where
     /// there is none between them.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::Damaged`], [`StoreError::Io`].
+    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`]; [`StoreError::ForgottenFact`] where one of
+    /// them was given up; [`StoreError::Damaged`], [`StoreError::Io`].
     fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError>;
 
-    /// In which commits the facts of a process were written, and when; its birth first. Costs a read for each commit.
+    /// In which commits the facts of a process were written, and when; its birth first, where its history is whole. Costs a
+    /// read for each commit.
     ///
     /// # Errors
     /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Io`].
@@ -76,6 +81,22 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Io`].
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError>;
+
+    /// From here on the store notes every content that a commit brings, or would have brought had it not been held: those
+    /// survive the next [`Store::sweep`], whatever it is told. Whoever then reads journals to find what is referred to
+    /// misses nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`].
+    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError>;
+
+    /// Gives back the room of what was given up, and of contents that nothing refers to. It changes no answer but that of
+    /// [`Store::content`]. Commits and reads go on meanwhile; a crash at any moment loses nothing. To count needs no owner.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`]; [`StoreError::Io`] of kind `InvalidInput` where no
+    /// mark was begun. What was freed before stays freed.
+    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError>;
 }
 
 /// What is committed together.
@@ -121,6 +142,12 @@ pub enum Entry {
         bytes: Bytes,
         /// What serves reads of it without a pass over its bytes; opaque here, may be empty.
         index: Bytes,
+    },
+    /// A content that the store holds, and that a later entry refers to: a mark that runs meanwhile knows it by this. Refused
+    /// as [`StoreError::UnknownContent`] where it is not held.
+    Held {
+        /// Its name.
+        hash: ContentHash,
     },
     /// A process begins: its line in the table and its image (fact number 0).
     Born {
@@ -184,6 +211,30 @@ pub enum Entry {
         /// Which.
         id: CheckpointId,
     },
+    /// A process is given up: its journal, its line in the table, and the temporary files of the tree that begins with it.
+    /// Its number is never given again.
+    Forgotten {
+        /// Which.
+        pid: Pid,
+    },
+    /// The history of a process before a snapshot is given up.
+    Shortened {
+        /// The process.
+        pid: Pid,
+        /// The fact that the snapshot stands at: the first that can still be asked for.
+        below: FactNumber,
+    },
+}
+
+/// The process table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The processes, by rising pid.
+    pub rows: Vec<ProcessRow>,
+    /// No process has a number above this one, nor had one that is lost or given up; 0 where there never was one.
+    pub last: u64,
+    /// What is missing above, and why. Empty where all is well.
+    pub lost: Vec<String>,
 }
 
 /// What a process is rebuilt from.
@@ -245,6 +296,16 @@ pub enum StoreError {
         /// The last there is.
         last: FactNumber,
     },
+    /// A fact from before what is kept of the process.
+    #[error("fact {asked} of process {pid} was given up: its history is kept from fact {since} on")]
+    ForgottenFact {
+        /// The process.
+        pid: Pid,
+        /// What was asked.
+        asked: FactNumber,
+        /// The first there is.
+        since: FactNumber,
+    },
     /// No such checkpoint.
     #[error("the store holds no checkpoint {0}")]
     UnknownCheckpoint(CheckpointId),
@@ -295,6 +356,19 @@ pub enum StoreError {
         /// What, where, and what follows from it.
         what: String,
     },
+    /// The commit does not fit into the quota. Nothing of it is written.
+    #[error(
+        "the store is full: it holds {used} bytes of the {quota} that it may, and this commit brings {needed}. Collect \
+         garbage (`dormouse gc`), or raise the quota"
+    )]
+    Full {
+        /// Bytes in the log.
+        used: u64,
+        /// The most there may be.
+        quota: u64,
+        /// Bytes of the commit.
+        needed: u64,
+    },
     /// The disk failed, or is full.
     #[error("the store cannot {doing}: {source}")]
     Io {
@@ -331,7 +405,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).commit(owner, batch)
     }
 
-    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
+    fn processes(&self) -> Result<Listing, StoreError> {
         (**self).processes()
     }
 
@@ -361,5 +435,13 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
         (**self).temp_files(root)
+    }
+
+    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+        (**self).begin_mark(owner)
+    }
+
+    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+        (**self).sweep(owner, sweep)
     }
 }

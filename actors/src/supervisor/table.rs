@@ -15,6 +15,7 @@ use super::entry::{Entry, Live, Run, place};
 use super::rest::Resting;
 use crate::error::KernelError;
 use crate::event::View;
+use crate::ports::Listing;
 use crate::process::{Delivery, ProcessMessage};
 use crate::supervisor::SeatReply;
 
@@ -58,9 +59,9 @@ pub(crate) enum Which {
 }
 
 impl Table {
-    /// From the rows of a store. Costs a pass over them.
-    pub(crate) fn new(rows: Vec<ProcessRow>, inbox: usize) -> Self {
-        let next_pid = rows.iter().map(|row| row.pid.0 + 1).max().unwrap_or(1);
+    /// From what a store lists. Costs a pass over it.
+    pub(crate) fn new(Listing { rows, last, .. }: Listing, inbox: usize) -> Self {
+        let next_pid = last + 1;
         let mut table = Self {
             next_pid,
             inbox,
@@ -188,6 +189,17 @@ impl Table {
         self.entries.remove(row.pid);
         self.forget_name(row);
         if let (Some(parent), Some((call, index))) = (row.parent, place(&row.origin)) {
+            self.children.remove(&(parent, call, index));
+        }
+    }
+
+    /// Takes out a process that has ended. Its name may be another's by now, and its number is never given again.
+    pub(super) fn forget(&mut self, pid: Pid) {
+        if !self.get(pid).is_some_and(|entry| matches!(entry.run, Run::Ended)) {
+            return;
+        }
+        let place = self.entries.remove(pid).and_then(|entry| Some((entry.parent()?, place(&entry.origin())?)));
+        if let Some((parent, (call, index))) = place {
             self.children.remove(&(parent, call, index));
         }
     }

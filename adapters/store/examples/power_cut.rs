@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn write(dir: &str, start: u64) -> Result<(), Box<dyn std::error::Error>> {
     let store = LogStore::options().segment_bytes(16 << 20).open(dir)?;
     let owner = store.claim()?;
-    if store.processes()?.is_empty() {
+    if store.processes()?.rows.is_empty() {
         let row = ProcessRow::started(PID, "writer");
         store.commit(owner, Batch::durable(&[Entry::Born { row, image: Vec::new() }], 0))?;
     }

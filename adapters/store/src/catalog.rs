@@ -4,6 +4,7 @@
 //! memory until there is enough of it, or until someone asks: sled is no part of what a commit waits for.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
@@ -11,15 +12,15 @@ use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 use dormouse_proto::record::codec::CodecError;
 
-use crate::draft::{read_born, read_checkpoint, read_ended};
+use crate::draft::{read_born, read_checkpoint, read_ended, read_shortened};
 use crate::envelope::{Header, Kind};
 use crate::error::io;
-use crate::index::{Applied, Changes, Fault, Index, Run};
-use crate::log::Log;
+use crate::index::{Applied, Changes, Fault, Index, Name, Place, Run};
+use crate::log::{Log, SweptSegments};
 use crate::mark::{Hash, Location, Mark};
 use crate::scan::{Found, walk};
 use crate::secret::Keys;
-use crate::table::{Line, Reach, Table, ended};
+use crate::table::{CheckpointLine, End, Kept, Line, Reach, Table, Touched};
 
 /// Records that the index is behind at most.
 const BATCH_RECORDS: usize = 1024;
@@ -71,6 +72,8 @@ pub(crate) struct Catalog {
     home: Home,
     /// Built from the log in this session: what such an index does not know does not exist.
     built_here: bool,
+    /// Places in these lead nowhere.
+    swept: Arc<SweptSegments>,
 }
 
 impl Catalog {
@@ -138,7 +141,8 @@ impl Catalog {
         }
         let table = index.table(&applied)?;
         let (waiting, home) = (Changes::default(), Home::Folder(folder.to_owned()));
-        let catalog = Self { table, index: Some(index), waiting, mark: applied.mark, home, built_here: false };
+        let (mark, index, swept) = (applied.mark, Some(index), log.swept().clone());
+        let catalog = Self { table, index, waiting, mark, home, built_here: false, swept };
         catalog.follow(log, head)
     }
 
@@ -146,7 +150,8 @@ impl Catalog {
         let index = Some(home.begin(log.keys())?);
         let table = Table::new(*log.key());
         let (waiting, home) = (Changes::default(), home.clone());
-        Self { table, index, waiting, mark: Mark::EMPTY, home, built_here: true }.follow(log, head)
+        let (mark, swept) = (Mark::EMPTY, log.swept().clone());
+        Self { table, index, waiting, mark, home, built_here: true, swept }.follow(log, head)
     }
 
     fn follow(mut self, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
@@ -175,57 +180,90 @@ impl Catalog {
     /// What `payload` fails with, except damage, which is noted too.
     pub(crate) fn note(&mut self, at: Location, header: &Header, payload: PayloadOf<'_>) -> Result<(), CatalogError> {
         match header.kind {
-            Kind::Opened => Ok(()),
+            Kind::Opened | Kind::Swept => Ok(()),
             Kind::Content => {
                 self.waiting.content(header.payload, at, self.table.key());
+                Ok(())
+            }
+            Kind::ContentLost => {
+                self.waiting.content_lost(header.payload, at, self.table.key());
                 Ok(())
             }
             Kind::Checkpoint => {
                 let read = unless_damaged(payload().and_then(|bytes| read_checkpoint(&bytes)))?;
                 // In its own record it cannot say in which commit it stands.
                 let checkpoint = read.map(|read| Checkpoint { commit: CommitNumber(header.since), ..read });
-                self.note_checkpoint(CheckpointId(header.subject), checkpoint)
+                self.note_checkpoint(CheckpointId(header.subject), CheckpointLine { checkpoint, at })
             }
-            Kind::CheckpointDropped => self.note_checkpoint(CheckpointId(header.subject), None),
-            Kind::Born | Kind::Facts | Kind::Snapshot | Kind::Ended | Kind::TempFile => {
-                self.note_process(at, header, payload)
+            Kind::CheckpointDropped => {
+                self.note_checkpoint(CheckpointId(header.subject), CheckpointLine { checkpoint: None, at })
             }
+            Kind::Born
+            | Kind::Facts
+            | Kind::Snapshot
+            | Kind::Ended
+            | Kind::TempFile
+            | Kind::Shortened
+            | Kind::Forgotten
+            | Kind::SnapshotDropped => self.note_process(at, header, payload),
         }
     }
 
-    fn note_checkpoint(&mut self, id: CheckpointId, checkpoint: Option<Checkpoint>) -> Result<(), CatalogError> {
-        self.waiting.checkpoint(id, self.table.put_checkpoint(id, checkpoint).map_err(unencodable)?);
+    fn note_checkpoint(&mut self, id: CheckpointId, line: CheckpointLine) -> Result<(), CatalogError> {
+        self.waiting.checkpoint(id, self.table.put_checkpoint(id, line).map_err(unencodable)?);
         Ok(())
     }
 
     fn note_process(&mut self, at: Location, header: &Header, payload: PayloadOf<'_>) -> Result<(), CatalogError> {
         let (pid, first) = (Pid(header.subject), FactNumber(header.first));
-        let old = self.table.line(pid);
-        // Of a process whose birth is lost, files may be lost as well.
-        let touched = if header.kind == Kind::Born { at } else { Location::START };
-        let temp_files = Reach { last: 0, touched };
-        let mut line = old.unwrap_or(Line { row: None, last: FactNumber(0), touched: at, temp_files });
+        let touched = Touched::by(at, header);
+        let mut line = self.table.line(pid).unwrap_or_else(|| Line::begun(touched));
+        if line.is_forgotten() && header.kind != Kind::Forgotten {
+            return Ok(());
+        }
         let changes = &mut self.waiting;
         let key = self.table.key();
         match header.kind {
-            Kind::Opened | Kind::Content | Kind::Checkpoint | Kind::CheckpointDropped => return Ok(()),
             Kind::Born => {
                 changes.image(pid, FactNumber(0), at, key);
-                line.row = unless_damaged(payload().and_then(|bytes| Ok(read_born(&bytes)?.0)))?;
+                line.birth = unless_damaged(payload().and_then(|bytes| Ok(read_born(&bytes)?.0)))?.or(line.birth);
+                line.born_at = at;
+                // Before its birth there are no files; of a process whose birth is lost, files may be lost as well.
+                line.temp_files.touched = line.temp_files.touched.max(touched);
             }
             Kind::Facts => {
                 changes.facts(pid, first, at, header.count, key);
-                line.last = FactNumber(header.first + header.count.saturating_sub(1));
+                line.last = line.last.max(FactNumber(header.first + header.count.saturating_sub(1)));
             }
             Kind::Snapshot => changes.image(pid, first, at, key),
+            Kind::SnapshotDropped => changes.no_image(pid, first),
             Kind::TempFile => {
                 changes.temp_file(pid, header.first, at, key);
-                line.temp_files = Reach { last: header.first, touched: at };
+                let last = line.temp_files.last.max(header.first);
+                line.temp_files = Reach { last, touched: line.temp_files.touched.max(touched) };
             }
-            Kind::Ended => line.row = ended(line.row, unless_damaged(payload().and_then(|bytes| read_ended(&bytes)))?),
+            Kind::Ended => {
+                let end = End { since: header.since, at, exit: None };
+                if line.end.as_ref().is_none_or(|known| known.since <= end.since) {
+                    let exit = unless_damaged(payload().and_then(|bytes| read_ended(&bytes)))?;
+                    line.end = Some(End { exit, ..end });
+                }
+            }
+            Kind::Shortened => {
+                line.birth = unless_damaged(payload().and_then(|bytes| read_shortened(&bytes)))?.or(line.birth);
+                line.kept = Kept::From(first.max(line.since()), at);
+                line.last = line.last.max(first);
+            }
+            Kind::Forgotten => line = Line::forgotten(at),
+            Kind::Opened
+            | Kind::Swept
+            | Kind::Content
+            | Kind::ContentLost
+            | Kind::Checkpoint
+            | Kind::CheckpointDropped => return Ok(()),
         }
-        if header.kind != Kind::TempFile {
-            line.touched = at;
+        if !matches!(header.kind, Kind::TempFile | Kind::Forgotten) {
+            line.touched = line.touched.max(touched);
         }
         changes.line(pid, self.table.put(pid, &line).map_err(unencodable)?);
         Ok(())
@@ -280,17 +318,58 @@ impl Catalog {
 
     /// Whether a content is known to stand in the log. A no may be wrong, and costs a second copy then.
     pub(crate) fn holds_content(&self, hash: Hash) -> bool {
+        let held = |place: Place| place.count > 0 && !self.swept.contain(place.at.segment);
         self.waiting.tell_of(hash)
-            || self.index().and_then(|index| index.content(hash)).is_ok_and(|place| place.is_some())
+            || self
+                .index()
+                .and_then(|index| index.stands(&Name::Content(hash)))
+                .is_ok_and(|place| place.is_some_and(held))
     }
 
-    /// Where a content stands; none where the log does not hold it.
+    /// Whether a content is known to stand in the log, or to have stood there before it was lost. A no may be wrong.
+    pub(crate) fn knows_content(&self, hash: Hash) -> bool {
+        let stands = |place: &Place| !self.swept.contain(place.at.segment);
+        let place = self.index().and_then(|index| index.stands(&Name::Content(hash)));
+        self.waiting.tell_of(hash) || place.is_ok_and(|place| place.as_ref().is_some_and(stands))
+    }
+
+    /// Where a content stands, or the note that it is lost (with a count of 0); none where the log does not hold it.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn content(&self, hash: Hash) -> Result<Option<Location>, Fault> {
-        let place = self.index()?.content(hash)?;
+    pub(crate) fn content(&self, hash: Hash) -> Result<Option<Place>, Fault> {
+        let place = self.index()?.stands(&Name::Content(hash))?.filter(|place| !self.swept.contain(place.at.segment));
         self.believe(place.is_some()).map(|()| place)
+    }
+
+    /// Whether a name leads to this place, in the index as it has been told so far.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn leads_to(&self, name: &Name, at: Location) -> Result<bool, Fault> {
+        Ok(self.index()?.stands(name)?.is_some_and(|place| place.at == at))
+    }
+
+    /// Whether a name leads anywhere, in the index as it has been told so far.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn leads_somewhere(&self, name: &Name) -> Result<bool, Fault> {
+        Ok(self.index()?.stands(name)?.is_some())
+    }
+
+    /// Takes those names out of the index that lead into segments that were swept.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn clean(&mut self, names: &[Name]) -> Result<(), Fault> {
+        self.settle()?;
+        for name in names {
+            if self.index()?.stands(name)?.is_some_and(|place| self.swept.contain(place.at.segment)) {
+                self.waiting.remove(&name.to_bytes());
+            }
+        }
+        self.settle()
     }
 
     /// The latest image of a process at or before fact `upto`, and where it stands; none where it is lost.
@@ -298,7 +377,7 @@ impl Catalog {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn image(&self, pid: Pid, upto: FactNumber) -> Result<Option<(FactNumber, Location)>, Fault> {
-        let place = self.index()?.image(pid, upto)?;
+        let place = self.index()?.image(pid, upto)?.filter(|(_, at)| !self.swept.contain(at.segment));
         self.believe(place.is_some()).map(|()| place)
     }
 
@@ -307,7 +386,8 @@ impl Catalog {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Option<Vec<Run>>, Fault> {
-        let runs = self.index()?.facts(pid, first, upto)?;
+        let mut runs = self.index()?.facts(pid, first, upto)?;
+        runs.retain(|run| !self.swept.contain(run.at.segment));
         let covered = runs.iter().try_fold(first, |next, run| run.covers(next).then(|| run.first.plus(run.count)));
         let whole = covered.is_some_and(|next| next > upto);
         self.believe(whole).map(|()| whole.then_some(runs))
@@ -319,6 +399,7 @@ impl Catalog {
     /// [`Fault`].
     pub(crate) fn temp_files(&self, root: Pid, last: u64) -> Result<Option<Vec<Location>>, Fault> {
         let places = self.index()?.temp_files(root, last)?;
+        let places = places.filter(|places| places.iter().all(|at| !self.swept.contain(at.segment)));
         self.believe(places.is_some()).map(|()| places)
     }
 

@@ -10,7 +10,7 @@ pub(crate) mod volatile;
 
 use std::fmt::Debug;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -86,10 +86,23 @@ pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Option<Vec<
 
 /// Puts a file with these bytes in the place of `path`, durably. The one before stays whole until then. Costs two syncs.
 pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: Bytes) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    let file = disk.open(&temporary, How::Emptied)?;
+    write_beside(disk, path, bytes)?;
+    put_in_place(disk, path)
+}
+
+/// The first half of [`replace`]: until the second, `path` is what it was. What an earlier try left beside it is lost.
+pub(crate) fn write_beside(disk: &dyn Disk, path: &Path, bytes: Bytes) -> io::Result<()> {
+    let file = disk.open(&beside(path), How::Emptied)?;
     file.write_at(0, &[bytes])?;
-    file.sync()?;
-    disk.rename(&temporary, path)?;
+    file.sync()
+}
+
+/// The second half of [`replace`]. Where it fails, it is not known which of the two stands there.
+pub(crate) fn put_in_place(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    disk.rename(&beside(path), path)?;
     disk.sync_folder(path.parent().unwrap_or(Path::new(".")))
+}
+
+fn beside(path: &Path) -> PathBuf {
+    path.with_extension("new")
 }

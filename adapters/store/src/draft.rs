@@ -6,7 +6,7 @@
 use bytes::{BufMut as _, Bytes};
 use dormouse_actors::ports::{Entry, StoreError};
 use dormouse_proto::checkpoint::Checkpoint;
-use dormouse_proto::id::ContentHash;
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
 use serde::Serialize;
@@ -26,6 +26,8 @@ pub(crate) struct Draft {
     first: u64,
     count: u64,
     body: Body,
+    /// Of a record that is moved: the commit that it was first written in, and when.
+    first_written: Option<(u64, u64)>,
 }
 
 /// What the payload will be.
@@ -64,7 +66,7 @@ impl Draft {
             hash: *blake3::hash(&key.0).as_bytes(),
             parts: vec![Bytes::copy_from_slice(&key.0)],
         };
-        Self { body: Body::Ready(payload), ..Self::of(Kind::Opened, segment.into(), Vec::new()) }
+        Self::with(Kind::Opened, segment.into(), Body::Ready(payload))
     }
 
     /// The record of a content. Shares its bytes. A content of one chunk is read whole, so its index is not kept.
@@ -72,13 +74,34 @@ impl Draft {
         let list = Bytes::from(chunks.list_bytes());
         let index = if list.is_empty() { Bytes::new() } else { index.clone() };
         let (first, count, bytes) = (index.len() as u64, bytes.len() as u64, bytes.clone());
-        Self {
-            kind: Kind::Content,
-            subject: 0,
-            first,
-            count,
-            body: Body::Content(Unpacked { hash, list, index, bytes }),
-        }
+        let body = Body::Content(Unpacked { hash, list, index, bytes });
+        Self { first, count, ..Self::with(Kind::Content, 0, body) }
+    }
+
+    /// A record that stood elsewhere, as it was.
+    pub(crate) fn moved(header: &Header, payload: Bytes) -> Self {
+        let Header { kind, subject, first, count, coding, payload: hash, since, at_ms, .. } = *header;
+        let body = Body::Ready(Payload { coding, hash, parts: vec![payload] });
+        Self { first, count, first_written: Some((since, at_ms)), ..Self::with(kind, subject, body) }
+    }
+
+    /// The note that a content is lost, by the name that the log has for it.
+    pub(crate) fn content_lost(name: Hash) -> Self {
+        let payload = Payload { coding: Coding::PLAIN, hash: name, parts: Vec::new() };
+        Self::with(Kind::ContentLost, 0, Body::Ready(payload))
+    }
+
+    /// The note that an image of a process is lost.
+    pub(crate) fn snapshot_dropped(pid: Pid, at: FactNumber) -> Self {
+        Self { first: at.0, ..Self::of(Kind::SnapshotDropped, pid.0, Vec::new()) }
+    }
+
+    /// The note that the history of a process before `below` is given up.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] of kind `InvalidInput` where the row cannot be encoded.
+    pub(crate) fn shortened(row: &ProcessRow, below: FactNumber) -> Result<Self, StoreError> {
+        Ok(Self { first: below.0, ..Self::of(Kind::Shortened, row.pid.0, encode(row)?) })
     }
 
     /// The record of a checkpoint.
@@ -89,14 +112,14 @@ impl Draft {
         Ok(Self::of(Kind::Checkpoint, checkpoint.id.0, encode(checkpoint)?))
     }
 
-    /// The record of an entry; none for a content and a checkpoint, which have functions of their own, and for an empty list
-    /// of facts.
+    /// The record of an entry; none for a content, a checkpoint and a shortened history, which have functions of their own,
+    /// for a content that is held, and for an empty list of facts.
     ///
     /// # Errors
     /// [`StoreError::Io`] of kind `InvalidInput` where a value cannot be encoded.
     pub(crate) fn entry(entry: &Entry) -> Result<Option<Self>, StoreError> {
         Ok(match entry {
-            Entry::Content { .. } | Entry::Checkpoint { .. } => None,
+            Entry::Content { .. } | Entry::Held { .. } | Entry::Checkpoint { .. } | Entry::Shortened { .. } => None,
             Entry::Born { row, image } => Some(Self::of(Kind::Born, row.pid.0, born(row, image)?)),
             Entry::Facts { facts, .. } if facts.is_empty() => None,
             Entry::Facts { pid, first, facts } => {
@@ -110,11 +133,16 @@ impl Draft {
                 Some(Self { first: *number, ..Self::of(Kind::TempFile, root.0, record.clone()) })
             }
             Entry::CheckpointDropped { id } => Some(Self::of(Kind::CheckpointDropped, id.0, Vec::new())),
+            Entry::Forgotten { pid } => Some(Self::of(Kind::Forgotten, pid.0, Vec::new())),
         })
     }
 
     fn of(kind: Kind, subject: u64, payload: Vec<u8>) -> Self {
-        Self { kind, subject, first: 0, count: 0, body: Body::Whole(payload.into()) }
+        Self::with(kind, subject, Body::Whole(payload.into()))
+    }
+
+    fn with(kind: Kind, subject: u64, body: Body) -> Self {
+        Self { kind, subject, first: 0, count: 0, body, first_written: None }
     }
 
     /// The record as it will stand in the log, but for its place. Costs the compression of contents and the encryption.
@@ -122,9 +150,10 @@ impl Draft {
     /// # Errors
     /// [`StoreError::Io`] where the operating system gives no randomness.
     pub(crate) fn finish(self, coder: &Coder, stamp: Stamp) -> Result<Record, StoreError> {
-        let Self { kind, subject, first, count, body } = self;
-        let Stamp { commit, at_ms } = stamp;
-        let (turn, since, synced, length, none) = (Turn::More, commit, 0, 0, [0; 32]);
+        let Self { kind, subject, first, count, body, first_written } = self;
+        let commit = stamp.commit;
+        let (since, at_ms) = first_written.unwrap_or((commit, stamp.at_ms));
+        let (turn, synced, length, none) = (Turn::More, 0, 0, [0; 32]);
         let (coding, payload, previous) = (Coding::PLAIN, none, none);
         let header = Header {
             kind,
@@ -219,6 +248,14 @@ pub(crate) fn read_checkpoint(payload: &[u8]) -> Result<Checkpoint, StoreError> 
 pub(crate) fn read_born(payload: &[u8]) -> Result<(ProcessRow, &[u8]), StoreError> {
     let (row, image) = split_frame(payload).ok_or_else(|| malformed("born"))?;
     Ok((decode(row)?, image))
+}
+
+/// The row in the payload of a `shortened` record.
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn read_shortened(payload: &[u8]) -> Result<ProcessRow, StoreError> {
+    decode(payload)
 }
 
 /// The exit in the payload of an `ended` record.

@@ -6,18 +6,18 @@
 //! |---|---|---|
 //! | 0-3 | magic | `DMLG` |
 //! | 4 | version | 1 |
-//! | 5 | kind | 1 opened, 2 content, 3 born, 4 facts, 5 snapshot, 6 ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped |
-//! | 6 | flags | bit 0: the last record of its commit; bit 1: compressed, of contents only; bit 2: encrypted |
+//! | 5 | kind | 1 opened, 2 content, 3 born, 4 facts, 5 snapshot, 6 ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped, 10 swept, 11 shortened, 12 forgotten, 13 content lost, 14 snapshot dropped |
+//! | 6 | flags | bit 0: the last record of its commit |
 //! | 7 | zero | |
 //! | 8-15 | commit | the number of the commit, from 1, rising by one |
 //! | 16-23 | since | the commit that it was first written in; earlier than `commit` in a record that was moved |
 //! | 24-31 | synced | the latest commit that was known to be on the disk when this one was written |
 //! | 32-39 | time | when it was first written: milliseconds since the epoch, UTC |
 //! | 40-47 | length | of the payload, in bytes |
-//! | 48-55 | subject | the pid; temp file: the root's of its tree; `opened`: the segment's number; checkpoints: theirs; content: 0 |
-//! | 56-63 | first | facts: the first's number; snapshot: the last's in it; temp file: the change's; content: bytes of its index; otherwise 0 |
+//! | 48-55 | subject | the pid; temp file: the root's of its tree; `opened` and `swept`: the segment's number; checkpoints: theirs; content: 0 |
+//! | 56-63 | first | facts: the first's number; snapshot and its drop: the last's in it; shortened: the first that can be asked for; swept: bytes that the segment had; temp file: the change's; content: bytes of its index; otherwise 0 |
 //! | 64-71 | count | facts: how many; content: bytes of the content itself; otherwise 0 |
-//! | 72-103 | payload hash | BLAKE3 of the payload as it stands; of a content its name: the BLAKE3 of the content itself, keyed where the store is encrypted |
+//! | 72-103 | payload hash | BLAKE3 of the payload; of a content, and of the note that it is lost, its name, the BLAKE3 of the content itself; of `swept` the hash of the segment's last record |
 //! | 104-135 | previous | the hash of the record before this one; of the first, zeros |
 //! | 136-167 | hash | BLAKE3 of bytes 0-135, the segment's number (4) and the record's offset (8), keyed with the store's key, or with one that is made of it and the secret (`secret`) |
 //!
@@ -29,7 +29,7 @@
 //! * born: length of the row (4), the row by `dormouse_proto::record::codec`, the image.
 //! * facts: for each fact its length (4) and its bytes. snapshot: the image. ended: the exit, by the same codec.
 //! * temp file: the change, as the port gave it. checkpoint: a `dormouse_proto::checkpoint::Checkpoint`, by the codec.
-//!   checkpoint dropped: nothing.
+//! * shortened: the row, by the same codec. checkpoint dropped, swept, forgotten, content lost, snapshot dropped: nothing.
 //!
 //! Where the store is encrypted, every payload that is not empty is sealed (`secret`), but that of `opened`. A payload is bound
 //! to kind, flags (without bit 0), since, time, subject, first and count of its header, and a content to its name as well: to
@@ -89,10 +89,21 @@ pub(crate) enum Kind {
     Checkpoint = 8,
     /// A checkpoint is given up.
     CheckpointDropped = 9,
+    /// Stands alone in place of a segment that was swept: the chain goes on behind it as behind the segment's last record,
+    /// of whose commit it bears the number.
+    Swept = 10,
+    /// The history of a process before a snapshot is given up.
+    Shortened = 11,
+    /// A process is given up.
+    Forgotten = 12,
+    /// A content was found damaged for good.
+    ContentLost = 13,
+    /// An image of a process was found damaged for good.
+    SnapshotDropped = 14,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 14] = [
         Self::Opened,
         Self::Content,
         Self::Born,
@@ -102,7 +113,17 @@ impl Kind {
         Self::TempFile,
         Self::Checkpoint,
         Self::CheckpointDropped,
+        Self::Swept,
+        Self::Shortened,
+        Self::Forgotten,
+        Self::ContentLost,
+        Self::SnapshotDropped,
     ];
+
+    /// Whether the payload's hash in the header says something else, and there is no payload.
+    pub(crate) fn is_bare(self) -> bool {
+        matches!(self, Self::Swept | Self::ContentLost)
+    }
 
     fn of(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -183,6 +204,13 @@ pub(crate) struct Header {
     pub(crate) count: u64,
     pub(crate) payload: Hash,
     pub(crate) previous: Hash,
+}
+
+impl Header {
+    /// Whether it stood elsewhere before.
+    pub(crate) fn is_moved(&self) -> bool {
+        self.since < self.commit
+    }
 }
 
 /// A header that was checked: its hash is right for this store and this place.

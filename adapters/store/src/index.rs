@@ -84,9 +84,27 @@ impl Changes {
         self.contents.insert(hash);
     }
 
+    /// A content is lost, which the record at a place says.
+    pub(crate) fn content_lost(&mut self, hash: Hash, at: Location, key: &StoreKey) {
+        self.place(&content_key(hash), at, 0, key);
+        self.contents.remove(&hash);
+    }
+
+    /// An image of a process is given up.
+    pub(crate) fn no_image(&mut self, pid: Pid, after: FactNumber) {
+        self.remove(&numbered(b's', pid, after));
+    }
+
+    /// What a name stands for is gone.
+    pub(crate) fn remove(&mut self, name: &[u8]) {
+        self.batch.remove(name);
+        self.records += 1;
+    }
+
     /// The line of a process, as [`Table::put`] encoded it.
     pub(crate) fn line(&mut self, pid: Pid, line: Vec<u8>) {
         self.lines.insert(line_key(pid), line);
+        self.records += 1;
     }
 
     /// The line of a checkpoint, as [`Table::put_checkpoint`] encoded it.
@@ -103,6 +121,40 @@ impl Changes {
         self.batch.insert(name, value);
         self.records += 1;
     }
+}
+
+/// What the index knows a record by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// A content, or the note that it is lost.
+    Content(Hash),
+    /// Facts, by the first of them.
+    Facts(Pid, FactNumber),
+    /// An image, by the last fact in it.
+    Image(Pid, FactNumber),
+    /// A change of temporary files.
+    TempFile(Pid, u64),
+}
+
+impl Name {
+    /// The key that it stands under.
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Content(hash) => content_key(hash).to_vec(),
+            Self::Facts(pid, first) => numbered(b'f', pid, first).to_vec(),
+            Self::Image(pid, after) => numbered(b's', pid, after).to_vec(),
+            Self::TempFile(root, number) => numbered(b't', root, FactNumber(number)).to_vec(),
+        }
+    }
+}
+
+/// Where a name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The record.
+    pub(crate) at: Location,
+    /// How many it holds; 0 for the note that a content is lost.
+    pub(crate) count: u64,
 }
 
 /// A record of facts.
@@ -192,14 +244,14 @@ impl Index {
         self.shelf.apply(changes.batch)
     }
 
-    /// Where a content stands.
+    /// Where a name leads to.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn content(&self, hash: Hash) -> Result<Option<Location>, Fault> {
-        let name = content_key(hash);
+    pub(crate) fn stands(&self, name: &Name) -> Result<Option<Place>, Fault> {
+        let name = name.to_bytes();
         let value = self.shelf.get(&name)?;
-        value.map(|value| self.place(&name, &value).map(|(at, _)| at)).transpose()
+        value.map(|value| self.place(&name, &value).map(|(at, count)| Place { at, count })).transpose()
     }
 
     /// The latest image of a process that stands at or before fact `upto`, and where.
@@ -266,13 +318,14 @@ impl Index {
 }
 
 impl Applied {
-    /// Mark (60), digest (32), lost from and to (24, if any), and the keyed hash of that (32).
+    /// Mark (60), digest (32), lost from, to and up to which commit (32, if any), and the keyed hash of that (32).
     fn to_bytes(self, key: &StoreKey) -> Vec<u8> {
         let mut bytes = self.mark.to_bytes().to_vec();
         self.digest.0.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
         if let Some(lost) = self.lost {
             bytes.extend(lost.from.to_bytes());
             bytes.extend(lost.to.to_bytes());
+            bytes.extend(lost.upto.to_le_bytes());
         }
         let hash = blake3::keyed_hash(&key.0, &bytes);
         bytes.extend(hash.as_bytes());
@@ -288,9 +341,13 @@ impl Applied {
         let (digest, lost) = rest.split_at_checked(32)?;
         let mut words = [0; 4];
         words.iter_mut().zip(digest.as_chunks().0).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
-        let lost = lost.split_at_checked(Location::BYTES);
-        let lost =
-            lost.and_then(|(from, to)| Some(Lost { from: Location::from_bytes(from)?, to: Location::from_bytes(to)? }));
+        let read_lost = || {
+            let (from, rest) = lost.split_at_checked(Location::BYTES)?;
+            let (to, upto) = rest.split_at_checked(Location::BYTES)?;
+            let upto = u64::from_le_bytes(upto.try_into().ok()?);
+            Some(Lost { from: Location::from_bytes(from)?, to: Location::from_bytes(to)?, upto })
+        };
+        let lost = read_lost();
         Some(Self { mark: Mark::from_bytes(mark)?, digest: Digest(words), lost })
     }
 }

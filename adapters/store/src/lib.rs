@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/LOCK              who has the store open (one writer, by file lock)
 //! DIR/HEAD              the store's key, how far the log reaches at least, who may write
-//! DIR/log/00000001.seg  records in envelopes, chained by hash; never changed, only appended to
+//! DIR/log/00000001.seg  records in envelopes, chained by hash; only appended to, or swept and replaced by one record
 //! DIR/index/            where in the log things are (sled): derived, checked, rebuilt when in doubt
 //! ```
 //!
@@ -12,7 +12,8 @@
 //! * **LOG-3** nothing that HEAD vouches for is ever cut from the log: damage there is reported by name.
 //! * **INDEX-1** the index holds nothing that the log lacks. Deleting it between any two operations changes no answer.
 //! * **READ-1** an answer is what was written, or an error: every byte is checked against its hash before it is given out.
-//!
+//! * **SWEEP-1** a sweep changes no answer but that nothing is known of contents to which nothing refers. A crash at any
+//!   moment of it leaves each segment either as it was or swept, and of what is live at least one copy.
 //! * **SEAL-1** of what an encrypted store holds, no byte in its folder tells anything to who does not have the secret, but
 //!   kinds, numbers, times and lengths of records.
 //! * **LOOK-1** who opens a store for reading only changes nothing in its folder, and takes nothing for damage that a writer
@@ -38,20 +39,25 @@
 //! ```
 
 mod catalog;
+mod census;
 mod chunks;
 mod disk;
 mod draft;
 mod envelope;
 mod error;
+mod fsck;
 mod head;
 mod index;
 mod lock;
 mod log;
 mod log_store;
+mod lookup;
 mod map;
 mod mark;
 mod memory;
+mod options;
 mod packed;
+mod quota;
 mod read_only;
 mod reader;
 mod recover;
@@ -61,7 +67,9 @@ mod search;
 mod secret;
 mod segment;
 mod shelf;
+mod spared;
 mod stored;
+mod sweep;
 mod table;
 mod tail;
 mod writer;
@@ -69,7 +77,9 @@ mod writer;
 #[cfg(test)]
 mod power_tests;
 
-pub use log_store::{LogStore, Options};
+pub use fsck::{Checkup, Finding, Repair, fsck};
+pub use log_store::LogStore;
 pub use memory::MemoryStore;
+pub use options::Options;
 pub use packed::Compression;
 pub use secret::StoreSecret;

@@ -1,15 +1,17 @@
 //! The segments of a store, as one thing to read from.
 //!
-//! It says what stands at a place, checked. It never writes into a segment and knows nothing of what records mean.
+//! It says what stands at a place, checked. It never writes into a segment, though it may put another in its place, and knows
+//! nothing of what records mean.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, put_in_place, write_beside};
 use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Part, Sealed, StoreKey};
 use crate::error::{damaged, io as io_error};
 use crate::mark::{Location, Mark};
@@ -24,6 +26,27 @@ pub(crate) struct Log {
     folder: PathBuf,
     keys: Keys,
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
+    swept: Arc<SweptSegments>,
+}
+
+/// The numbers of the segments that were swept. A place in one of them is nobody's any more.
+#[derive(Debug, Default)]
+pub(crate) struct SweptSegments(RwLock<BTreeSet<u32>>);
+
+impl SweptSegments {
+    /// Whether this one was.
+    pub(crate) fn contain(&self, segment: u32) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&segment)
+    }
+
+    /// How many there are: rises when something that was read may have been moved meanwhile.
+    pub(crate) fn count(&self) -> usize {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn add(&self, segment: u32) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(segment);
+    }
 }
 
 impl Log {
@@ -37,7 +60,49 @@ impl Log {
             numbers.into_iter().map(|number| Ok((number, Arc::new(Segment::open(&*disk, folder, number)?)))).collect()
         };
         let segments = open().map_err(io_error(format!("open the log in {}", folder.display())))?;
-        Ok(Self { disk, folder: folder.to_owned(), keys, segments: RwLock::new(segments) })
+        let segments = RwLock::new(segments);
+        let log = Self { disk, folder: folder.to_owned(), keys, segments, swept: Arc::default() };
+        for number in log.numbers() {
+            if log.header(Location { segment: number, offset: 0 })?.is_some_and(|it| it.header.kind == Kind::Swept) {
+                log.swept.add(number);
+            }
+        }
+        Ok(log)
+    }
+
+    /// The segments that were swept.
+    pub(crate) fn swept(&self) -> &Arc<SweptSegments> {
+        &self.swept
+    }
+
+    /// The bytes of all segments.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).values().map(|segment| segment.end()).sum()
+    }
+
+    /// Writes what will stand in place of a segment beside it, durably. Replaces what an earlier try left there.
+    ///
+    /// # Errors
+    /// As the operating system's; the segment is as it was.
+    pub(crate) fn write_stub(&self, number: u32, record: &[u8]) -> io::Result<()> {
+        write_beside(&*self.disk, &self.path_of(number), Bytes::copy_from_slice(record))
+    }
+
+    /// Puts what [`Log::write_stub`] wrote in place of a segment. Who holds the old one can still read it. Places in it are
+    /// nobody's from here on.
+    ///
+    /// # Errors
+    /// As the operating system's. Which of the two stands there is unknown then.
+    pub(crate) fn replace(&self, number: u32) -> io::Result<()> {
+        put_in_place(&*self.disk, &self.path_of(number))?;
+        let stub = Arc::new(Segment::open(&*self.disk, &self.folder, number)?);
+        self.swept.add(number);
+        self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(number, stub);
+        Ok(())
+    }
+
+    fn path_of(&self, number: u32) -> PathBuf {
+        self.folder.join(Segment::file_name(number))
     }
 
     /// The key that its headers are signed with.
@@ -147,6 +212,9 @@ impl Log {
     pub(crate) fn is_whole(&self, at: Location, header: &Header) -> Result<bool, StoreError> {
         if header.kind == Kind::Content {
             return Stored::is_whole(self, at, header);
+        }
+        if header.kind.is_bare() {
+            return Ok(true);
         }
         match self.payload(at, header) {
             Err(StoreError::Damaged { .. }) => Ok(false),

@@ -9,95 +9,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, OwnerToken, Store, StoreError, TempFileChange, Until, Written,
+    Backing, Batch, Entry, Journal, Listing, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, TempFileChange,
+    Until, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
-use dormouse_proto::process::ProcessRow;
 
 use crate::catalog::{Catalog, CatalogError};
 use crate::chunks::Chunks;
-use crate::disk::{Disk, System};
+use crate::disk::Disk;
 use crate::draft::Draft;
-use crate::error::{damaged, io};
-use crate::index::{Fault, Run};
+use crate::error::io;
+use crate::index::Fault;
 use crate::lock::StoreLock;
 use crate::log::{Log, unlike_its_hash};
 use crate::mark::Mark;
-use crate::packed::Compression;
-use crate::read_only;
-use crate::reader;
+use crate::options::Options;
+use crate::quota::Quota;
 use crate::recover;
-use crate::rules::{Checkpoints, check_entries, check_name, check_owner};
-use crate::secret::StoreSecret;
-use crate::stored::{Stored, Suspects};
+use crate::rules::{Checkpoints, check_entries, check_name, check_owner, needed, no_image};
+use crate::spared::Spared;
+use crate::stored::Suspects;
+use crate::sweep::Sweeper;
 use crate::table::{Line, row_is_lost};
 use crate::writer::{Placed, Writer};
-
-/// How a store is opened.
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub(crate) segment_bytes: u64,
-    pub(crate) compression: Compression,
-    pub(crate) secret: Option<StoreSecret>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { segment_bytes: 256 << 20, compression: Compression::None, secret: None }
-    }
-}
-
-impl Options {
-    /// The length in bytes at which a new segment is begun (default 256 MiB). A commit larger than that gets a segment of
-    /// its own. May differ from one opening to the next.
-    #[must_use]
-    pub fn segment_bytes(self, bytes: u64) -> Self {
-        Self { segment_bytes: bytes, ..self }
-    }
-
-    /// Whether contents are compressed when they are written; they are not, until said otherwise. May differ from one opening to
-    /// the next: what is there stays as it is, and is read either way.
-    #[must_use]
-    pub fn compression(self, compression: Compression) -> Self {
-        Self { compression, ..self }
-    }
-
-    /// What a new store is to be encrypted with, and what an encrypted one is opened with; a store stays as it was made. All
-    /// that is said, done and called somehow is sealed, in the log and in the index. What can still be seen is how much there
-    /// is, when it was written and of which process it is: kinds, numbers, times and lengths of records. Costs a pass of
-    /// XChaCha20-Poly1305 over what is written and what is read, and 40 bytes for each record and each 64 KiB of a content.
-    #[must_use]
-    pub fn key(self, secret: StoreSecret) -> Self {
-        Self { secret: Some(secret), ..self }
-    }
-
-    /// Opens the store in `dir` for reading, as [`LogStore::read_only`].
-    ///
-    /// # Errors
-    /// As [`LogStore::read_only`].
-    pub fn read_only(self, dir: impl AsRef<Path>) -> Result<LogStore, StoreError> {
-        let opened = read_only::open(dir.as_ref(), &self)?;
-        Ok(LogStore::of(dir.as_ref(), opened.log, opened.catalog, opened.writer, None))
-    }
-
-    /// Opens the store in `dir`, as [`LogStore::open`].
-    ///
-    /// # Errors
-    /// As [`LogStore::open`].
-    pub fn open(self, dir: impl AsRef<Path>) -> Result<LogStore, StoreError> {
-        LogStore::open_with(dir.as_ref(), self)
-    }
-}
 
 /// A durable store in a folder. One at a time has it open, in this and all other processes of the system.
 #[derive(Debug)]
 pub struct LogStore {
     dir: PathBuf,
-    log: Arc<Log>,
+    pub(crate) log: Arc<Log>,
     catalog: RwLock<Catalog>,
     writer: Mutex<Writer>,
-    suspects: Arc<Suspects>,
+    pub(crate) suspects: Arc<Suspects>,
+    /// Contents that commits brought or spared since the mark began, while there is one. Changed only by who holds the writer.
+    pub(crate) spared: Spared,
+    quota: Quota,
     /// None where it is only read.
     _lock: Option<StoreLock>,
 }
@@ -134,19 +81,25 @@ impl LogStore {
         Options::default()
     }
 
-    fn open_with(dir: &Path, options: Options) -> Result<Self, StoreError> {
-        Self::open_on(Arc::new(System), dir, &options)
-    }
-
-    /// The same on files that are not the operating system's.
+    /// The store on a disk that may be another than the operating system's.
     pub(crate) fn open_on(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result<Self, StoreError> {
         let opened = recover::open(disk, dir, options)?;
-        Ok(Self::of(dir, opened.log, opened.catalog, opened.writer, Some(opened.lock)))
+        let mut store = Self::of(dir, opened.log, opened.catalog, opened.writer, Some(opened.lock));
+        store.quota = options.quota;
+        Ok(store)
     }
 
-    fn of(dir: &Path, log: Arc<Log>, catalog: Catalog, writer: Writer, lock: Option<StoreLock>) -> Self {
-        let (catalog, writer) = (RwLock::new(catalog), Mutex::new(writer));
-        Self { dir: dir.to_owned(), log, catalog, writer, suspects: Arc::default(), _lock: lock }
+    pub(crate) fn of(dir: &Path, log: Arc<Log>, catalog: Catalog, writer: Writer, lock: Option<StoreLock>) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            log,
+            catalog: RwLock::new(catalog),
+            writer: Mutex::new(writer),
+            suspects: Arc::default(),
+            spared: Spared::default(),
+            quota: Quota::default(),
+            _lock: lock,
+        }
     }
 
     /// The store's folder.
@@ -155,21 +108,21 @@ impl LogStore {
         &self.dir
     }
 
-    fn writer(&self) -> MutexGuard<'_, Writer> {
+    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
         // A panic in the middle of a write has left the writer failed, which is all that the next one needs to know.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+    pub(crate) fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
+    pub(crate) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
         self.catalog.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the catalog; where its index cannot answer, builds it again and asks once more.
-    fn ask<T>(&self, question: impl Fn(&Catalog) -> Result<T, Fault>) -> Result<T, StoreError> {
+    pub(crate) fn ask<T>(&self, question: impl Fn(&Catalog) -> Result<T, Fault>) -> Result<T, StoreError> {
         let fault = match self.settle_catalog().and_then(|()| question(&self.catalog())) {
             Ok(answer) => return Ok(answer),
             Err(fault) => fault,
@@ -181,15 +134,28 @@ impl LogStore {
         question(&catalog).map_err(|fault| io("ask its index")(std::io::Error::other(fault)))
     }
 
+    /// Reads something, and once more where what it is about may have been moved meanwhile.
+    fn reading<T>(&self, read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        loop {
+            let swept = self.log.swept().count();
+            match read() {
+                Err(StoreError::Damaged { .. }) if self.log.swept().count() != swept => {}
+                other => return other,
+            }
+        }
+    }
+
     /// Tells the index what it has yet to be told.
-    fn settle_catalog(&self) -> Result<(), Fault> {
+    pub(crate) fn settle_catalog(&self) -> Result<(), Fault> {
         if self.catalog().is_ahead() { self.catalog_mut().settle() } else { Ok(()) }
     }
 
     /// The records that `entries` need, after all rules were checked.
     fn drafts(&self, Batch { entries, at_ms, .. }: Batch<'_>) -> Result<Vec<Draft>, StoreError> {
         let is_held = |id: CheckpointId| self.catalog().table().checkpoint(id).is_some();
-        let checkpoints = Checkpoints { last: self.catalog().table().last_checkpoint(), is_held: &is_held };
+        let needs = |pid: Pid| needed(self.catalog().table().checkpoints(), pid);
+        let checkpoints =
+            Checkpoints { last: self.catalog().table().last_checkpoint(), is_held: &is_held, needs: &needs };
         let stand_of = |pid: Pid| self.catalog().table().line(pid).as_ref().map(Line::stand);
         let mut members = check_entries(entries, checkpoints, stand_of)?.into_iter();
         let (mut drafts, mut fresh) = (Vec::new(), HashSet::new());
@@ -204,10 +170,35 @@ impl LogStore {
                     let checkpoint = Checkpoint { id, label, of, root, scope, members, commit, at_ms };
                     drafts.push(Draft::checkpoint(&checkpoint)?);
                 }
+                Entry::Held { hash } => self.check_held(*hash, &fresh)?,
+                Entry::Shortened { pid, below } => drafts.push(self.shortened_draft(*pid, *below)?),
                 _ => drafts.extend(Draft::entry(entry)?),
             }
         }
         Ok(drafts)
+    }
+
+    /// Refuses a content that is not held, and was not lost.
+    fn check_held(&self, hash: ContentHash, fresh: &HashSet<ContentHash>) -> Result<(), StoreError> {
+        let name = self.log.keys().name(hash);
+        self.spared.note(name);
+        let catalog = self.catalog();
+        // What was lost by damage can be referred to: everything else about who does goes on.
+        let held = fresh.contains(&hash) || catalog.knows_content(name) || catalog.table().lost().is_some();
+        if held { Ok(()) } else { Err(StoreError::UnknownContent(hash)) }
+    }
+
+    /// The record of a history that is shortened: it takes the place of the birth, so the row stands in it.
+    fn shortened_draft(&self, pid: Pid, below: FactNumber) -> Result<Draft, StoreError> {
+        let line = self.line(pid)?;
+        if below < line.since() {
+            return Err(StoreError::ForgottenFact { pid, asked: below, since: line.since() });
+        }
+        let catalog = self.catalog();
+        if catalog.image(pid, below).ok().flatten().is_none_or(|(at, _)| at != below) {
+            return Err(no_image(pid, below));
+        }
+        Draft::shortened(&line.row().ok_or_else(|| row_is_lost(pid))?, below)
     }
 
     /// The record of a content; none where the log holds it, or an earlier entry of the commit brings it.
@@ -219,6 +210,7 @@ impl LogStore {
         fresh: &mut HashSet<ContentHash>,
     ) -> Result<Option<Draft>, StoreError> {
         let name = self.log.keys().name(hash);
+        self.spared.note(name);
         let held = self.catalog().holds_content(name) && !self.suspects.lock().contains(&name);
         if held || fresh.contains(&hash) {
             return Ok(None);
@@ -230,7 +222,7 @@ impl LogStore {
     }
 
     /// Brings the catalog up to a commit that is durable. What fails here is mended by building the index again.
-    fn note(&self, writer: &Writer, written: &[Placed]) {
+    pub(crate) fn note(&self, writer: &Writer, written: &[Placed]) {
         let mut catalog = self.catalog_mut();
         let noted = note_all(&mut catalog, &self.log, written, writer.mark());
         if let Err(fault) = noted {
@@ -244,58 +236,23 @@ impl LogStore {
         }
     }
 
-    fn line(&self, pid: Pid) -> Result<Line, StoreError> {
-        let catalog = self.catalog();
-        match (catalog.table().line(pid), catalog.table().lost()) {
-            (Some(line), _) => Ok(line),
-            (None, None) => Err(StoreError::UnknownProcess(pid)),
-            (None, Some(lost)) => Err(damaged(format!(
-                "process {pid} is not known, and may be among the records lost from {} to {}",
-                lost.from, lost.to
-            ))),
+    /// Writes notes of damage as one commit, durably.
+    ///
+    /// # Errors
+    /// As those of a commit.
+    pub(crate) fn write_notes(&self, drafts: Vec<Draft>, at_ms: u64) -> Result<(), StoreError> {
+        let mut writer = self.writer();
+        if !drafts.is_empty() {
+            let finished = writer.finish(drafts, at_ms)?;
+            let written = writer.append(finished, Until::Synced)?;
+            self.note(&writer, &written);
         }
+        Ok(())
     }
+}
 
-    /// The number that a journal is wanted up to, if it can be had.
-    fn limit(&self, pid: Pid, line: &Line, upto: Option<FactNumber>) -> Result<FactNumber, StoreError> {
-        let asked = upto.unwrap_or(line.last);
-        let lost = self.catalog().table().lost().filter(|lost| line.touched < lost.to);
-        match (asked <= line.last, lost) {
-            (true, None) => Ok(asked),
-            (true, Some(_)) if upto.is_some() => Ok(asked),
-            (false, None) => Err(StoreError::UnknownFact { pid, asked, last: line.last }),
-            (_, Some(lost)) => Err(damaged(format!(
-                "the journal of process {pid} may go on behind fact {}: records are lost from {} to {}. Up to that fact it \
-                 can be read, by asking for it",
-                line.last, lost.from, lost.to
-            ))),
-        }
-    }
-
-    /// Where the facts of a process from `first` to `upto` stand.
-    fn runs(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Run>, StoreError> {
-        let runs = self.ask(|catalog| catalog.facts(pid, first, upto))?;
-        runs.ok_or_else(|| damaged(format!("facts of process {pid} between {first} and {upto} are lost")))
-    }
-
-    /// The latest image at or before `upto` that can be read.
-    fn image(&self, pid: Pid, upto: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
-        let (mut below, mut first_error) = (Some(upto), None);
-        while let Some(limit) = below {
-            let Some((base, at)) = self.ask(|catalog| catalog.image(pid, limit))? else { break };
-            match reader::image(&self.log, at) {
-                Ok(image) => return Ok((base, image)),
-                Err(error @ StoreError::Damaged { .. }) => {
-                    tracing::warn!(%pid, %base, %error, "an image is damaged; an earlier one is tried");
-                    first_error.get_or_insert(error);
-                }
-                Err(error) => return Err(error),
-            }
-            below = base.0.checked_sub(1).map(FactNumber);
-        }
-        Err(first_error
-            .unwrap_or_else(|| damaged(format!("no image of process {pid} is left at or before fact {upto}"))))
-    }
+fn brought(entries: &[Entry], wanted: ContentHash) -> bool {
+    entries.iter().any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
 }
 
 fn note_all(catalog: &mut Catalog, log: &Log, written: &[Placed], end: Mark) -> Result<(), CatalogError> {
@@ -318,50 +275,32 @@ impl Store for LogStore {
         let mut writer = self.writer();
         writer.check_alive()?;
         check_owner(owner, writer.owner())?;
+        self.settle_for(&writer, batch.entries)?;
         let drafts = self.drafts(batch)?;
         if drafts.is_empty() {
             return if batch.until == Until::Synced { writer.sync() } else { Ok(()) };
         }
-        let written = writer.append(drafts, batch.at_ms, batch.until)?;
+        let finished = writer.finish(drafts, batch.at_ms)?;
+        self.quota.check(self.log.bytes(), finished.length(), batch.entries)?;
+        let written = writer.append(finished, batch.until)?;
         self.note(&writer, &written);
         Ok(())
     }
 
-    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
-        self.catalog().table().rows()
+    fn processes(&self) -> Result<Listing, StoreError> {
+        Ok(self.catalog().table().listing())
     }
 
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        let line = self.line(pid)?;
-        let upto = self.limit(pid, &line, upto)?;
-        let row = line.row.ok_or_else(|| row_is_lost(pid))?;
-        let (base, image) = self.image(pid, upto)?;
-        if base == upto {
-            return Ok(Journal { row, base, image, facts: Vec::new() });
-        }
-        let first = base.plus(1);
-        let runs = self.runs(pid, first, upto)?;
-        Ok(Journal { row, base, image, facts: reader::facts(&self.log, pid, &runs, first, upto)? })
+        self.reading(|| self.read_journal(pid, upto))
     }
 
     fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
-        let line = self.line(pid)?;
-        let (first, upto) = (first.max(FactNumber(1)), self.limit(pid, &line, Some(upto))?);
-        if first > upto {
-            return Ok(Vec::new());
-        }
-        let runs = self.runs(pid, first, upto)?;
-        reader::facts(&self.log, pid, &runs, first, upto)
+        self.reading(|| self.read_facts(pid, first, upto))
     }
 
     fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
-        let line = self.line(pid)?;
-        let last = self.limit(pid, &line, None)?;
-        let birth = self.ask(|catalog| catalog.image(pid, FactNumber(0)))?;
-        let (_, birth) = birth.ok_or_else(|| row_is_lost(pid))?;
-        let runs = self.runs(pid, FactNumber(1), last)?;
-        let places = std::iter::once(birth).chain(runs.iter().map(|run| run.at));
-        places.map(|at| reader::written(&self.log, at)).collect()
+        self.reading(|| self.read_history(pid))
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
@@ -373,34 +312,55 @@ impl Store for LogStore {
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
-        let name = self.log.keys().name(hash);
-        let at = self.ask(|catalog| catalog.content(name))?;
-        let Some(at) = at else {
-            return Err(match self.catalog().table().lost() {
-                None => StoreError::UnknownContent(hash),
-                Some(_) => damaged(format!("the content {hash} is not known, and may be among records that are lost")),
-            });
-        };
-        let opened = reader::known_header(&self.log, at)
-            .and_then(|header| Stored::open(&self.log, at, &header, Arc::clone(&self.suspects)));
+        let opened = self.reading(|| self.open_content(hash));
         if matches!(opened, Err(StoreError::Damaged { .. })) {
-            self.suspects.lock().insert(name);
+            self.suspects.lock().insert(self.log.keys().name(hash));
         }
         Ok(Arc::new(opened?))
     }
 
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
-        let reach = self.line(root)?.temp_files;
-        if let Some(lost) = self.catalog().table().lost().filter(|lost| reach.touched < lost.to) {
-            return Err(damaged(format!(
-                "the temporary files of process {root} may go on behind change {}: records are lost from {} to {}",
-                reach.last, lost.from, lost.to
-            )));
+        self.reading(|| self.read_temp_files(root))
+    }
+
+    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+        let writer = self.writer();
+        writer.check_alive()?;
+        check_owner(owner, writer.owner())?;
+        self.spared.begin();
+        Ok(())
+    }
+
+    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+        if sweep.purpose == Purpose::Free {
+            check_owner(owner, self.writer().owner())?;
         }
-        let places = self.ask(|catalog| catalog.temp_files(root, reach.last))?;
-        let places =
-            places.ok_or_else(|| damaged(format!("changes of the temporary files of process {root} are lost")))?;
-        places.into_iter().map(|at| reader::temp_file(&self.log, at)).collect()
+        Sweeper::new(self, owner, sweep)?.run()
+    }
+}
+
+impl LogStore {
+    /// What a commit gives up, or says to be held where that is not known, is looked for in the index, which must know everything
+    /// then. A content that it does not know is believed to be unknown only once it was built anew.
+    fn settle_for(&self, writer: &Writer, entries: &[Entry]) -> Result<(), StoreError> {
+        let is_doubtful =
+            |hash: &ContentHash| !self.catalog().knows_content(self.log.keys().name(*hash)) && !brought(entries, *hash);
+        let asks = |entry: &Entry| match entry {
+            Entry::Shortened { .. } => true,
+            Entry::Held { hash } => is_doubtful(hash),
+            _ => false,
+        };
+        if !entries.iter().any(asks) {
+            return Ok(());
+        }
+        let cannot_say = |entry: &Entry| match entry {
+            Entry::Held { hash } => is_doubtful(hash) && self.catalog().content(self.log.keys().name(*hash)).is_err(),
+            _ => false,
+        };
+        if self.settle_catalog().is_err() || entries.iter().any(cannot_say) {
+            return self.catalog_mut().rebuild(&self.log, writer.mark());
+        }
+        Ok(())
     }
 }
 
@@ -418,7 +378,10 @@ impl Drop for LogStore {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_proto::process::ProcessRow;
+
     use super::*;
+    use crate::disk::System;
     use crate::head::Head;
     use crate::index::Index;
     use crate::secret::Keys;
@@ -452,7 +415,7 @@ mod tests {
     }
 
     fn check_filled(store: &LogStore, case: &str) {
-        assert_eq!(store.processes().unwrap().len(), 1, "{case}");
+        assert_eq!(store.processes().unwrap().rows.len(), 1, "{case}");
         let journal = store.journal(Pid(1), Some(FactNumber(0))).unwrap();
         assert_eq!((journal.image, journal.facts), (vec![1], vec![]), "{case}");
         let journal = store.journal(Pid(1), None).unwrap();

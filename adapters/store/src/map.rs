@@ -20,7 +20,8 @@ pub(crate) fn map(file: &File, length: u64) -> io::Result<Bytes> {
     }
     // SAFETY: the map is sound as long as nobody changes or cuts the file below `length`.
     // - The log is append-only: `length` is at most the segment's acknowledged end, and neither the rollback of a failed
-    //   write nor the cut of a torn tail ever goes below it while the segment is open.
+    //   write nor the cut of a torn tail ever goes below it while the segment is open. A segment that is swept is not
+    //   changed either: another file takes its name, and the map keeps the old one.
     // - Other programs of this kind are kept out by the lock on LOCK, which is held while a segment is open; other users
     //   by the folder's mode 0700.
     // A user who overwrites the file by hand is outside of what can be defended; what was checked before may then change.

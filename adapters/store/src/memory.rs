@@ -2,24 +2,32 @@
 //!
 //! It keeps the same rules as the durable one, and never touches a disk.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, OwnerToken, Store, StoreError, TempFileChange, Unreadable, Written,
+    Backing, Batch, Entry, Journal, Listing, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, TempFileChange,
+    Unreadable, Written,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Member};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 
 use crate::chunks::Chunks;
-use crate::rules::{Checkpoints, Stand, check_entries, check_name, check_owner};
+use crate::error::refused;
+use crate::rules::{
+    Checkpoints, Life, Stand, check_entries, check_kept, check_name, check_owner, clip, needed, no_image,
+};
+use crate::spared::Spared;
 
 /// A store in memory.
 #[derive(Debug, Default)]
-pub struct MemoryStore(Mutex<Held>);
+pub struct MemoryStore {
+    held: Mutex<Held>,
+    spared: Spared,
+}
 
 #[derive(Debug, Default)]
 struct Held {
@@ -29,6 +37,8 @@ struct Held {
     contents: HashMap<ContentHash, InMemory>,
     checkpoints: BTreeMap<CheckpointId, Checkpoint>,
     last_checkpoint: u64,
+    /// Processes that were given up.
+    forgotten: BTreeSet<Pid>,
 }
 
 /// A content that nothing can happen to.
@@ -57,6 +67,7 @@ impl Backing for InMemory {
 #[derive(Debug)]
 struct Process {
     row: ProcessRow,
+    since: FactNumber,
     images: BTreeMap<FactNumber, Vec<u8>>,
     facts: Vec<Vec<u8>>,
     history: Vec<Written>,
@@ -69,7 +80,7 @@ impl Process {
     }
 
     fn stand(&self) -> Stand {
-        Stand { last: self.last(), temp_files: self.temp_files.len() as u64 }
+        Stand { last: self.last(), temp_files: self.temp_files.len() as u64, life: Life::Kept }
     }
 
     fn journal(&self, upto: FactNumber) -> Journal {
@@ -80,14 +91,30 @@ impl Process {
 }
 
 impl Held {
+    fn stand(&self, pid: Pid) -> Option<Stand> {
+        let gone = Stand { last: FactNumber(0), temp_files: 0, life: Life::Forgotten };
+        self.processes.get(&pid).map(Process::stand).or_else(|| self.forgotten.contains(&pid).then_some(gone))
+    }
+
     fn check(&self, entries: &[Entry]) -> Result<Vec<Vec<Member>>, StoreError> {
         let is_held = |id: CheckpointId| self.checkpoints.contains_key(&id);
-        let checkpoints = Checkpoints { last: self.last_checkpoint, is_held: &is_held };
-        let members = check_entries(entries, checkpoints, |pid| self.processes.get(&pid).map(Process::stand))?;
+        let needs = |pid: Pid| needed(self.checkpoints.values(), pid);
+        let checkpoints = Checkpoints { last: self.last_checkpoint, is_held: &is_held, needs: &needs };
+        let members = check_entries(entries, checkpoints, |pid| self.stand(pid))?;
         entries.iter().try_for_each(|entry| match entry {
             Entry::Content { hash, bytes, .. } if !self.contents.contains_key(hash) => {
                 check_name(*hash, &Chunks::of(bytes))
             }
+            Entry::Held { hash } if !self.contents.contains_key(hash) && !brings(entries, *hash) => {
+                Err(StoreError::UnknownContent(*hash))
+            }
+            Entry::Shortened { pid, below } => match self.processes.get(pid) {
+                Some(process) if *below < process.since => {
+                    Err(StoreError::ForgottenFact { pid: *pid, asked: *below, since: process.since })
+                }
+                Some(process) if process.images.contains_key(below) => Ok(()),
+                _ => Err(no_image(*pid, *below)),
+            },
             _ => Ok(()),
         })?;
         Ok(members)
@@ -100,11 +127,12 @@ impl Held {
             Entry::Content { hash, bytes, index } => {
                 self.contents.insert(*hash, InMemory { bytes: bytes.clone(), index: index.clone() });
             }
+            Entry::Held { .. } => {}
             Entry::Born { row, image } => {
                 let images = BTreeMap::from([(FactNumber(0), image.clone())]);
                 let history = vec![Written { commit, at_ms, first: FactNumber(0), count: 1 }];
-                let (row, facts, temp_files) = (row.clone(), Vec::new(), Vec::new());
-                self.processes.insert(row.pid, Process { row, images, facts, history, temp_files });
+                let (row, since, facts, temp_files) = (row.clone(), FactNumber(0), Vec::new(), Vec::new());
+                self.processes.insert(row.pid, Process { row, since, images, facts, history, temp_files });
             }
             Entry::Facts { facts, .. } if facts.is_empty() => {}
             Entry::Facts { pid, first, facts } => process(pid, &|it| {
@@ -123,8 +151,21 @@ impl Held {
                 self.last_checkpoint = id.0;
             }
             Entry::CheckpointDropped { id } => drop(self.checkpoints.remove(id)),
+            Entry::Forgotten { pid } => {
+                self.processes.remove(pid);
+                self.forgotten.insert(*pid);
+            }
+            Entry::Shortened { pid, below } => process(pid, &|it| {
+                it.since = *below;
+                it.history.retain(|written| written.last() > *below);
+                it.history.iter_mut().take(1).for_each(|first| clip(first, *below));
+            }),
         }
     }
+}
+
+fn brings(entries: &[Entry], wanted: ContentHash) -> bool {
+    entries.iter().any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
 }
 
 impl MemoryStore {
@@ -135,7 +176,7 @@ impl MemoryStore {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,18 +192,27 @@ impl Store for MemoryStore {
         check_owner(owner, OwnerToken(held.epoch))?;
         let mut members = held.check(batch.entries)?.into_iter();
         held.commit += u64::from(!batch.entries.is_empty());
+        for entry in batch.entries {
+            if let Entry::Content { hash, .. } | Entry::Held { hash } = entry {
+                self.spared.note(hash.0);
+            }
+        }
         batch.entries.iter().for_each(|entry| held.take(entry, batch.at_ms, &mut members));
         Ok(())
     }
 
-    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
-        Ok(self.held().processes.values().map(|process| process.row.clone()).collect())
+    fn processes(&self) -> Result<Listing, StoreError> {
+        let held = self.held();
+        let rows = held.processes.values().map(|process| process.row.clone()).collect();
+        let last = held.processes.keys().next_back().max(held.forgotten.last()).map_or(0, |pid| pid.0);
+        Ok(Listing { rows, last, lost: Vec::new() })
     }
 
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
         let held = self.held();
         let process = held.processes.get(&pid).ok_or(StoreError::UnknownProcess(pid))?;
         match upto.unwrap_or(process.last()) {
+            asked if asked < process.since => Err(StoreError::ForgottenFact { pid, asked, since: process.since }),
             asked if asked <= process.last() => Ok(process.journal(asked)),
             asked => Err(StoreError::UnknownFact { pid, asked, last: process.last() }),
         }
@@ -171,10 +221,14 @@ impl Store for MemoryStore {
     fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
         let held = self.held();
         let process = held.processes.get(&pid).ok_or(StoreError::UnknownProcess(pid))?;
-        let last = process.last();
+        let (last, since) = (process.last(), process.since);
+        if upto < since {
+            return Err(StoreError::ForgottenFact { pid, asked: upto, since });
+        }
         if upto > last {
             return Err(StoreError::UnknownFact { pid, asked: upto, last });
         }
+        check_kept(pid, first.max(FactNumber(1)), since)?;
         let facts = process.facts.iter().take(upto.0 as usize).skip(first.0.saturating_sub(1) as usize);
         Ok(facts.cloned().collect())
     }
@@ -200,5 +254,35 @@ impl Store for MemoryStore {
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
         let held = self.held();
         held.processes.get(&root).map(|process| process.temp_files.clone()).ok_or(StoreError::UnknownProcess(root))
+    }
+
+    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+        check_owner(owner, OwnerToken(self.held().epoch))?;
+        self.spared.begin();
+        Ok(())
+    }
+
+    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+        let mut held = self.held();
+        if sweep.purpose == Purpose::Free {
+            check_owner(owner, OwnerToken(held.epoch))?;
+        }
+        let bytes = |held: &Held| held.contents.values().map(|content| content.length()).sum();
+        let is_kept = |hash: &ContentHash| sweep.live.contents.contain(*hash) || self.spared.contain(hash.0);
+        let mut swept = Swept { bytes_before: bytes(&held), parts: 1, ..Swept::default() };
+        for (_, content) in held.contents.iter().filter(|(hash, _)| !is_kept(hash)) {
+            swept.dropped_contents += 1;
+            swept.dropped_content_bytes += content.length();
+        }
+        swept.live_bytes = swept.bytes_before - swept.dropped_content_bytes;
+        swept.bytes_after = swept.live_bytes;
+        if sweep.purpose == Purpose::Free {
+            if !self.spared.is_begun() {
+                return Err(refused("a sweep frees nothing before a mark was begun"));
+            }
+            held.contents.retain(|hash, _| is_kept(hash));
+            self.spared.end();
+        }
+        Ok(swept)
     }
 }

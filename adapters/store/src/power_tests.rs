@@ -1,13 +1,14 @@
 //! The store on a disk that loses power, or fails a step: what was acknowledged as synced is there, and what is there is a
 //! beginning of what was committed, in order.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
-use dormouse_proto::checkpoint::Scope;
-use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
+use dormouse_actors::ports::{Batch, Bounds, Entry, Live, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, Until};
+use dormouse_proto::checkpoint::{Checkpoint, Scope};
+use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 
 use crate::disk::volatile::{Fault, Volatile};
@@ -83,14 +84,27 @@ fn check(store: &LogStore, case: &str) -> u64 {
     let owner = right.claim().unwrap();
     (1..=held).for_each(|number| right.commit(owner, Batch::durable(&entries(number), number)).unwrap());
     assert_eq!(store.processes().unwrap(), right.processes().unwrap(), "{case}");
+    // What a sweep moves takes numbers of commits as well; the times tell them apart.
+    let told = |store: &dyn Store, pid| -> Vec<_> {
+        let history = store.history(pid).unwrap();
+        assert!(history.is_sorted_by(|one, other| one.commit <= other.commit), "{case}: {history:?}");
+        history.iter().map(|written| (written.at_ms, written.first, written.count)).collect()
+    };
+    let files = |store: &dyn Store, pid| -> Vec<_> {
+        store.temp_files(pid).unwrap().into_iter().map(|change| change.record).collect()
+    };
+    let checkpoints = |store: &dyn Store| -> Vec<_> {
+        let none = CommitNumber::default();
+        store.checkpoints().unwrap().into_iter().map(|it| Checkpoint { commit: none, ..it }).collect()
+    };
     for pid in (1..=PIDS).map(Pid).filter(|_| held > 0) {
         for upto in [None, Some(FactNumber(held / 2))] {
             assert_eq!(store.journal(pid, upto).unwrap(), right.journal(pid, upto).unwrap(), "{case}");
         }
-        assert_eq!(store.history(pid).unwrap(), right.history(pid).unwrap(), "{case}");
-        assert_eq!(store.temp_files(pid).unwrap(), right.temp_files(pid).unwrap(), "{case}");
+        assert_eq!(told(store, pid), told(&right, pid), "{case}");
+        assert_eq!(files(store, pid), files(&right, pid), "{case}");
     }
-    assert_eq!(store.checkpoints().unwrap(), right.checkpoints().unwrap(), "{case}");
+    assert_eq!(checkpoints(store), checkpoints(&right), "{case}");
     for number in 1..=held {
         let expected = content(number);
         let read = store.content(hash(&expected)).unwrap().slice(0..expected.len() as u64);
@@ -99,14 +113,41 @@ fn check(store: &LogStore, case: &str) -> u64 {
     held
 }
 
+/// Moves all that stands before the last segment, in small steps.
+fn sweep(store: &LogStore, owner: OwnerToken) -> Result<Swept, StoreError> {
+    store.begin_mark(owner)?;
+    let (live, bounds) = (Live::default(), Bounds { live_percent: 100, step_bytes: 50_000 });
+    let watch = &mut |_| ControlFlow::Continue(());
+    store.sweep(owner, Sweep { live: &live, purpose: Purpose::Free, bounds, watch })
+}
+
+/// Whether sweeps come between commits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sweeps {
+    Some,
+    None,
+}
+
 /// Commits from `from` on until all are made or one fails. Answers with how many are known to be synced.
-fn work(store: &LogStore, owner: OwnerToken, from: u64, dice: &mut Dice) -> (u64, Result<(), StoreError>) {
+fn work(
+    store: &LogStore,
+    owner: OwnerToken,
+    from: u64,
+    sweeps: Sweeps,
+    dice: &mut Dice,
+) -> (u64, Result<(), StoreError>) {
     let mut synced = from - 1;
     for number in from..=COMMITS {
         let until = if dice.below(3) == 0 { Until::Synced } else { Until::Written };
         let batch = Batch { entries: &entries(number), at_ms: number, until };
         if let Err(error) = store.commit(owner, batch) {
             return (synced, Err(error));
+        }
+        if sweeps == Sweeps::Some && dice.below(6) == 0 {
+            match sweep(store, owner) {
+                Ok(swept) => assert!(swept.damaged_parts.is_empty(), "commit {number}: {swept:?}"),
+                Err(error) => return (synced, Err(error)),
+            }
         }
         if until == Until::Synced {
             synced = number;
@@ -130,12 +171,13 @@ fn lose_power(seed: u64, trials: &[u64]) {
     let (mut lost_tails, mut full_runs) = (0, 0);
     for trial in trials {
         let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(*trial));
+        let sweeps = if trial.is_multiple_of(5) { Sweeps::Some } else { Sweeps::None };
         let (disk, folder) = (Volatile::default(), folder());
-        let cut = 1 + dice.below(120) as u64;
+        let cut = 1 + dice.below(if sweeps == Sweeps::Some { 240 } else { 120 }) as u64;
         disk.fail_at(cut, Fault::Power);
         let mut synced = 0;
         if let Ok((store, owner)) = open(&disk, folder.path()) {
-            synced = work(&store, owner, 1, &mut dice).0;
+            synced = work(&store, owner, 1, sweeps, &mut dice).0;
         }
         full_runs += usize::from(!disk.has_failed());
         let disk = disk.after_power_loss(&mut |limit| dice.below(limit));
@@ -149,7 +191,7 @@ fn lose_power(seed: u64, trials: &[u64]) {
         assert!(held >= synced, "{case}: {synced} commits were synced, {held} are there");
         lost_tails += usize::from(held < COMMITS);
         // It goes on where it is.
-        let (_, done) = work(&store, owner, held + 1, &mut dice);
+        let (_, done) = work(&store, owner, held + 1, sweeps, &mut dice);
         done.unwrap_or_else(|error| panic!("{case}: {error}"));
         assert_eq!(check(&store, &case), COMMITS, "{case}");
     }
@@ -161,7 +203,7 @@ fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
     let steps = {
         let (disk, folder) = (Volatile::default(), folder());
         let (store, owner) = open(&disk, folder.path()).unwrap();
-        work(&store, owner, 1, &mut Dice(0)).1.unwrap();
+        work(&store, owner, 1, Sweeps::Some, &mut Dice(0)).1.unwrap();
         drop(store);
         disk.steps()
     };
@@ -179,7 +221,7 @@ fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
             };
             let held = check(&store, &case);
             assert!(held >= synced, "{case}: {synced} commits were synced, {held} are there");
-            let (now, outcome) = work(&store, owner, held + 1, &mut Dice(0));
+            let (now, outcome) = work(&store, owner, held + 1, Sweeps::Some, &mut Dice(0));
             synced = now;
             told += u32::from(outcome.is_err());
             if matches!(outcome, Err(StoreError::Io { .. })) && store.commit(owner, Batch::durable(&[], 0)).is_ok() {

@@ -19,7 +19,7 @@ use crate::disk::{Disk, Reading};
 use crate::error::io as io_error;
 use crate::head::Head;
 use crate::log::{Log, segment_numbers};
-use crate::log_store::Options;
+use crate::options::Options;
 use crate::recover::{check_log, check_tail, keys_of};
 use crate::writer::Writer;
 

@@ -10,15 +10,20 @@
 //! Behind damage the walk goes on at the next header that opens. A header that opens is genuine (`envelope`), so the
 //! search cannot be led astray by what stands in a content.
 //!
+//! A segment that was swept is one record, behind which the chain goes on as behind what stood there.
+//!
 //! The walk reads headers only, and payloads behind HEAD's mark. It changes nothing.
 
 use dormouse_actors::ports::StoreError;
 
-use crate::envelope::{Header, Sealed, Turn};
+use crate::envelope::{HEADER_BYTES, Header, Kind, Sealed, Turn};
 use crate::error::damaged;
 use crate::log::{Log, end_of};
 use crate::mark::{Hash, Location, Mark};
 use crate::search;
+
+/// More records than a segment of the usual length can hold.
+const SEGMENT_RECORDS: u64 = 1 << 21;
 
 /// A part of the log in which nothing can be recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +32,16 @@ pub(crate) struct Lost {
     pub(crate) from: Location,
     /// Where the next record that can be recognised starts.
     pub(crate) to: Location,
+    /// No record in it is of a later commit than this.
+    pub(crate) upto: u64,
+}
+
+impl Lost {
+    /// So many records were in it at most. Of whole segments nobody knows how long they were.
+    pub(crate) fn most_records(&self) -> u64 {
+        let spanned = u64::from(self.to.segment.saturating_sub(self.from.segment)) * SEGMENT_RECORDS;
+        spanned + self.to.offset.saturating_sub(if spanned > 0 { 0 } else { self.from.offset }) / HEADER_BYTES as u64
+    }
 }
 
 /// What the walk comes by.
@@ -109,7 +124,7 @@ impl Walk<'_> {
                 Some(sealed) if self.is_trusted(&sealed)? => self.take(sealed, visit)?,
                 None if vouched => self.skip_before_head(visit)?,
                 None if self.later_commit_stands()? => match search::header_from(self.log, self.at)? {
-                    Some(next) => self.skip(next, visit)?,
+                    Some(next) => self.skip(next, self.commit_at(next)?, visit)?,
                     None => break,
                 },
                 _ => break,
@@ -159,7 +174,10 @@ impl Walk<'_> {
         let (at, Sealed { header, hash }) = (self.at, sealed);
         if self.chain.is_some_and(|chain| chain != header.previous) {
             self.flush(visit)?;
-            visit(Found::Lost(Lost { from: at, to: at }))?;
+            visit(Found::Lost(Lost { from: at, to: at, upto: header.commit }))?;
+        }
+        if header.kind == Kind::Swept {
+            return self.step_over(header, visit);
         }
         if self.pending.first().is_some_and(|(_, first)| first.commit != header.commit) {
             self.flush(visit)?;
@@ -178,17 +196,30 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Goes on behind a segment that was swept. HEAD's mark is always further on, so that no commit ends here.
+    fn step_over<E>(&mut self, header: Header, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+        self.flush(visit)?;
+        let at = self.at;
+        (self.at, self.chain) = (end_of(at, &header), Some(header.payload));
+        self.reached = self.reached.max(header.commit);
+        visit(Found::Record(at, header))
+    }
+
     fn flush<E>(&mut self, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
         self.pending.drain(..).try_for_each(|(at, header)| visit(Found::Record(at, header)))
     }
 
     /// Goes on behind damage.
-    fn skip<E>(&mut self, to: Location, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+    fn skip<E>(&mut self, to: Location, upto: u64, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
         self.flush(visit)?;
-        let lost = Lost { from: self.at, to };
+        let lost = Lost { from: self.at, to, upto };
         visit(Found::Lost(lost))?;
         (self.at, self.chain, self.unsettled) = (to, None, Some(lost));
         Ok(())
+    }
+
+    fn commit_at(&self, at: Location) -> Result<u64, StoreError> {
+        Ok(self.log.header(at)?.map_or(u64::MAX, |sealed| sealed.header.commit))
     }
 
     /// Goes on at the next record, and at HEAD's mark at the latest: there a record ended for certain.
@@ -197,9 +228,9 @@ impl Walk<'_> {
         visit: &mut dyn FnMut(Found) -> Result<(), E>,
     ) -> Result<(), E> {
         match search::header_from(self.log, self.at)? {
-            Some(next) if next < self.head.end => self.skip(next, visit),
+            Some(next) if next < self.head.end => self.skip(next, self.commit_at(next)?, visit),
             _ => {
-                self.skip(self.head.end, visit)?;
+                self.skip(self.head.end, self.head.commit, visit)?;
                 (self.chain, self.good, self.unsettled) = (Some(self.head.chain), self.head, None);
                 self.reached = self.head.commit;
                 visit(Found::Commit(self.head))

@@ -40,7 +40,6 @@ impl Batch {
     }
 
     /// Removes a key.
-    #[cfg(test)]
     pub(crate) fn remove(&mut self, key: &[u8]) {
         self.0.push((key.to_vec(), None));
     }

@@ -110,6 +110,11 @@ impl Stored {
         Ok(stored)
     }
 
+    /// Its hash.
+    pub(crate) fn hash(&self) -> ContentHash {
+        ContentHash(self.name)
+    }
+
     /// Whether the whole of it is as it was written, its list of chunks included. Costs a pass.
     ///
     /// # Errors

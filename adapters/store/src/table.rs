@@ -9,34 +9,71 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dormouse_actors::ports::StoreError;
+use dormouse_actors::ports::{Listing, StoreError};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::pid_map::PidMap;
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
 
-use crate::envelope::StoreKey;
+use crate::envelope::{Header, StoreKey};
 use crate::error::damaged;
 use crate::index::{Applied, checkpoint_key, line_key};
 use crate::mark::Location;
-use crate::rules::Stand;
+use crate::rules::{Life, Stand};
 use crate::scan::Lost;
 
 /// A location as it stands in a line.
-type Place = [u8; Location::BYTES];
+type PlaceBytes = [u8; Location::BYTES];
 
-/// What is known of a process.
+/// What is known of a process. It says the same whether its records stand where they were written or were moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// As it was born, with its end if it has ended; none where the record of either is damaged.
-    pub(crate) row: Option<ProcessRow>,
+    /// As it was born; none where that record is damaged, or was not yet come by.
+    pub(crate) birth: Option<ProcessRow>,
+    /// The record of its birth; the log's start where none was come by.
+    pub(crate) born_at: Location,
+    /// Its end, if it has ended.
+    pub(crate) end: Option<End>,
+    /// What is kept of it.
+    pub(crate) kept: Kept,
     /// Its last fact.
     pub(crate) last: FactNumber,
-    /// Where its latest record stands, those of temporary files apart.
-    pub(crate) touched: Location,
+    /// Its latest record, those of temporary files apart.
+    pub(crate) touched: Touched,
     /// How far the temporary files of the tree go that begins with it.
     pub(crate) temp_files: Reach,
+}
+
+/// The record of an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    /// The commit that it was first written in.
+    pub(crate) since: u64,
+    /// Where it stands.
+    pub(crate) at: Location,
+    /// How the process ended; none where the record is damaged.
+    pub(crate) exit: Option<Exit>,
+}
+
+/// What is kept of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// All of its history.
+    Whole,
+    /// Its history from the image after this fact on; the record that says so stands there.
+    From(FactNumber, Location),
+    /// Its number; the record that says so stands there.
+    Number(Location),
+}
+
+/// The latest of several records: by the commit that each was first written in, then by its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Touched {
+    /// The commit.
+    pub(crate) since: u64,
+    /// The place; the log's start where the record has moved, since its neighbours then are not those of its commit.
+    pub(crate) at: Location,
 }
 
 /// How far numbered records go.
@@ -44,27 +81,133 @@ pub(crate) struct Line {
 pub(crate) struct Reach {
     /// The number of the last; 0 where there is none.
     pub(crate) last: u64,
-    /// Where it stands; where there is none, the place from which on there could be one.
-    pub(crate) touched: Location,
+    /// That record; where there is none, the one behind which there could be one.
+    pub(crate) touched: Touched,
 }
 
+impl Touched {
+    /// By a record that stands at `at`.
+    pub(crate) fn by(at: Location, header: &Header) -> Self {
+        Self { since: header.since, at: if header.is_moved() { Location::START } else { at } }
+    }
+
+    /// By nothing that is known.
+    pub(crate) const NEVER: Self = Self { since: 0, at: Location::START };
+
+    /// Whether something that came later may be among what is lost.
+    pub(crate) fn may_go_on_in(self, lost: &Lost) -> bool {
+        self.at < lost.to && self.since <= lost.upto
+    }
+
+    fn to_parts(self) -> (u64, PlaceBytes) {
+        (self.since, self.at.to_bytes())
+    }
+
+    fn from_parts((since, at): (u64, PlaceBytes)) -> Option<Self> {
+        Some(Self { since, at: Location::from_bytes(&at)? })
+    }
+}
+
+/// How a line stands in the index: birth and its place, end, kept, last, touched, temp files.
+type LineParts = (
+    (Option<ProcessRow>, PlaceBytes),
+    Option<(u64, PlaceBytes, Option<Exit>)>,
+    (Option<FactNumber>, Option<PlaceBytes>),
+    FactNumber,
+    (u64, PlaceBytes),
+    (u64, (u64, PlaceBytes)),
+);
+
 impl Line {
+    /// Of a process of which one record is known.
+    pub(crate) fn begun(touched: Touched) -> Self {
+        let temp_files = Reach { last: 0, touched: Touched::NEVER };
+        let (born_at, last) = (Location::START, FactNumber(0));
+        Self { birth: None, born_at, end: None, kept: Kept::Whole, last, touched, temp_files }
+    }
+
+    /// Of a process that is given up, which the record at `at` says.
+    pub(crate) fn forgotten(at: Location) -> Self {
+        Self { kept: Kept::Number(at), ..Self::begun(Touched::NEVER) }
+    }
+
     /// The bytes of it, for the index.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
-        let temp_files = (self.temp_files.last, self.temp_files.touched.to_bytes());
-        codec::encode(&(&self.row, self.last, self.touched.to_bytes(), temp_files))
+        let end = self.end.as_ref().map(|end| (end.since, end.at.to_bytes(), end.exit.clone()));
+        let kept = match self.kept {
+            Kept::Whole => (None, None),
+            Kept::From(below, at) => (Some(below), Some(at.to_bytes())),
+            Kept::Number(at) => (None, Some(at.to_bytes())),
+        };
+        let temp_files = (self.temp_files.last, self.temp_files.touched.to_parts());
+        let birth = (self.birth.clone(), self.born_at.to_bytes());
+        let parts: LineParts = (birth, end, kept, self.last, self.touched.to_parts(), temp_files);
+        codec::encode(&parts)
     }
 
     /// The reverse of [`Line::to_bytes`], for bytes that were checked.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (row, last, touched, temp_files): (_, _, Place, (_, Place)) = codec::decode(bytes).ok()?;
-        let reach = Reach { last: temp_files.0, touched: Location::from_bytes(&temp_files.1)? };
-        Some(Self { row, last, touched: Location::from_bytes(&touched)?, temp_files: reach })
+        let ((birth, born_at), end, kept, last, touched, temp_files): LineParts = codec::decode(bytes).ok()?;
+        let end = match end {
+            Some((since, at, exit)) => Some(End { since, at: Location::from_bytes(&at)?, exit }),
+            None => None,
+        };
+        let kept = match kept {
+            (Some(below), Some(at)) => Kept::From(below, Location::from_bytes(&at)?),
+            (None, Some(at)) => Kept::Number(Location::from_bytes(&at)?),
+            (_, None) => Kept::Whole,
+        };
+        let temp_files = Reach { last: temp_files.0, touched: Touched::from_parts(temp_files.1)? };
+        let (born_at, touched) = (Location::from_bytes(&born_at)?, Touched::from_parts(touched)?);
+        Some(Self { birth, born_at, end, kept, last, touched, temp_files })
+    }
+
+    /// Its row, with its end if it has ended; none where the record of either is damaged.
+    pub(crate) fn row(&self) -> Option<ProcessRow> {
+        let birth = self.birth.clone()?;
+        match &self.end {
+            None => Some(birth),
+            Some(end) => end.exit.clone().map(|exit| ProcessRow { exit: Some(exit), ..birth }),
+        }
     }
 
     /// How far its journal and its tree's temporary files go.
     pub(crate) fn stand(&self) -> Stand {
-        Stand { last: self.last, temp_files: self.temp_files.last }
+        let life = if matches!(self.kept, Kept::Number(_)) { Life::Forgotten } else { Life::Kept };
+        Stand { last: self.last, temp_files: self.temp_files.last, life }
+    }
+
+    /// The first fact that can be asked for.
+    pub(crate) fn since(&self) -> FactNumber {
+        match self.kept {
+            Kept::From(below, _) => below,
+            Kept::Whole | Kept::Number(_) => FactNumber(0),
+        }
+    }
+
+    /// Whether nothing but its number is kept.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        matches!(self.kept, Kept::Number(_))
+    }
+}
+
+/// A checkpoint as the table knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckpointLine {
+    /// None: given up, or its record is damaged.
+    pub(crate) checkpoint: Option<Checkpoint>,
+    /// The record that says so.
+    pub(crate) at: Location,
+}
+
+impl CheckpointLine {
+    fn to_bytes(&self) -> Encoded {
+        codec::encode(&(&self.checkpoint, self.at.to_bytes()))
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (checkpoint, at): (_, PlaceBytes) = codec::decode(bytes).ok()?;
+        Some(Self { checkpoint, at: Location::from_bytes(&at)? })
     }
 }
 
@@ -99,8 +242,7 @@ pub(crate) struct Table {
     key: StoreKey,
     /// As [`Line::to_bytes`] makes them.
     lines: PidMap<Box<[u8]>>,
-    /// None: given up, or its record is damaged.
-    checkpoints: BTreeMap<CheckpointId, Option<Checkpoint>>,
+    checkpoints: BTreeMap<CheckpointId, CheckpointLine>,
     digest: Digest,
     lost: Option<Lost>,
 }
@@ -128,17 +270,22 @@ impl Table {
 
     /// All lines of checkpoints as [`Table::put_checkpoint`] encoded them.
     pub(crate) fn encoded_checkpoints(&self) -> impl Iterator<Item = (CheckpointId, Encoded)> {
-        self.checkpoints.iter().map(|(id, checkpoint)| (*id, codec::encode(checkpoint)))
+        self.checkpoints.iter().map(|(id, line)| (*id, line.to_bytes()))
     }
 
     /// The checkpoints that there are, by rising number.
     pub(crate) fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
-        self.checkpoints.values().flatten()
+        self.checkpoints.values().filter_map(|line| line.checkpoint.as_ref())
     }
 
     /// The checkpoint of this number.
     pub(crate) fn checkpoint(&self, id: CheckpointId) -> Option<&Checkpoint> {
-        self.checkpoints.get(&id)?.as_ref()
+        self.checkpoints.get(&id)?.checkpoint.as_ref()
+    }
+
+    /// The line of the checkpoint of this number, given up or not.
+    pub(crate) fn checkpoint_line(&self, id: CheckpointId) -> Option<&CheckpointLine> {
+        self.checkpoints.get(&id)
     }
 
     /// The highest number that a checkpoint ever had; 0 where there was none.
@@ -146,14 +293,14 @@ impl Table {
         self.checkpoints.keys().next_back().map_or(0, |id| id.0)
     }
 
-    /// Sets the line of a checkpoint, none for one that is given up or lost; answers with its bytes, for the index.
+    /// Sets the line of a checkpoint; answers with its bytes, for the index.
     ///
     /// # Errors
     /// Where it cannot be encoded.
-    pub(crate) fn put_checkpoint(&mut self, id: CheckpointId, checkpoint: Option<Checkpoint>) -> Encoded {
-        let (name, bytes) = (checkpoint_key(id), codec::encode(&checkpoint)?);
-        if let Some(old) = self.checkpoints.insert(id, checkpoint) {
-            self.digest.combine(Digest::of(&self.key, &name, &codec::encode(&old)?), u64::wrapping_sub);
+    pub(crate) fn put_checkpoint(&mut self, id: CheckpointId, line: CheckpointLine) -> Encoded {
+        let (name, bytes) = (checkpoint_key(id), line.to_bytes()?);
+        if let Some(old) = self.checkpoints.insert(id, line) {
+            self.digest.combine(Digest::of(&self.key, &name, &old.to_bytes()?), u64::wrapping_sub);
         }
         self.digest.combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
         Ok(bytes)
@@ -192,25 +339,29 @@ impl Table {
         Ok(bytes)
     }
 
-    /// The rows, by rising pid.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`] where one may be missing.
-    pub(crate) fn rows(&self) -> Result<Vec<ProcessRow>, StoreError> {
-        if let Some(lost) = self.lost {
-            return Err(damaged(format!(
-                "records are lost from {} to {}, and the births of processes may be among them. The processes that are \
-                 known can be read by their pids",
-                lost.from, lost.to
-            )));
+    /// The rows that there are, by rising pid, and what is missing.
+    pub(crate) fn listing(&self) -> Listing {
+        let (mut listing, mut programs) = (Listing::default(), BTreeSet::new());
+        for (pid, line) in self.lines.iter() {
+            listing.last = pid.0;
+            let line = Line::from_bytes(line);
+            if line.as_ref().is_some_and(Line::is_forgotten) {
+                continue;
+            }
+            match line.and_then(|line| line.row()) {
+                Some(row) => listing.rows.push(ProcessRow { program: shared(&mut programs, row.program), ..row }),
+                None => listing.lost.push(row_is_lost(pid).to_string()),
+            }
         }
-        let mut programs = BTreeSet::new();
-        let rows = self.lines.iter().map(|(pid, line)| {
-            let mut row = Line::from_bytes(line).and_then(|line| line.row).ok_or_else(|| row_is_lost(pid))?;
-            row.program = shared(&mut programs, row.program);
-            Ok(row)
-        });
-        rows.collect()
+        if let Some(lost) = &self.lost {
+            listing.last = listing.last.saturating_add(lost.most_records());
+            let lost = format!(
+                "records are lost from {} to {}, and the births of processes may be among them",
+                lost.from, lost.to
+            );
+            listing.lost.insert(0, lost);
+        }
+        listing
     }
 }
 
@@ -244,7 +395,7 @@ impl Loading {
         self.table.digest.combine(Digest::of(&self.table.key, name, line), u64::wrapping_add);
         let number = u64::from_be_bytes(*name.last_chunk()?);
         if name[0] == b'k' {
-            self.table.checkpoints.insert(CheckpointId(number), codec::decode(line).ok()?);
+            self.table.checkpoints.insert(CheckpointId(number), CheckpointLine::from_bytes(line)?);
         } else {
             self.table.lines.insert(Pid(number), line.into());
         }
@@ -259,11 +410,6 @@ impl Loading {
     }
 }
 
-/// How a row is after its process ended.
-pub(crate) fn ended(row: Option<ProcessRow>, exit: Option<Exit>) -> Option<ProcessRow> {
-    row.zip(exit).map(|(row, exit)| ProcessRow { exit: Some(exit), ..row })
-}
-
 /// The error of a process whose row is gone.
 pub(crate) fn row_is_lost(pid: Pid) -> StoreError {
     damaged(format!("the record of process {pid}'s birth or end does not match its hash"))
@@ -274,8 +420,11 @@ mod tests {
     use super::*;
 
     fn line(last: u64) -> Line {
-        let temp_files = Reach { last: last * 2, touched: Location { segment: 7, offset: last } };
-        Line { row: None, last: FactNumber(last), touched: Location::START, temp_files }
+        let touched = Touched { since: last + 1, at: Location { segment: 7, offset: last } };
+        let end = Some(End { since: 3, at: Location::START, exit: None });
+        let kept = Kept::From(FactNumber(2), Location { segment: 2, offset: 5 });
+        let (last, temp_files) = (FactNumber(last), Reach { last: last * 2, touched });
+        Line { birth: None, born_at: touched.at, end, kept, last, touched, temp_files }
     }
 
     fn digest(lines: &[(u64, u64)]) -> Digest {
@@ -295,8 +444,10 @@ mod tests {
 
     #[test]
     fn a_line_survives_its_bytes() {
-        let line = line(9);
-        assert_eq!(Line::from_bytes(&line.to_bytes().unwrap()), Some(line));
+        for kept in [Kept::Whole, Kept::Number(Location::START), line(9).kept] {
+            let line = Line { kept, ..line(9) };
+            assert_eq!(Line::from_bytes(&line.to_bytes().unwrap()), Some(line));
+        }
         assert_eq!(Line::from_bytes(b"\x00\x01"), None);
     }
 }

@@ -15,8 +15,8 @@ use crate::envelope::{Header, Turn};
 use crate::error::io as io_error;
 use crate::head::Head;
 use crate::log::{Log, end_of};
-use crate::log_store::Options;
 use crate::mark::{Location, Mark};
+use crate::options::Options;
 use crate::segment::Segment;
 use crate::tail::{Failure, append, sync};
 
@@ -32,6 +32,20 @@ pub(crate) struct Placed {
     pub(crate) header: Header,
     /// Its payload, in parts.
     pub(crate) payload: Vec<Bytes>,
+}
+
+/// The records of the next commit.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    records: Vec<Record>,
+    stamp: Stamp,
+}
+
+impl Finished {
+    /// The bytes that they take in the log.
+    pub(crate) fn length(&self) -> u64 {
+        self.records.iter().map(Record::length).sum()
+    }
 }
 
 /// The end of the log.
@@ -115,17 +129,26 @@ impl Writer {
         }
     }
 
-    /// Writes `drafts` as one commit. Costs one write, one fdatasync where they are to survive the power, and some more at
-    /// the end of a segment.
+    /// Makes of `drafts` what will stand in the log as the next commit. Costs the compression of contents and the
+    /// encryption.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] where the operating system gives no randomness.
+    pub(crate) fn finish(&self, drafts: Vec<Draft>, at_ms: u64) -> Result<Finished, StoreError> {
+        let stamp = Stamp { commit: self.mark.commit + 1, at_ms };
+        let finish = |draft: Draft| draft.finish(&self.coder, stamp);
+        Ok(Finished { records: drafts.into_iter().map(finish).collect::<Result<Vec<_>, _>>()?, stamp })
+    }
+
+    /// Writes what was finished last as one commit. Costs one write, one fdatasync where it is to survive the power, and some
+    /// more at the end of a segment.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Failed`]. Nothing of the commit counts then.
-    pub(crate) fn append(&mut self, drafts: Vec<Draft>, at_ms: u64, until: Until) -> Result<Vec<Placed>, StoreError> {
+    pub(crate) fn append(&mut self, finished: Finished, until: Until) -> Result<Vec<Placed>, StoreError> {
         self.check_alive()?;
-        let stamp = Stamp { commit: self.mark.commit + 1, at_ms };
-        let finish = |draft: Draft| draft.finish(&self.coder, stamp);
-        let mut records = drafts.into_iter().map(finish).collect::<Result<Vec<_>, _>>()?;
-        self.make_room(records.iter().map(Record::length).sum())?;
+        self.make_room(finished.length())?;
+        let Finished { mut records, stamp } = finished;
         if self.segment.end() == 0 {
             records.insert(0, Draft::opened(self.segment.number(), &self.head.key).finish(&self.coder, stamp)?);
         }
@@ -153,6 +176,16 @@ impl Writer {
             self.synced = self.mark.commit;
         }
         Ok(())
+    }
+
+    /// Takes no more commits: what the disk holds is not known any more.
+    pub(crate) fn give_up(&mut self, why: String) {
+        self.failed = Some(Halt::Failed(why));
+    }
+
+    /// What HEAD vouches for.
+    pub(crate) fn vouched(&self) -> Mark {
+        self.head.mark
     }
 
     /// Takes a step after which, if it fails without a trace being undone, nothing more may be written. A panic in it counts

@@ -35,7 +35,7 @@ fn seed() -> u64 {
 fn journalled(bench: &Bench) -> BTreeMap<(u64, CallId), (usize, usize)> {
     let store = LogStore::open(bench.path("store")).unwrap();
     let mut calls = BTreeMap::<_, (usize, usize)>::new();
-    for row in store.processes().unwrap() {
+    for row in store.processes().unwrap().rows {
         for fact in store.journal(row.pid, None).unwrap().facts {
             match codec::decode::<Fact<ContentRef>>(&fact).unwrap() {
                 Fact::ToolCalled { call } => calls.entry((row.pid.0, call)).or_default().0 += 1,

@@ -62,7 +62,7 @@ impl Held {
     /// Those of the store.
     pub fn of(store: &impl Store) -> Result<Self, StoreError> {
         let mut held = Self::default();
-        for row in store.processes()? {
+        for row in store.processes()?.rows {
             held.lines.insert(format!("born {}", row.pid));
             held.lines.extend(row.exit.map(|exit| format!("exited {} {}", row.pid, exit.status.word())));
             let mut upto = None;

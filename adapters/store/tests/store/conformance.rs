@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, OwnerToken, Store, StoreError, TempFileChange, Until, Written,
+    Backing, Batch, Entry, Journal, Listing, Live, OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange, Until,
+    Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
-use dormouse_proto::process::ProcessRow;
-use dormouse_store::{LogStore, MemoryStore};
+use dormouse_store::{Compression, LogStore, MemoryStore};
 
 use crate::support::*;
 
@@ -72,6 +72,37 @@ fn the_log_store_conforms_though_its_index_is_deleted_while_it_is_open() {
     });
 }
 
+/// A sweep needs an owner, and claims that make one would make those of the suite stale: so it sweeps under theirs.
+fn newest(store: &LogStore) -> Option<OwnerToken> {
+    (0..64).map(OwnerToken).find(|owner| store.begin_mark(*owner).is_ok())
+}
+
+#[test]
+fn the_log_store_conforms_swept_between_any_two_operations() {
+    let sealed = LogStore::options().compression(Compression::Zstd(3)).key(secret(1));
+    let cases = [(LogStore::options(), false), (LogStore::options(), true), (sealed, true)];
+    for (options, reopened) in cases {
+        conforms(&mut || {
+            let (folder, mut store, options) = (tempfile::tempdir().unwrap(), None, options.clone());
+            Box::new(move |operation| {
+                let open = || options.clone().segment_bytes(700).open(folder.path()).unwrap();
+                let held = store.take().unwrap_or_else(open);
+                operation(&held);
+                if let Some(owner) = newest(&held) {
+                    let swept = sweep(&held, owner, &Live::default());
+                    assert!(swept.damaged_parts.is_empty(), "{swept:?}");
+                }
+                if reopened {
+                    drop(held);
+                    fs::remove_dir_all(folder.path().join("index")).unwrap();
+                } else {
+                    store = Some(held);
+                }
+            })
+        });
+    }
+}
+
 #[test]
 fn a_store_that_is_encrypted_or_compressed_conforms() {
     for (name, options) in coded() {
@@ -113,7 +144,7 @@ impl Store for Beside {
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
         self.writes.commit(owner, batch)
     }
-    fn processes(&self) -> Result<Vec<ProcessRow>, StoreError> {
+    fn processes(&self) -> Result<Listing, StoreError> {
         self.reads.processes()
     }
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
@@ -137,13 +168,19 @@ impl Store for Beside {
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
         self.reads.temp_files(root)
     }
+    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+        self.writes.begin_mark(owner)
+    }
+    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+        self.writes.sweep(owner, sweep)
+    }
 }
 
 type Opened = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
 
 /// The suite. `open` makes an empty store.
 fn conforms(open: &mut dyn FnMut() -> Opened) {
-    let suite: [fn(Subject<'_>); 15] = [
+    let suite: [fn(Subject<'_>); 19] = [
         an_empty_store_knows_nothing,
         a_journal_is_the_latest_image_and_what_follows,
         a_commit_is_all_or_nothing,
@@ -159,6 +196,10 @@ fn conforms(open: &mut dyn FnMut() -> Opened) {
         a_history_says_when_each_fact_was_written,
         a_checkpoint_is_a_cut_through_the_journals,
         contents_are_read_in_parts_and_bring_their_index,
+        what_is_forgotten_leaves_its_number,
+        what_a_checkpoint_needs_is_not_forgotten,
+        a_content_that_is_said_to_be_held_is,
+        a_history_that_is_shortened_begins_with_an_image,
     ];
     for case in suite {
         case(&mut *open());
@@ -193,7 +234,7 @@ fn check_journal(subject: Subject<'_>, pid: u64, upto: Option<u64>, image: &str,
 }
 
 fn an_empty_store_knows_nothing(subject: Subject<'_>) {
-    assert!(ask(subject, |store| store.processes().unwrap()).is_empty());
+    assert!(ask(subject, |store| store.processes().unwrap().rows).is_empty());
     let journal = ask(subject, |store| store.journal(Pid(1), None));
     assert!(matches!(journal, Err(StoreError::UnknownProcess(Pid(1)))), "{journal:?}");
     let content = ask(subject, |store| read(store, hash(b"?")));
@@ -231,7 +272,7 @@ fn a_commit_is_all_or_nothing(subject: Subject<'_>) {
     let error = refused(subject, owner, &[content(&brought), born(2), facts(1, 1..=3), facts(1, 5..=5)]);
     assert!(error.to_string().contains("stands at fact 3: the next is 4, but 5 was given"), "{error}");
     check_journal(subject, 1, None, "image of 1", 0, 0);
-    assert_eq!(ask(subject, |store| store.processes().unwrap()), [row(1)]);
+    assert_eq!(ask(subject, |store| store.processes().unwrap().rows), [row(1)]);
     assert!(ask(subject, |store| read(store, hash(&brought))).is_err());
     write(subject, owner, &[]);
     write(subject, owner, &[Entry::Facts { pid: Pid(1), first: FactNumber(1), facts: Vec::new() }]);
@@ -244,7 +285,7 @@ fn only_the_newest_owner_writes(subject: Subject<'_>) {
         let error = refused(subject, stale, &[born(1)]);
         assert!(matches!(error, StoreError::Stale { newest, .. } if newest == new), "{error}");
     }
-    assert!(ask(subject, |store| store.processes().unwrap()).is_empty());
+    assert!(ask(subject, |store| store.processes().unwrap().rows).is_empty());
     write(subject, new, &[born(1)]);
 }
 
@@ -275,6 +316,7 @@ fn journals_have_no_gaps(subject: Subject<'_>) {
         (snapshot(9, 0), "no process 9"),
         (ended(9), "no process 9"),
         (snapshot(1, 3), "no fact 3"),
+        (snapshot(1, 0), "at fact 0 is the one that it was born with"),
     ];
     for (entry, complaint) in cases {
         let error = refused(subject, owner, std::slice::from_ref(&entry));
@@ -292,7 +334,7 @@ fn the_table_shows_births_and_ends(subject: Subject<'_>) {
     write(subject, owner, &[born(10), ended(300), facts(300, 1..=1)]);
     let mut over = row(300);
     over.exit = Some(exit());
-    assert_eq!(ask(subject, |store| store.processes().unwrap()), [row(2), row(10), over.clone()]);
+    assert_eq!(ask(subject, |store| store.processes().unwrap().rows), [row(2), row(10), over.clone()]);
     assert_eq!(ask(subject, |store| store.journal(Pid(300), None).unwrap().row), over);
 }
 
@@ -459,4 +501,95 @@ fn contents_are_read_in_parts_and_bring_their_index(subject: Subject<'_>) {
             assert_eq!(part.ok(), expected, "{range:?} of {length}");
         }
     }
+}
+
+fn what_is_forgotten_leaves_its_number(subject: Subject<'_>) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), born(2), facts(2, 1..=3), temp_file(2, 1), snapshot(2, 2), ended(2)]);
+    write(subject, owner, &[facts(1, 1..=2)]);
+    write(subject, owner, &[forgotten(2)]);
+    write(subject, owner, &[facts(1, 3..=3)]);
+    let listing = ask(subject, |store| store.processes().unwrap());
+    assert_eq!((&listing.rows[..], listing.last, listing.lost), (&[row(1)][..], 2, vec![]));
+    let unknown = |error: Option<StoreError>| matches!(error, Some(StoreError::UnknownProcess(Pid(2))));
+    assert!(unknown(ask(subject, |store| store.journal(Pid(2), None).err())));
+    assert!(unknown(ask(subject, |store| store.journal(Pid(2), Some(FactNumber(0))).err())));
+    assert!(unknown(ask(subject, |store| store.history(Pid(2)).err())));
+    assert!(unknown(ask(subject, |store| store.temp_files(Pid(2)).err())));
+    for entry in [facts(2, 4..=4), ended(2), forgotten(2), shortened(2, 2), temp_file(2, 2)] {
+        let error = refused(subject, owner, std::slice::from_ref(&entry));
+        assert!(matches!(error, StoreError::UnknownProcess(Pid(2))), "{entry:?}: {error}");
+    }
+    let again = refused(subject, owner, &[born(2)]).to_string();
+    assert!(again.contains("a pid is never used again"), "{again}");
+    check_journal(subject, 1, None, "image of 1", 0, 3);
+    write(subject, owner, &[forgotten(1)]);
+    write(subject, owner, &[born(3)]);
+    let listing = ask(subject, |store| store.processes().unwrap());
+    assert_eq!((&listing.rows[..], listing.last), (&[row(3)][..], 3));
+}
+
+fn what_a_checkpoint_needs_is_not_forgotten(subject: Subject<'_>) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), facts(1, 1..=2), snapshot(1, 2)]);
+    write(subject, owner, &[facts(1, 3..=3), checkpoint(1, &[1])]);
+    write(subject, owner, &[facts(1, 4..=4), snapshot(1, 4)]);
+    for entry in [forgotten(1), shortened(1, 4)] {
+        let text = refused(subject, owner, std::slice::from_ref(&entry)).to_string();
+        assert!(text.contains("in a checkpoint") && text.contains("drop that first"), "{entry:?}: {text}");
+    }
+    write(subject, owner, &[shortened(1, 2)]);
+    write(subject, owner, &[Entry::CheckpointDropped { id: CheckpointId(1) }]);
+    write(subject, owner, &[shortened(1, 4)]);
+    write(subject, owner, &[forgotten(1)]);
+}
+
+fn a_content_that_is_said_to_be_held_is(subject: Subject<'_>) {
+    let owner = claim(subject);
+    let (one, two) = (bytes(1, 10), bytes(2, 10));
+    let held = |bytes: &Bytes| Entry::Held { hash: hash(bytes) };
+    let unknown = refused(subject, owner, &[held(&one)]);
+    assert!(matches!(unknown, StoreError::UnknownContent(_)), "{unknown}");
+    write(subject, owner, &[content(&one), held(&one)]);
+    write(subject, owner, &[held(&one)]);
+    let unknown = refused(subject, owner, &[held(&one), held(&two)]);
+    assert!(matches!(unknown, StoreError::UnknownContent(_)), "{unknown}");
+}
+
+fn a_history_that_is_shortened_begins_with_an_image(subject: Subject<'_>) {
+    let owner = claim(subject);
+    write(subject, owner, &[born(1), facts(1, 1..=3), snapshot(1, 3)]);
+    write(subject, owner, &[facts(1, 4..=6), ended(1)]);
+    write(subject, owner, &[facts(1, 7..=7), snapshot(1, 5)]);
+    write(subject, owner, &[facts(1, 8..=8)]);
+    let complaint = refused(subject, owner, &[shortened(1, 4)]).to_string();
+    assert!(complaint.contains("no image of it stands there"), "{complaint}");
+    let complaint = refused(subject, owner, &[shortened(1, 9)]);
+    assert!(matches!(complaint, StoreError::UnknownFact { .. }), "{complaint}");
+    write(subject, owner, &[shortened(1, 3)]);
+    check_journal(subject, 1, Some(4), "image of 1 at 3", 3, 4);
+    write(subject, owner, &[shortened(1, 5)]);
+    write(subject, owner, &[facts(1, 9..=9)]);
+    check_journal(subject, 1, None, "image of 1 at 5", 5, 9);
+    check_journal(subject, 1, Some(5), "image of 1 at 5", 5, 5);
+    for asked in [0, 3, 4] {
+        let gone = ask(subject, |store| store.journal(Pid(1), Some(FactNumber(asked))));
+        assert!(matches!(gone, Err(StoreError::ForgottenFact { since: FactNumber(5), .. })), "{gone:?}");
+    }
+    let history = ask(subject, |store| store.history(Pid(1)).unwrap());
+    let seen: Vec<_> = history.iter().map(|written| (written.first.0, written.count)).collect();
+    assert_eq!(seen, [(6, 1), (7, 1), (8, 1), (9, 1)]);
+    let read = |first, upto| move |store: &dyn Store| store.facts(Pid(1), FactNumber(first), FactNumber(upto));
+    assert_eq!(ask(subject, read(6, 9)).unwrap().len(), 4);
+    for (first, upto, since) in [(0, 9, 6), (1, 9, 6), (5, 9, 6), (5, 5, 6), (1, 4, 5)] {
+        match ask(subject, read(first, upto)) {
+            Err(StoreError::ForgottenFact { since: FactNumber(told), .. }) => assert_eq!(told, since),
+            other => panic!("{first} to {upto}: {other:?}"),
+        }
+    }
+    let mut over = row(1);
+    over.exit = Some(exit());
+    assert_eq!(ask(subject, |store| store.processes().unwrap()).rows, [over]);
+    let backwards = refused(subject, owner, &[shortened(1, 3)]);
+    assert!(matches!(backwards, StoreError::ForgottenFact { since: FactNumber(5), .. }), "{backwards}");
 }

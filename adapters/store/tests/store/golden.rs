@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, Store};
+use dormouse_actors::ports::{Entry, Live, Store, StoreError};
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow, Restored};
 use dormouse_store::{Compression, LogStore, MemoryStore, Options};
@@ -17,9 +17,16 @@ use crate::support::*;
 
 const PIDS: u64 = 3;
 
-fn stores() -> [(&'static str, Options); 3] {
+fn stores() -> [(&'static str, Options); 5] {
     let compressed = LogStore::options().compression(Compression::Zstd(3));
-    [("plain", LogStore::options()), ("compressed", compressed.clone()), ("encrypted", compressed.key(secret(1)))]
+    let encrypted = compressed.clone().key(secret(1));
+    [
+        ("plain", LogStore::options()),
+        ("compressed", compressed.clone()),
+        ("encrypted", encrypted.clone()),
+        ("swept", compressed),
+        ("swept-encrypted", encrypted),
+    ]
 }
 
 fn golden(name: &str) -> PathBuf {
@@ -33,7 +40,7 @@ fn contents(name: &str) -> Vec<Bytes> {
     if name == "plain" { short } else { [short, vec![long]].concat() }
 }
 
-/// Every kind of record, and every way in which a process begins.
+/// Every kind of record that a commit makes, and every way in which a process begins.
 fn commits(name: &str) -> Vec<Vec<Entry>> {
     let call = CallId { epoch: 1, seq: 2 };
     let forked = ProcessRow {
@@ -55,6 +62,9 @@ fn commits(name: &str) -> Vec<Vec<Entry>> {
         vec![checkpoint(1, &[1, 2]), Entry::Born { row: restored, image: Vec::new() }],
         vec![temp_file(1, 2), facts(2, 1..=2), checkpoint(7, &[1])],
         vec![Entry::CheckpointDropped { id: CheckpointId(7) }, ended(2)],
+        vec![born(4), born(5), facts(5, 1..=6), snapshot(5, 2), snapshot(5, 4)],
+        vec![forgotten(4), Entry::Held { hash: hash(&contents(name)[2]) }],
+        vec![shortened(5, 4)],
     ]
 }
 
@@ -65,7 +75,14 @@ fn fill(store: &dyn Store, name: &str) {
 
 fn write(name: &str, options: &Options) {
     let folder = tempfile::tempdir().unwrap();
-    fill(&options.clone().segment_bytes(2_500).open(folder.path()).unwrap(), name);
+    let store = options.clone().segment_bytes(2_500).open(folder.path()).unwrap();
+    fill(&store, name);
+    if name.starts_with("swept") {
+        // What is moved goes behind all that stands, and the segments before that are one record each.
+        let swept = sweep(&store, store.claim().unwrap(), &Live::default());
+        assert!(swept.freed_parts > 0 && swept.moved_bytes > 0, "{name}: {swept:?}");
+    }
+    drop(store);
     let golden = golden(name);
     let _ = fs::remove_dir_all(&golden);
     copy_folder(&folder.path().join("log"), &golden.join("log"));
@@ -90,6 +107,11 @@ fn check(store: &LogStore, name: &str) {
         assert_eq!(store.history(pid).unwrap(), right.history(pid).unwrap(), "{name}: {pid}");
         assert_eq!(store.temp_files(pid).unwrap(), right.temp_files(pid).unwrap(), "{name}: {pid}");
     }
+    for at in (0..=6).map(|at| Some(FactNumber(at))) {
+        let (kept, right) = (store.journal(Pid(5), at), right.journal(Pid(5), at));
+        assert_eq!(kept.map_err(|error| error.to_string()), right.map_err(|error| error.to_string()), "{name}: {at:?}");
+    }
+    assert!(matches!(store.journal(Pid(4), None), Err(StoreError::UnknownProcess(_))), "{name}");
     for bytes in contents(name) {
         assert_eq!(read(store, hash(&bytes)).unwrap(), bytes, "{name}");
     }

@@ -4,6 +4,7 @@
 
 mod conformance;
 mod damage;
+mod fsck;
 mod golden;
 mod lock;
 mod permissions;
@@ -12,3 +13,4 @@ mod recovery;
 mod sealed;
 mod sharing;
 mod support;
+mod sweep;

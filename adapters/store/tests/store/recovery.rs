@@ -59,7 +59,7 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
         let store = LogStore::open(copy.path()).unwrap();
         let whole = length == after;
         assert_eq!(last_fact(&store, 1), if whole { 4 } else { 2 }, "cut at {length} of {after}");
-        assert_eq!(store.processes().unwrap().len(), if whole { 2 } else { 1 }, "cut at {length} of {after}");
+        assert_eq!(store.processes().unwrap().rows.len(), if whole { 2 } else { 1 }, "cut at {length} of {after}");
         assert_eq!(read(&store, hash(&brought)).is_ok(), whole, "cut at {length} of {after}");
         assert_eq!(last_change(&store, 1), if whole { 2 } else { 1 }, "cut at {length} of {after}");
         assert_eq!(store.temp_files(Pid(2)).is_ok(), whole, "cut at {length} of {after}");
@@ -376,7 +376,7 @@ fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end(
     log[lost..lost + 10].fill(0);
     fs::write(&path, log).unwrap();
     let store = LogStore::open(folder.path()).unwrap();
-    assert_eq!(store.processes().unwrap(), [row(1)]);
+    assert_eq!(store.processes().unwrap().rows, [row(1)]);
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(2)]);
     assert_eq!(store.journal(Pid(2), None).unwrap().image, b"image of 2");

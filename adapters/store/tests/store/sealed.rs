@@ -67,7 +67,7 @@ fn no_byte_of_an_encrypted_store_tells_what_it_holds() {
         assert_eq!(seen(folder.path(), &[1; 32]), [""; 0], "the secret itself");
         let store = options.open(folder.path()).unwrap();
         assert!(contents.iter().all(|bytes| read(&store, hash(bytes)).unwrap() == bytes));
-        assert_eq!(&*store.processes().unwrap()[0].exit.as_ref().unwrap().message, "the-exit");
+        assert_eq!(&*store.processes().unwrap().rows[0].exit.as_ref().unwrap().message, "the-exit");
         assert_eq!(&*store.checkpoints().unwrap()[0].label, "the-label");
     }
     let plain = tempfile::tempdir().unwrap();

@@ -4,7 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError, TempFileChange};
+use std::ops::ControlFlow;
+
+use dormouse_actors::ports::{
+    Batch, Bounds, Contents, Entry, Live, OwnerToken, Purpose, Step, Store, StoreError, Sweep, Swept, TempFileChange,
+};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
@@ -130,4 +134,43 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
             fs::copy(entry.path(), target).unwrap();
         }
     }
+}
+
+/// Segments of whatever is live but for a little, in small steps.
+pub(crate) const THOROUGH: Bounds = Bounds { live_percent: 99, step_bytes: 400 };
+
+/// Only these contents stay.
+pub(crate) fn only(contents: &[&Bytes]) -> Live {
+    let hashes = contents.iter().map(|bytes| hash(bytes)).collect();
+    Live { contents: Contents::These(hashes), ..Live::default() }
+}
+
+/// Sweeps as thoroughly as can be, and asks `watch` before each step.
+pub(crate) fn sweep_watched(
+    store: &dyn Store,
+    owner: OwnerToken,
+    live: &Live,
+    watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
+) -> Result<Swept, StoreError> {
+    store.sweep(owner, Sweep { live, purpose: Purpose::Free, bounds: THOROUGH, watch })
+}
+
+/// Begins a mark and sweeps as thoroughly as can be.
+pub(crate) fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
+    store.begin_mark(owner).unwrap();
+    sweep_watched(store, owner, live, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// What a sweep would do.
+pub(crate) fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
+    let watch = &mut |_| ControlFlow::Continue(());
+    store.sweep(owner, Sweep { live, purpose: Purpose::Count, bounds: THOROUGH, watch }).unwrap()
+}
+
+pub(crate) fn forgotten(pid: u64) -> Entry {
+    Entry::Forgotten { pid: Pid(pid) }
+}
+
+pub(crate) fn shortened(pid: u64, below: u64) -> Entry {
+    Entry::Shortened { pid: Pid(pid), below: FactNumber(below) }
 }

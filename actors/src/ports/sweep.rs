@@ -1,0 +1,159 @@
+//! What a store is told when it is to give room back, and what it answers.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::ControlFlow;
+
+use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
+
+/// An order to sweep.
+pub struct Sweep<'a> {
+    /// What stays.
+    pub live: &'a Live,
+    /// Whether anything is written.
+    pub purpose: Purpose,
+    /// How the work is divided.
+    pub bounds: Bounds,
+    /// Asked before each step; to break off leaves the store whole, and what was freed stays freed.
+    pub watch: &'a mut dyn FnMut(Step) -> ControlFlow<()>,
+}
+
+/// Whether a sweep writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It only counts.
+    Count,
+    /// It frees.
+    Free,
+}
+
+/// How a sweep divides its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// A part of the log is swept where at most so many of a hundred bytes in it are live.
+    pub live_percent: u8,
+    /// So many bytes are moved at a time; commits go on in between. A record that is longer is moved alone.
+    pub step_bytes: u64,
+}
+
+impl Default for Bounds {
+    /// What is at least half garbage, in steps of 4 MiB.
+    fn default() -> Self {
+        Self { live_percent: 50, step_bytes: 4 << 20 }
+    }
+}
+
+/// What stays, as far as the store cannot know it.
+#[derive(Clone, Debug, Default)]
+pub struct Live {
+    /// The contents that something kept refers to.
+    pub contents: Contents,
+    /// What is to be counted as given up, beside what is. For [`Purpose::Count`].
+    pub forgotten: Forgotten,
+}
+
+/// Contents that stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Contents {
+    /// Every one.
+    #[default]
+    All,
+    /// These.
+    These(HashSet<ContentHash>),
+}
+
+impl Contents {
+    /// Whether a content is among them.
+    #[must_use]
+    pub fn contain(&self, hash: ContentHash) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(hashes) => hashes.contains(&hash),
+        }
+    }
+}
+
+/// What is given up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Processes.
+    pub processes: BTreeSet<Pid>,
+    /// The histories of processes before these facts.
+    pub histories: BTreeMap<Pid, FactNumber>,
+    /// Checkpoints.
+    pub checkpoints: BTreeSet<CheckpointId>,
+}
+
+impl Forgotten {
+    /// Whether nothing is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty() && self.histories.is_empty() && self.checkpoints.is_empty()
+    }
+}
+
+/// A step of a sweep, about to be taken in a part of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// To look at what stands in it.
+    Inspect(u32),
+    /// To move some of what is live in it to the log's end.
+    Move(u32),
+    /// To make durable what was moved.
+    Settle(u32),
+    /// To write what will stand in its place.
+    Write(u32),
+    /// To put that in its place. From here on there is no way back.
+    Replace(u32),
+    /// It is done, and its names are about to be taken out of the index.
+    Clean(u32),
+}
+
+impl Step {
+    /// The number of the part that it is taken in.
+    #[must_use]
+    pub fn segment(self) -> u32 {
+        match self {
+            Self::Inspect(number)
+            | Self::Move(number)
+            | Self::Settle(number)
+            | Self::Write(number)
+            | Self::Replace(number)
+            | Self::Clean(number) => number,
+        }
+    }
+}
+
+/// What a sweep did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Bytes in the store before.
+    pub bytes_before: u64,
+    /// Bytes in the store after.
+    pub bytes_after: u64,
+    /// Bytes that are live, in the parts that were looked at.
+    pub live_bytes: u64,
+    /// Bytes that were moved.
+    pub moved_bytes: u64,
+    /// Parts of the log that were looked at.
+    pub parts: u64,
+    /// Those that were freed.
+    pub freed_parts: u64,
+    /// Contents that were dropped with them.
+    pub dropped_contents: u64,
+    /// Their bytes.
+    pub dropped_content_bytes: u64,
+    /// Parts that were left alone, since something in them cannot be read.
+    pub damaged_parts: Vec<u32>,
+    /// Whether it went to its end.
+    pub progress: Progress,
+}
+
+/// How far a sweep came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Progress {
+    /// To its end.
+    #[default]
+    Done,
+    /// It was broken off.
+    BrokenOff,
+}

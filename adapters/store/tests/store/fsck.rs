@@ -1,0 +1,203 @@
+//! Looking a store over, and mending it.
+
+use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Entry, Store, StoreError};
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_store::{Finding, LogStore, Options, Repair, fsck};
+
+use crate::support::*;
+
+/// A process with two snapshots, an ended one, and a content.
+fn fill(folder: &Path) -> Bytes {
+    let store = LogStore::open(folder).unwrap();
+    let owner = store.claim().unwrap();
+    let held = bytes(5, 2_000);
+    commit(&store, owner, &[born(1), born(2), content(&held)]);
+    (1..=9).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
+    commit(&store, owner, &[snapshot(1, 3), snapshot(1, 9), temp_file(1, 1), facts(2, 1..=1), ended(2)]);
+    commit(&store, owner, &[facts(1, 10..=10)]);
+    held
+}
+
+/// Damages the only place in the log where these bytes stand.
+fn damage(folder: &Path, text: &[u8]) {
+    let path = folder.join("log/00000001.seg");
+    let mut log = fs::read(&path).unwrap();
+    let places: Vec<_> = log.windows(text.len()).enumerate().filter(|(_, at)| *at == text).map(|(at, _)| at).collect();
+    assert_eq!(places.len(), 1, "{:?}", String::from_utf8_lossy(text));
+    log[places[0] + text.len() / 2] ^= 1;
+    fs::write(path, log).unwrap();
+}
+
+fn check(folder: &Path, repair: Repair) -> Result<Vec<String>, StoreError> {
+    let checkup = fsck(folder, &LogStore::options(), repair, &mut |_, _| {})?;
+    Ok(checkup.findings.iter().map(Finding::to_string).collect())
+}
+
+fn state(folder: &Path) -> Vec<Vec<u8>> {
+    ["HEAD", "log/00000001.seg"].map(|file| fs::read(folder.join(file)).unwrap_or_default()).to_vec()
+}
+
+#[test]
+fn a_store_that_is_whole_is_said_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    fill(folder.path());
+    let before = state(folder.path());
+    let mut pieces = 0;
+    let checkup = fsck(folder.path(), &LogStore::options(), Repair::No, &mut |_, _| pieces += 1).unwrap();
+    assert!(checkup.findings.is_empty(), "{checkup:?}");
+    assert_eq!(pieces, 2 + 11 + 2 + 1, "births, facts, snapshots, a change of files");
+    assert_eq!(state(folder.path()), before);
+    assert_eq!(check(folder.path(), Repair::Yes).unwrap(), Vec::<String>::new());
+    assert_eq!(LogStore::open(folder.path()).unwrap().journal(Pid(1), None).unwrap().base, FactNumber(9));
+}
+
+#[test]
+fn damage_is_reported_by_process_and_by_content() {
+    let held = hash(&bytes(5, 2_000));
+    let cases: [(&[u8], String); 6] = [
+        (b"fact 5 of 1", "process 1: facts 5-5 are lost, it can be read up to 4 and from 9 on".to_owned()),
+        (b"fact 10 of 1", "process 1: facts 10-10 are lost, it can be read up to 9".to_owned()),
+        (
+            b"image of 1 at 9",
+            "process 1: its snapshot at fact 9 is damaged, and is replayed from an earlier one".to_owned(),
+        ),
+        (b"image of 2", "process 2: ".to_owned()),
+        (b"change 1 of the files of 1", "process 1: change 1 of the temporary files of its tree is lost".to_owned()),
+        (&bytes(5, 2_000), format!("content {held}: it is damaged")),
+    ];
+    for (text, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        fill(folder.path());
+        damage(folder.path(), text);
+        let before = state(folder.path());
+        let found = check(folder.path(), Repair::No).unwrap();
+        assert!(found.iter().any(|finding| finding.starts_with(&expected)), "{expected}: {found:?}");
+        assert_eq!(state(folder.path()), before, "to look changes nothing: {expected}");
+    }
+}
+
+#[test]
+fn a_snapshot_that_is_damaged_is_given_up_and_the_journal_is_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    fill(folder.path());
+    damage(folder.path(), b"image of 1 at 9");
+    assert_eq!(check(folder.path(), Repair::Yes).unwrap().len(), 1);
+    assert_eq!(check(folder.path(), Repair::No).unwrap(), Vec::<String>::new(), "it is no damage any more");
+    let journal = LogStore::open(folder.path()).unwrap().journal(Pid(1), None).unwrap();
+    assert_eq!((journal.base, journal.facts.len()), (FactNumber(3), 7));
+}
+
+#[test]
+fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = fill(folder.path());
+    damage(folder.path(), &held);
+    assert_eq!(check(folder.path(), Repair::Yes).unwrap().len(), 1);
+    assert_eq!(check(folder.path(), Repair::No).unwrap(), Vec::<String>::new());
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(folder.path().join("index")).unwrap();
+        }
+        let error = read(&LogStore::open(folder.path()).unwrap(), hash(&held)).unwrap_err();
+        assert!(error.to_string().contains("is given up"), "{error}");
+    }
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(9), "everything else works");
+    commit(&store, owner, &[content(&held)]);
+    assert_eq!(read(&store, hash(&held)).unwrap(), held);
+}
+
+#[test]
+fn a_head_that_is_lost_is_written_again_where_the_log_proves_itself() {
+    for both_lost in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        fill(folder.path());
+        if both_lost {
+            fs::remove_file(folder.path().join("HEAD")).unwrap();
+        } else {
+            fs::write(folder.path().join("HEAD"), b"nothing").unwrap();
+        }
+        assert!(LogStore::open(folder.path()).is_err());
+        assert_eq!(check(folder.path(), Repair::No).unwrap().len(), 1);
+        assert!(LogStore::open(folder.path()).is_err(), "to look changes nothing");
+        check(folder.path(), Repair::Yes).unwrap();
+        assert_eq!(LogStore::open(folder.path()).unwrap().journal(Pid(1), None).unwrap().facts.len(), 1);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fill(folder.path());
+    fs::remove_file(folder.path().join("HEAD")).unwrap();
+    damage(folder.path(), b"DMLG\x01\x02");
+    let refused = check(folder.path(), Repair::Yes).unwrap_err();
+    assert!(refused.to_string().contains("Put back a copy"), "{refused}");
+    assert!(!folder.path().join("HEAD").exists());
+}
+
+#[test]
+fn a_store_with_a_damaged_birth_lists_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    fill(folder.path());
+    damage(folder.path(), b"image of 2");
+    fs::remove_dir_all(folder.path().join("index")).unwrap();
+    let listing = LogStore::open(folder.path()).unwrap().processes().unwrap();
+    assert_eq!(listing.rows, [row(1)]);
+    assert_eq!((listing.last, listing.lost.len()), (2, 1));
+    assert!(listing.lost[0].contains("process 2"), "{:?}", listing.lost);
+}
+
+#[test]
+fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = LogStore::options().key(secret(1));
+    let segment = folder.path().join("log/00000001.seg");
+    let held = bytes(5, 2_000);
+    {
+        let store = options.clone().open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[born(1), content(&held)]);
+    }
+    let mut log = fs::read(&segment).unwrap();
+    *log.last_mut().unwrap() ^= 1;
+    fs::write(&segment, log).unwrap();
+    let check = |options: &Options, repair| -> Result<Vec<Finding>, StoreError> {
+        Ok(fsck(folder.path(), options, repair, &mut |_, _| {})?.findings)
+    };
+    for other in [LogStore::options(), LogStore::options().key(secret(2))] {
+        let refused = check(&other, Repair::Yes).unwrap_err();
+        assert!(matches!(refused, StoreError::Key { .. }), "{refused}");
+    }
+    assert_eq!(check(&options, Repair::Yes).unwrap(), [Finding::Content { hash: hash(&held) }]);
+    assert_eq!(check(&options, Repair::No).unwrap(), []);
+    let store = options.open(folder.path()).unwrap();
+    let error = read(&store, hash(&held)).unwrap_err();
+    assert!(error.to_string().contains("is given up"), "{error}");
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[Entry::Held { hash: hash(&held) }, facts(1, 1..=1)]);
+    commit(&store, owner, &[content(&held)]);
+    assert_eq!(read(&store, hash(&held)).unwrap(), held);
+}
+
+#[test]
+fn a_head_that_an_encrypted_store_has_lost_is_written_again_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = LogStore::options().key(secret(1));
+    let held = bytes(5, 2_000);
+    {
+        let store = options.clone().open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[born(1), content(&held)]);
+    }
+    fs::remove_file(folder.path().join("HEAD")).unwrap();
+    for other in [LogStore::options(), LogStore::options().key(secret(2))] {
+        let refused = fsck(folder.path(), &other, Repair::Yes, &mut |_, _| {}).unwrap_err();
+        assert!(refused.to_string().contains("only its own secret"), "{refused}");
+        assert!(!folder.path().join("HEAD").exists());
+    }
+    let checkup = fsck(folder.path(), &options, Repair::Yes, &mut |_, _| {}).unwrap();
+    assert_eq!(checkup.findings, [Finding::Head]);
+    assert_eq!(read(&options.open(folder.path()).unwrap(), hash(&held)).unwrap(), held);
+}

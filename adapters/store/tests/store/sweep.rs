@@ -1,0 +1,394 @@
+//! Sweeps: what they free, what they never touch, and what a crash in the middle of one leaves.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Batch, Entry, Live, OwnerToken, Progress, Step, Store, StoreError, Until};
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use dormouse_store::{LogStore, MemoryStore};
+
+use crate::support::*;
+
+const SEGMENT_BYTES: u64 = 2_000;
+
+fn open(folder: &Path) -> LogStore {
+    LogStore::options().segment_bytes(SEGMENT_BYTES).open(folder).unwrap()
+}
+
+/// Contents that some commits bring, and what else fills a few segments.
+fn fill(store: &dyn Store, owner: OwnerToken) -> Vec<Bytes> {
+    let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
+    commit(store, owner, &[born(1), born(2)]);
+    for (number, bytes) in (1..).zip(&contents) {
+        commit(store, owner, &[content(bytes), facts(1, number..=number), temp_file(1, number)]);
+        commit(store, owner, &[facts(2, number..=number)]);
+    }
+    commit(store, owner, &[snapshot(1, 6), snapshot(1, 12), checkpoint(1, &[1, 2]), checkpoint(2, &[1])]);
+    commit(store, owner, &[ended(2)]);
+    // The last segment is never swept.
+    commit(store, owner, &[content(&bytes(99, 3_000))]);
+    commit(store, owner, &[content(&bytes(98, 10))]);
+    contents
+}
+
+/// Everything that can be asked of a store, contents apart.
+fn answers(store: &dyn Store) -> String {
+    let mut said = format!("{:?}\n{:?}\n", store.processes(), store.checkpoints());
+    for pid in (1..=6).map(Pid) {
+        said += &format!("{:?} {:?}\n", store.history(pid), store.temp_files(pid));
+        for upto in (0..40).map(|number| Some(FactNumber(number))).chain([None]) {
+            said += &format!("{:?}\n", store.journal(pid, upto));
+        }
+    }
+    said
+}
+
+fn held<'a>(store: &dyn Store, contents: &'a [Bytes]) -> Vec<&'a Bytes> {
+    contents.iter().filter(|content| read(store, hash(content)).is_ok_and(|found| found == **content)).collect()
+}
+
+#[test]
+fn a_sweep_frees_what_nothing_refers_to_and_changes_no_other_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    let contents = fill(&store, owner);
+    let before = answers(&store);
+    let live = only(&[&contents[2], &contents[7], &bytes(99, 3_000)]);
+    let foreseen = count(&store, owner, &live);
+    assert_eq!(held(&store, &contents).len(), 12, "to count frees nothing");
+    let swept = sweep(&store, owner, &live);
+    assert_eq!((swept.dropped_contents, swept.dropped_content_bytes), (10, 10 * (600 + 168)));
+    assert_eq!(foreseen.dropped_contents, swept.dropped_contents);
+    assert_eq!((foreseen.live_bytes, foreseen.freed_parts), (swept.live_bytes, swept.freed_parts));
+    assert!(swept.bytes_after + 5_000 < swept.bytes_before, "{swept:?}");
+    assert_eq!(answers(&store), before);
+    assert_eq!(held(&store, &contents), [&contents[2], &contents[7]]);
+    let gone = read(&store, hash(&contents[0]));
+    assert!(matches!(gone, Err(StoreError::UnknownContent(_))), "{gone:?}");
+    drop(store);
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(folder.path().join("index")).unwrap();
+        }
+        let store = open(folder.path());
+        assert_eq!(answers(&store), before, "with index: {with_index}");
+        assert_eq!(held(&store, &contents), [&contents[2], &contents[7]], "with index: {with_index}");
+    }
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[content(&contents[0])]);
+    assert_eq!(read(&store, hash(&contents[0])).unwrap(), contents[0], "what was dropped can be committed again");
+}
+
+#[test]
+fn a_sweep_of_what_was_swept_finds_nothing_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    let contents = fill(&store, owner);
+    commit(&store, owner, &[Entry::CheckpointDropped { id: CheckpointId(1) }]);
+    commit(&store, owner, &[forgotten(2), shortened(1, 6)]);
+    let live = only(&[&contents[7]]);
+    // What a sweep moves lies behind what it looks at, and is looked at by the next.
+    let sizes: Vec<_> = (0..6).map(|_| sweep(&store, owner, &live).bytes_after).collect();
+    // Each segment that was swept leaves one record of 168 bytes.
+    assert!(sizes.is_sorted_by(|a, b| a + 4 * 168 >= *b), "{sizes:?}");
+    assert_eq!(held(&store, &contents), [&contents[7]]);
+    assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(12));
+}
+
+#[test]
+fn a_content_that_a_commit_names_after_the_mark_began_survives() {
+    let moments = [None, Some("inspect"), Some("move"), Some("clean")];
+    let all = [("plain", LogStore::options())].into_iter().chain(coded());
+    for ((name, options), at) in all.flat_map(|options| moments.map(|at| (options.clone(), at))) {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || options.clone().segment_bytes(SEGMENT_BYTES).open(folder.path()).unwrap();
+        let store = open();
+        let owner = store.claim().unwrap();
+        let contents = fill(&store, owner);
+        store.begin_mark(owner).unwrap();
+        let refer = || commit(&store, owner, &[content(&contents[3]), Entry::Held { hash: hash(&contents[5]) }]);
+        if at.is_none() {
+            refer();
+        }
+        let mut seen = BTreeSet::new();
+        let watch = &mut |step: Step| {
+            let kind = match step {
+                Step::Inspect(_) => "inspect",
+                Step::Move(_) => "move",
+                Step::Clean(_) => "clean",
+                // No commit can be made then.
+                Step::Settle(_) | Step::Write(_) | Step::Replace(_) => "sealing",
+            };
+            if at == Some(kind) && seen.insert(kind) {
+                refer();
+            }
+            ControlFlow::Continue(())
+        };
+        sweep_watched(&store, owner, &only(&[&contents[1]]), watch).unwrap();
+        assert_eq!(held(&store, &contents), [&contents[1], &contents[3], &contents[5]], "{name}, {at:?}");
+        drop(store);
+        fs::remove_dir_all(folder.path().join("index")).unwrap();
+        let kept = [&contents[1], &contents[3], &contents[5]];
+        assert_eq!(held(&open(), &contents), kept, "{name}, {at:?}, reopened");
+    }
+}
+
+#[test]
+fn who_reads_a_content_reads_on_while_it_is_swept_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    let contents = fill(&store, owner);
+    let (kept, dropped) = (store.content(hash(&contents[1])).unwrap(), store.content(hash(&contents[2])).unwrap());
+    sweep(&store, owner, &only(&[&contents[1]]));
+    for (content, backing) in [(&contents[1], kept), (&contents[2], dropped)] {
+        assert_eq!(backing.slice(0..600).unwrap(), *content);
+    }
+}
+
+#[test]
+fn a_sweep_that_is_broken_off_leaves_every_answer_and_can_be_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    let contents = fill(&store, owner);
+    let before = answers(&store);
+    let live = only(&[&contents[2], &contents[7]]);
+    for steps in 0..40 {
+        store.begin_mark(owner).unwrap();
+        let mut left = steps;
+        let swept = sweep_watched(&store, owner, &live, &mut |_| match left {
+            0 => ControlFlow::Break(()),
+            _ => {
+                left -= 1;
+                ControlFlow::Continue(())
+            }
+        });
+        let swept = swept.unwrap();
+        assert_eq!(answers(&store), before, "after {steps} steps");
+        assert!(held(&store, &contents).len() >= 2, "after {steps} steps");
+        if swept.progress == Progress::Done {
+            return assert_eq!(held(&store, &contents).len(), 2);
+        }
+    }
+    panic!("a sweep of so few segments has an end");
+}
+
+#[test]
+fn a_crash_at_any_step_leaves_every_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    let contents = fill(&store, owner);
+    commit(&store, owner, &[Entry::CheckpointDropped { id: CheckpointId(1) }]);
+    commit(&store, owner, &[forgotten(2), shortened(1, 6)]);
+    let right = answers(&store);
+    let live = only(&[&contents[2], &contents[7]]);
+    store.begin_mark(owner).unwrap();
+    let mut crashes = Vec::new();
+    let watch = &mut |step: Step| {
+        // Some of the segments are enough.
+        let chosen = if step.segment() % 4 == 2 { &[true, false][..] } else { &[] };
+        for with_index in chosen.iter().copied() {
+            let copy = tempfile::tempdir().unwrap();
+            copy_folder(folder.path(), copy.path());
+            crashes.push((step, with_index, copy));
+        }
+        ControlFlow::Continue(())
+    };
+    sweep_watched(&store, owner, &live, watch).unwrap();
+    let kinds: BTreeSet<_> =
+        crashes.iter().map(|(step, ..)| format!("{step:?}").split('(').next().unwrap().to_owned()).collect();
+    assert_eq!(kinds.len(), 6, "each step is seen: {kinds:?}");
+    for (step, with_index, copy) in &crashes {
+        let case = format!("a crash before {step:?}, with index: {with_index}");
+        if !*with_index {
+            fs::remove_dir_all(copy.path().join("index")).unwrap();
+        }
+        let store = open(copy.path());
+        assert_eq!(answers(&store), right, "{case}");
+        let there = held(&store, &contents);
+        assert!(there.contains(&&contents[2]) && there.contains(&&contents[7]), "{case}");
+        let owner = store.claim().unwrap();
+        sweep(&store, owner, &live);
+        assert_eq!(answers(&store), right, "{case}, and swept again");
+        assert_eq!(held(&store, &contents), [&contents[2], &contents[7]], "{case}, and swept again");
+        // What was spared by mistake because the index thought that it was held would be missed now.
+        contents.iter().for_each(|bytes| commit(&store, owner, &[content(bytes)]));
+        assert_eq!(held(&store, &contents).len(), contents.len(), "{case}, and committed again");
+    }
+}
+
+#[test]
+fn what_is_damaged_is_left_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    let contents = fill(&store, owner);
+    drop(store);
+    let path = |number: u32| folder.path().join(format!("log/{number:08}.seg"));
+    let place = |number| fs::read(path(number)).unwrap().windows(600).position(|window| window == contents[2]);
+    let (number, at) = (1..5).find_map(|number| Some((number, place(number)?))).expect("it is in one of them");
+    let whole = fs::read(path(number)).unwrap();
+    let mut damaged = whole.clone();
+    damaged[at + 300] ^= 1;
+    fs::write(path(number), &damaged).unwrap();
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    let swept = sweep(&store, owner, &only(&[&contents[2]]));
+    assert_eq!(swept.damaged_parts, [number]);
+    assert!(swept.freed_parts > 1, "{swept:?}");
+    assert_eq!(fs::read(path(number)).unwrap(), damaged);
+    drop(store);
+    fs::write(path(number), &whole).unwrap();
+    assert_eq!(read(&open(folder.path()), hash(&contents[2])).unwrap(), contents[2], "a copy of the segment heals it");
+}
+
+#[test]
+fn an_older_owner_sweeps_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let old = store.claim().unwrap();
+    let contents = fill(&store, old);
+    let new = store.claim().unwrap();
+    assert!(matches!(store.begin_mark(old), Err(StoreError::Stale { .. })));
+    store.begin_mark(new).unwrap();
+    let refused = sweep_watched(&store, old, &only(&[]), &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(refused, Err(StoreError::Stale { .. })), "{refused:?}");
+    assert_eq!(held(&store, &contents).len(), 12);
+}
+
+#[test]
+fn a_sweep_without_a_mark_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for store in [Box::new(open(folder.path())) as Box<dyn Store>, Box::new(MemoryStore::new())] {
+        let owner = store.claim().unwrap();
+        let contents = fill(&*store, owner);
+        let error = sweep_watched(&*store, owner, &only(&[]), &mut |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(error.to_string().contains("mark"), "{error}");
+        assert_eq!(held(&*store, &contents).len(), 12);
+    }
+}
+
+#[test]
+fn a_quota_refuses_by_name_and_gives_way_after_a_sweep() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    let contents = fill(&store, owner);
+    let quota = count(&store, owner, &only(&[])).bytes_before + 3_000;
+    drop(store);
+    let store = LogStore::options().segment_bytes(SEGMENT_BYTES).quota_bytes(quota).open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    let large = bytes(50, 5_000);
+    let error = store.commit(owner, Batch::durable(&[facts(1, 13..=13), content(&large)], NOW_MS)).unwrap_err();
+    assert!(matches!(error, StoreError::Full { needed: 5_000.., .. }), "{error}");
+    assert!(store.journal(Pid(1), Some(FactNumber(13))).is_err(), "nothing of it was written");
+    commit(&store, owner, &[ended(1)]);
+    sweep(&store, owner, &only(&[&contents[0]]));
+    commit(&store, owner, &[facts(1, 13..=13), content(&large)]);
+    assert_eq!(read(&store, hash(&large)).unwrap(), large);
+}
+
+/// The same numbers for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// A commit that the rules allow, or nearly.
+fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<Entry> {
+    (0..=dice.below(3))
+        .map(|_| {
+            let pid = 1 + dice.below(6);
+            let last = right.journal(Pid(pid), None).map_or(0, |journal| journal.base.plus(journal.facts.len()).0);
+            match dice.below(20) {
+                0..3 => born(pid),
+                3..9 => facts(pid, last + 1..=last + 1 + dice.below(3)),
+                9..12 => content(&contents[dice.below(contents.len() as u64) as usize]),
+                12 | 13 => snapshot(pid, last),
+                14 | 15 => temp_file(pid, right.temp_files(Pid(pid)).map_or(1, |changes| changes.len() as u64 + 1)),
+                16 => ended(pid),
+                17 => checkpoint(right.checkpoints().unwrap().last().map_or(1, |last| last.id.0 + 1), &[1, 2, pid]),
+                18 => Entry::CheckpointDropped { id: CheckpointId(1 + dice.below(4)) },
+                _ if dice.below(3) == 0 => forgotten(pid),
+                _ => shortened(pid, right.journal(Pid(pid), Some(FactNumber(last / 2))).map_or(0, |it| it.base.0)),
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
+    let seed: u64 = std::env::var("DORMOUSE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let rounds: u64 = std::env::var("DORMOUSE_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(12);
+    let mut freed = 0;
+    for seed in seed..seed + rounds {
+        let (folder, right, mut dice) = (tempfile::tempdir().unwrap(), MemoryStore::new(), Dice(seed));
+        let contents: Vec<_> = (0..10).map(|number| bytes(number, 40 << number)).collect();
+        let mut store = open(folder.path());
+        let mut owners = (store.claim().unwrap(), right.claim().unwrap());
+        for step in 0..160 {
+            let case = format!("seed {seed}, step {step}");
+            let batch = entries(&mut dice, &right, &contents);
+            let until = if dice.below(2) == 0 { Until::Written } else { Until::Synced };
+            let outcome = |store: &dyn Store, owner| {
+                let taken = store.commit(owner, Batch { entries: &batch, at_ms: NOW_MS + step, until });
+                taken.map_err(|error| error.to_string())
+            };
+            assert_eq!(outcome(&store, owners.0), outcome(&right, owners.1), "{case}: {batch:?}");
+            if dice.below(6) == 0 {
+                let named: Vec<_> = contents.iter().filter(|_| dice.below(3) > 0).collect();
+                let live = if dice.below(3) == 0 { Live::default() } else { only(&named) };
+                let mut left = if dice.below(2) == 0 { dice.below(20) } else { 1_000 };
+                store.begin_mark(owners.0).unwrap();
+                let swept = sweep_watched(&store, owners.0, &live, &mut |_| {
+                    left = left.saturating_sub(1);
+                    if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                });
+                freed += swept.unwrap().freed_parts;
+                // The other has the same contents from here on, whatever a segment still holds.
+                for bytes in &contents {
+                    let (here, there) = (read(&store, hash(bytes)), read(&right, hash(bytes)));
+                    if live.contents.contain(hash(bytes)) && there.is_ok() {
+                        assert_eq!(here.ok(), there.ok(), "{case}: a content of {} bytes", bytes.len());
+                    }
+                }
+                right.begin_mark(owners.1).unwrap();
+                sweep(&right, owners.1, &live);
+            }
+            if dice.below(12) == 0 {
+                drop(store);
+                if dice.below(2) == 0 {
+                    fs::remove_dir_all(folder.path().join("index")).unwrap();
+                }
+                store = open(folder.path());
+                owners = (store.claim().unwrap(), right.claim().unwrap());
+            }
+            for pid in (1..=6).map(Pid) {
+                let journals =
+                    [store.journal(pid, None), right.journal(pid, None)].map(|journal| format!("{journal:?}"));
+                assert_eq!(journals[0], journals[1], "{case}");
+                let changes = (store.temp_files(pid).map(records), right.temp_files(pid).map(records));
+                assert_eq!(changes.0.ok(), changes.1.ok(), "{case}");
+            }
+            assert_eq!(store.processes().unwrap(), right.processes().unwrap(), "{case}");
+        }
+        let members = |store: &dyn Store| {
+            let found = store.checkpoints().unwrap();
+            found.iter().map(|it| (it.id, it.members.clone(), it.at_ms)).collect::<Vec<_>>()
+        };
+        assert_eq!(members(&store), members(&right), "seed {seed}");
+    }
+    assert!(freed > 20, "sweeps freed {freed} segments only");
+}

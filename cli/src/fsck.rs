@@ -1,0 +1,53 @@
+//! `dormouse fsck`: looks a store over, and mends what can be.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::Write;
+use std::process::ExitCode;
+
+use dormouse::garbage::Piece;
+use dormouse::id::{ContentHash, Pid};
+use dormouse::store::{Finding, LogStore, Repair, fsck};
+
+use crate::args::Fsck;
+use crate::status::Failure;
+
+/// Reports the damage. Exits with 0 where there is none, 1 where there is some, 2 where the store cannot be looked over.
+pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
+    let repair = if args.repair { Repair::Yes } else { Repair::No };
+    let mut holders: HashMap<ContentHash, BTreeSet<Pid>> = HashMap::new();
+    let mut undecoded = Vec::new();
+    let mut note = |pid: Pid, piece: Piece<'_>| match piece.contents() {
+        Ok(contents) => contents.into_iter().for_each(|hash| holders.entry(hash).or_default().extend([pid])),
+        Err(error) => undecoded.push(format!("process {pid}: a record with the right hash has no meaning: {error}")),
+    };
+    let checkup = match fsck(&args.store, &LogStore::options(), repair, &mut note) {
+        Ok(checkup) => checkup,
+        Err(error) => return Err(Failure::Usage(error.to_string())),
+    };
+    let mut out = std::io::stdout().lock();
+    for finding in &checkup.findings {
+        writeln!(out, "{finding}{}", held_by(finding, &holders))?;
+    }
+    for line in &undecoded {
+        writeln!(out, "{line}")?;
+    }
+    let damage = checkup.findings.len() + undecoded.len();
+    let word = match (damage, repair) {
+        (0, _) => "whole",
+        (_, Repair::No) => "damaged. --repair mends what can be; nothing was changed",
+        (_, Repair::Yes) => "damaged. What can be was mended",
+    };
+    writeln!(out, "{} records, {} bytes, {damage} findings: {word}", checkup.records, checkup.bytes)?;
+    Ok(if damage == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Who has a descriptor of a damaged content, or another use for it.
+fn held_by(finding: &Finding, holders: &HashMap<ContentHash, BTreeSet<Pid>>) -> String {
+    let Finding::Content { hash } = finding else { return String::new() };
+    let pids = holders.get(hash).into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
+    if pids.is_empty() {
+        ". Nothing refers to it".to_owned()
+    } else {
+        format!(". It is held by process {}", pids.join(", "))
+    }
+}

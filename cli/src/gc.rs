@@ -1,0 +1,133 @@
+//! `dormouse gc`: gives up what the rules say, and the room that nothing needs.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dormouse::KernelError;
+use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
+use dormouse::ports::{Bounds, OwnerToken, Purpose, Store, StoreError};
+use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
+use dormouse::store::LogStore;
+
+use crate::args::Gc;
+use crate::compose::check_store;
+use crate::status::Failure;
+
+/// Collects, or counts, and says what that came to.
+pub(crate) fn gc(args: &Gc) -> Result<ExitCode, Failure> {
+    check_store(&args.store)?;
+    let purpose = if args.dry_run { Purpose::Count } else { Purpose::Free };
+    let (store, owner) = open(args, purpose).map_err(KernelError::Store)?;
+    let unreadable = if args.despite_damage { Unreadable::GiveUp } else { Unreadable::KeepContents };
+    let retention = retention(args);
+    let live_percent = args.live_percent;
+    let collection = Collection {
+        owner,
+        retention: &retention,
+        unreadable,
+        purpose,
+        bounds: Bounds { live_percent, ..Bounds::default() },
+        now_ms: now_ms(),
+        watch: &mut |_| ControlFlow::Continue(()),
+    };
+    let garbage = collect(&store, collection).map_err(KernelError::Store)?;
+    report(&garbage, purpose)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// To count, the store is only read, beside whoever writes it.
+fn open(args: &Gc, purpose: Purpose) -> Result<(LogStore, OwnerToken), StoreError> {
+    match purpose {
+        Purpose::Count => Ok((LogStore::read_only(&args.store)?, OwnerToken(0))),
+        Purpose::Free => {
+            let store = LogStore::open(&args.store)?;
+            let owner = store.claim()?;
+            Ok((store, owner))
+        }
+    }
+}
+
+fn retention(args: &Gc) -> Retention {
+    Retention {
+        checkpoints: CheckpointRules {
+            last: args.keep_checkpoints,
+            younger_ms: args.older_than,
+            pinned: args.pin.iter().map(|label| label.as_str().into()).collect::<BTreeSet<_>>(),
+        },
+        ended: args.drop_ended.map_or(EndedRule::Ever, EndedRule::ForMs),
+        history: if args.shorten { HistoryRule::FromOldestCheckpoint } else { HistoryRule::Whole },
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
+    let Garbage { forgotten, live_contents, unreadable, swept } = garbage;
+    let (gave, freed) = match purpose {
+        Purpose::Count => ("would give up", "would free"),
+        Purpose::Free => ("gave up", "freed"),
+    };
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "{gave}  {} checkpoints, {} processes, {} histories in part",
+        forgotten.checkpoints.len(),
+        forgotten.processes.len(),
+        forgotten.histories.len()
+    )?;
+    writeln!(
+        out,
+        "{freed}  {} of {} segments; {} contents of {} bytes; {} bytes moved",
+        swept.freed_parts, swept.parts, swept.dropped_contents, swept.dropped_content_bytes, swept.moved_bytes
+    )?;
+    writeln!(
+        out,
+        "log  {} bytes before, {} after; {live_contents} contents are referred to",
+        swept.bytes_before, swept.bytes_after
+    )?;
+    for part in &swept.damaged_parts {
+        writeln!(out, "segment {part:08} holds damage and is left alone: see dormouse fsck")?;
+    }
+    for what in unreadable {
+        writeln!(out, "unreadable: {what}")?;
+    }
+    if !unreadable.is_empty() {
+        writeln!(out, "what cannot be read may refer to any content: all are kept, but with --despite-damage")?;
+    }
+    Ok(())
+}
+
+/// Milliseconds of an age like `30d`, `12h`, `15m` or `40s`.
+pub(crate) fn age(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no age: give a number and one of d, h, m, s, as in 30d");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let seconds: u64 = match unit {
+        "d" => 86_400,
+        "h" => 3_600,
+        "m" => 60,
+        "s" => 1,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds * 1_000).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::age;
+
+    #[test]
+    fn an_age_is_a_number_and_a_unit() {
+        let cases = [("30d", Some(2_592_000_000)), ("12h", Some(43_200_000)), ("0s", Some(0)), ("2m", Some(120_000))];
+        let wrong = ["", "d", "30", "3w", "-1d", "99999999999999999d", "1ä"].map(|text| (text, None));
+        for (text, expected) in cases.into_iter().chain(wrong) {
+            assert_eq!(age(text).ok(), expected, "{text:?}");
+        }
+    }
+}

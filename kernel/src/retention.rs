@@ -1,0 +1,253 @@
+//! What is kept of the past, and what is given up.
+//!
+//! Pure: what there is and what time it is arrive as data, and the answer is a list. Nothing that lives is ever on it but, where
+//! a rule says so, a part of its past.
+//!
+//! * A tree of processes is given up as a whole, once all in it have ended: while one lives it may ask after any other.
+//! * What a checkpoint that is kept goes back to is kept, and so is the tree that a process goes on from that is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use dormouse_proto::process::ProcessRow;
+
+/// The rules. By default everything is kept for ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Of checkpoints.
+    pub checkpoints: CheckpointRules,
+    /// Of processes that have ended.
+    pub ended: EndedRule,
+    /// Of the histories of those that are kept.
+    pub history: HistoryRule,
+}
+
+/// Which checkpoints are kept: those that any rule keeps; all, where neither number nor age is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointRules {
+    /// The last so many of each process.
+    pub last: Option<usize>,
+    /// Those that are younger than so many milliseconds.
+    pub younger_ms: Option<u64>,
+    /// Those that are called one of these.
+    pub pinned: BTreeSet<Arc<str>>,
+}
+
+/// How long processes are kept that have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EndedRule {
+    /// For ever.
+    #[default]
+    Ever,
+    /// For so many milliseconds after the last of their tree has ended.
+    ForMs(u64),
+}
+
+/// How far back a process can be taken that is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HistoryRule {
+    /// To its birth: any fact is a point to go back to.
+    #[default]
+    Whole,
+    /// To the oldest checkpoint that is kept of it; to its birth where it is in none.
+    FromOldestCheckpoint,
+}
+
+impl Retention {
+    /// The checkpoints that are given up.
+    #[must_use]
+    pub fn dropped_checkpoints(&self, checkpoints: &[Checkpoint], now_ms: u64) -> BTreeSet<CheckpointId> {
+        let CheckpointRules { last, younger_ms, pinned } = &self.checkpoints;
+        if last.is_none() && younger_ms.is_none() {
+            return BTreeSet::new();
+        }
+        let mut later: BTreeMap<Pid, usize> = BTreeMap::new();
+        let mut dropped = BTreeSet::new();
+        for checkpoint in checkpoints.iter().rev() {
+            let later = later.entry(checkpoint.of).or_default();
+            let is_recent = last.is_some_and(|last| *later < last);
+            let is_young = younger_ms.is_some_and(|age| now_ms.saturating_sub(checkpoint.at_ms) < age);
+            if !is_recent && !is_young && !pinned.contains(&checkpoint.label) {
+                dropped.insert(checkpoint.id);
+            }
+            *later += 1;
+        }
+        dropped
+    }
+
+    /// The processes that are given up, where these checkpoints are kept. `ended_ms` says when a process had its last fact; one
+    /// of which that is not known is kept.
+    #[must_use]
+    pub fn forgotten(
+        &self,
+        rows: &[ProcessRow],
+        kept: &[Checkpoint],
+        ended_ms: impl Fn(Pid) -> Option<u64>,
+        now_ms: u64,
+    ) -> BTreeSet<Pid> {
+        let EndedRule::ForMs(age) = self.ended else { return BTreeSet::new() };
+        let needed: BTreeSet<Pid> =
+            kept.iter().flat_map(|checkpoint| &checkpoint.members).map(|member| member.pid).collect();
+        let is_over = |row: &ProcessRow| {
+            let is_old = || ended_ms(row.pid).is_some_and(|ended| now_ms.saturating_sub(ended) >= age);
+            row.exit.is_some() && !needed.contains(&row.pid) && is_old()
+        };
+        let parents: BTreeMap<Pid, Option<Pid>> = rows.iter().map(|row| (row.pid, row.parent)).collect();
+        let trees: Vec<(Pid, &ProcessRow)> = rows.iter().map(|row| (root(&parents, row.pid), row)).collect();
+        let mut kept: BTreeSet<Pid> = trees.iter().filter(|(_, row)| !is_over(row)).map(|(root, _)| *root).collect();
+        // Whoever goes on from another knows others by its numbers: what those mean stands in the rows of its tree.
+        loop {
+            let before = kept.len();
+            let of_kept = trees.iter().filter(|(root, _)| kept.contains(root));
+            let ancestors: Vec<Pid> = of_kept.filter_map(|(_, row)| Some(row.ancestor()?.0)).collect();
+            kept.extend(ancestors.into_iter().map(|pid| root(&parents, pid)));
+            if kept.len() == before {
+                break;
+            }
+        }
+        trees.iter().filter(|(root, _)| !kept.contains(root)).map(|(_, row)| row.pid).collect()
+    }
+
+    /// The first fact of each process that is needed, where these checkpoints are kept. All of the others' facts are.
+    #[must_use]
+    pub fn floors(&self, kept: &[Checkpoint]) -> BTreeMap<Pid, FactNumber> {
+        let mut floors: BTreeMap<Pid, FactNumber> = BTreeMap::new();
+        if self.history == HistoryRule::FromOldestCheckpoint {
+            for member in kept.iter().flat_map(|checkpoint| &checkpoint.members) {
+                let floor = floors.entry(member.pid).or_insert(member.at);
+                *floor = member.at.min(*floor);
+            }
+        }
+        floors
+    }
+}
+
+/// The process that a tree begins with. One whose parent is not known begins its own.
+fn root(parents: &BTreeMap<Pid, Option<Pid>>, pid: Pid) -> Pid {
+    let parent = |pid: &Pid| parents.get(pid).copied().flatten().filter(|parent| parents.contains_key(parent));
+    std::iter::successors(Some(pid), parent).last().unwrap_or(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::checkpoint::{Member, Scope};
+    use dormouse_proto::id::CommitNumber;
+    use dormouse_proto::process::{Exit, ExitStatus, Origin, Restored};
+
+    use super::*;
+
+    fn checkpoint(id: u64, of: u64, at_ms: u64, label: &str) -> Checkpoint {
+        Checkpoint {
+            id: CheckpointId(id),
+            label: label.into(),
+            of: Pid(of),
+            root: Pid(of),
+            scope: Scope::Process,
+            members: vec![Member { pid: Pid(of), at: FactNumber(id * 10) }],
+            commit: CommitNumber(id),
+            at_ms,
+        }
+    }
+
+    fn row(pid: u64, parent: Option<u64>, has_ended: Option<()>) -> ProcessRow {
+        ProcessRow {
+            pid: Pid(pid),
+            parent: parent.map(Pid),
+            program: "p".into(),
+            name: None,
+            origin: Origin::Started,
+            restored: None,
+            exit: has_ended.map(|()| Exit::new(ExitStatus::Done, "")),
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_is_kept_by_any_of_the_rules() {
+        let there = [
+            checkpoint(1, 1, 100, ""),
+            checkpoint(2, 1, 200, "release"),
+            checkpoint(3, 2, 300, ""),
+            checkpoint(4, 1, 400, ""),
+            checkpoint(5, 1, 500, ""),
+        ];
+        type Case = (Option<usize>, Option<u64>, &'static [&'static str], &'static [u64]);
+        let cases: [Case; 7] = [
+            (None, None, &[], &[]),
+            (None, None, &["release"], &[]),
+            (Some(1), None, &[], &[1, 2, 4]),
+            (Some(2), None, &[], &[1, 2]),
+            (Some(1), None, &["release"], &[1, 4]),
+            (None, Some(250), &[], &[1, 2, 3]),
+            (Some(1), Some(650), &[], &[1, 2]),
+        ];
+        for (last, younger_ms, pinned, dropped) in cases {
+            let pinned = pinned.iter().map(|label| Arc::from(*label)).collect();
+            let rules = CheckpointRules { last, younger_ms, pinned };
+            let retention = Retention { checkpoints: rules, ..Retention::default() };
+            let now_ms = if younger_ms == Some(650) { 950 } else { 600 };
+            let expected = dropped.iter().copied().map(CheckpointId).collect();
+            assert_eq!(retention.dropped_checkpoints(&there, now_ms), expected, "{retention:?}");
+        }
+    }
+
+    #[test]
+    fn a_tree_is_forgotten_as_a_whole_when_all_of_it_is_over() {
+        let over = Some(());
+        let trees =
+            [row(1, None, over), row(2, Some(1), over), row(3, None, None), row(4, Some(3), over), row(5, None, over)];
+        let orphans = [row(7, Some(6), over)];
+        let rows = [&trees[..], &orphans].concat();
+        let retention = |ended| Retention { ended, ..Retention::default() };
+        let ended_ms = |pid: Pid| Some(pid.0 * 100);
+        let checkpoints = [checkpoint(1, 5, 0, "")];
+        let cases: [(EndedRule, &[Checkpoint], u64, &[u64]); 6] = [
+            (EndedRule::Ever, &[], 10_000, &[]),
+            (EndedRule::ForMs(1_000), &[], 10_000, &[1, 2, 5, 7]),
+            (EndedRule::ForMs(1_000), &checkpoints, 10_000, &[1, 2, 7]),
+            (EndedRule::ForMs(1_000), &[], 1_150, &[]),
+            (EndedRule::ForMs(1_000), &[], 1_200, &[1, 2]),
+            (EndedRule::ForMs(0), &[], 0, &[]),
+        ];
+        for (ended, kept, now_ms, forgotten) in cases {
+            let expected: BTreeSet<_> = forgotten.iter().copied().map(Pid).collect();
+            let known = |pid| if now_ms == 0 { None } else { ended_ms(pid) };
+            assert_eq!(retention(ended).forgotten(&rows, kept, known, now_ms), expected, "{ended:?} at {now_ms}");
+        }
+    }
+
+    #[test]
+    fn what_a_process_goes_on_from_is_kept_with_its_tree_while_that_process_is() {
+        let (over, at) = (Some(()), FactNumber(1));
+        let copy = |pid, from, has_ended| ProcessRow {
+            origin: Origin::Copied { from: Pid(from), at },
+            ..row(pid, None, has_ended)
+        };
+        let branch = |pid, from, has_ended| ProcessRow {
+            restored: Some(Restored { from: Pid(from), at, known_as: Pid(from) }),
+            ..row(pid, None, has_ended)
+        };
+        let tree = [row(1, None, over), row(2, Some(1), over), row(3, None, over)];
+        let cases: [(Vec<ProcessRow>, &[u64]); 4] = [
+            (vec![branch(4, 2, None)], &[3]),
+            (vec![branch(4, 2, over), copy(5, 4, None)], &[3]),
+            (vec![branch(4, 2, over), copy(5, 4, over)], &[1, 2, 3, 4, 5]),
+            (vec![copy(4, 3, None)], &[1, 2]),
+        ];
+        let retention = Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+        for (others, forgotten) in cases {
+            let rows = [&tree[..], &others].concat();
+            let expected: BTreeSet<_> = forgotten.iter().copied().map(Pid).collect();
+            assert_eq!(retention.forgotten(&rows, &[], |_| Some(0), 1), expected, "{others:?}");
+        }
+    }
+
+    #[test]
+    fn a_history_goes_back_to_the_oldest_checkpoint_that_is_kept() {
+        let kept = [checkpoint(2, 1, 0, ""), checkpoint(3, 1, 0, ""), checkpoint(4, 2, 0, "")];
+        let from = Retention { history: HistoryRule::FromOldestCheckpoint, ..Retention::default() };
+        assert_eq!(from.floors(&kept), BTreeMap::from([(Pid(1), FactNumber(20)), (Pid(2), FactNumber(40))]));
+        assert!(Retention::default().floors(&kept).is_empty());
+    }
+}
