@@ -31,13 +31,37 @@ const SYNC_AFTER: Duration = Duration::from_secs(1);
 
 /// Something to be made durable.
 pub(crate) enum Durable {
-    Born { row: ProcessRow, image: Box<Image> },
-    Facts { pid: Pid, first: FactNumber, facts: Arc<[Fact]> },
-    Snapshot { pid: Pid, at: FactNumber, image: Box<Image> },
-    Ended { pid: Pid, exit: Exit },
-    TempFile { root: Pid, record: TempFileRecord<Content> },
-    Checkpoint { id: CheckpointId, mark: Mark },
-    CheckpointDropped { id: CheckpointId },
+    Born {
+        row: ProcessRow,
+        image: Box<Image>,
+    },
+    Facts {
+        pid: Pid,
+        first: FactNumber,
+        facts: Arc<[Fact]>,
+    },
+    /// Left out where it has more than so many bytes.
+    Snapshot {
+        pid: Pid,
+        at: FactNumber,
+        image: Box<Image>,
+        worth: u64,
+    },
+    Ended {
+        pid: Pid,
+        exit: Exit,
+    },
+    TempFile {
+        root: Pid,
+        record: TempFileRecord<Content>,
+    },
+    Checkpoint {
+        id: CheckpointId,
+        mark: Mark,
+    },
+    CheckpointDropped {
+        id: CheckpointId,
+    },
 }
 
 /// A checkpoint that is to be made of what stands before it.
@@ -77,7 +101,25 @@ impl CommitError {
 }
 
 /// Told once what came of an append.
-pub(crate) type Acknowledge = Box<dyn FnOnce(Result<(), CommitError>) + Send>;
+pub(crate) type Acknowledge = Box<dyn FnOnce(Result<Size, CommitError>) + Send>;
+
+/// What an append comes to in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) facts: u64,
+    pub(crate) image: Imaged,
+}
+
+/// What became of the image of an append.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Imaged {
+    #[default]
+    None,
+    /// It is kept, and has so many bytes.
+    Kept(u64),
+    /// It was not worth keeping.
+    TooLong,
+}
 
 /// An append on its way: an empty one is acknowledged after those before it.
 pub(crate) struct Append {
@@ -88,7 +130,7 @@ pub(crate) struct Append {
 pub(crate) enum CheckpointMessage {
     Append(Append),
     Committed {
-        waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
+        waiting: Vec<(Acknowledge, Result<Size, CommitError>)>,
         until: Option<Until>,
     },
     /// A second has passed since something was only written.
@@ -176,7 +218,7 @@ impl Checkpoint {
     fn append(&mut self, append: Append) {
         match (&self.store, &self.failed) {
             (_, Some(error)) => (append.acknowledge)(Err(error.clone())),
-            (None, None) => (append.acknowledge)(Ok(())),
+            (None, None) => (append.acknowledge)(Ok(Size::default())),
             (Some(_), None) => self.queue.push(append),
         }
     }
@@ -189,15 +231,15 @@ impl Checkpoint {
         }
         self.last_mark += 1;
         let id = CheckpointId(self.last_mark);
-        let acknowledge = Box::new(move |result: Result<(), CommitError>| {
-            let _ = reply.send(result.map(|()| id).map_err(KernelError::from));
+        let acknowledge = Box::new(move |result: Result<Size, CommitError>| {
+            let _ = reply.send(result.map(|_| id).map_err(KernelError::from));
         });
         self.append(Append { entries: vec![Durable::Checkpoint { id, mark }], acknowledge });
     }
 
     fn committed(
         &mut self,
-        waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
+        waiting: Vec<(Acknowledge, Result<Size, CommitError>)>,
         until: Option<Until>,
         myself: &ActorRef<CheckpointMessage>,
     ) {
@@ -263,7 +305,7 @@ impl Checkpoint {
 
 /// What came of a commit.
 struct Committed {
-    waiting: Vec<(Acknowledge, Result<(), CommitError>)>,
+    waiting: Vec<(Acknowledge, Result<Size, CommitError>)>,
     /// Contents that are durable now.
     contents: Vec<Content>,
 }
@@ -273,13 +315,14 @@ fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>, until: Optio
     let mut parts = Vec::with_capacity(batch.len());
     for Append { entries: durable, acknowledge } in batch {
         let whole = (written.entries.len(), written.contents.len());
-        let encoded = durable.into_iter().try_for_each(|durable| encode(durable, &mut written));
+        let mut size = Size::default();
+        let encoded = durable.into_iter().try_for_each(|durable| encode(durable, &mut written, &mut size));
         if encoded.is_err() {
             written.entries.truncate(whole.0);
             written.contents.truncate(whole.1);
         }
         let (entries, contents) = (written.entries.len() - whole.0, written.contents.len() - whole.1);
-        let outcome = encoded.map_err(|error| CommitError::Codec(Arc::new(error)));
+        let outcome = encoded.map(|()| size).map_err(|error| CommitError::Codec(Arc::new(error)));
         parts.push(Part { acknowledge, outcome, entries, contents });
     }
     let committed = loop {
@@ -301,7 +344,7 @@ fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>, until: Optio
     if committed.is_err() {
         contents.clear();
     }
-    let heard = |part: Part| (part.acknowledge, part.outcome.and(committed.clone()));
+    let heard = |part: Part| (part.acknowledge, part.outcome.and_then(|size| committed.clone().map(|()| size)));
     Committed { waiting: parts.into_iter().map(heard).collect(), contents }
 }
 
@@ -309,7 +352,7 @@ fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>, until: Optio
 struct Part {
     acknowledge: Acknowledge,
     /// What is known before the commit.
-    outcome: Result<(), CommitError>,
+    outcome: Result<Size, CommitError>,
     /// How many entries, and how many contents, are its own.
     entries: usize,
     contents: usize,
@@ -344,7 +387,8 @@ impl Written {
 }
 
 /// Encodes one thing; the contents that it refers to stand before it (DUR-3).
-fn encode(durable: Durable, Written { entries, contents }: &mut Written) -> Result<(), CodecError> {
+fn encode(durable: Durable, Written { entries, contents }: &mut Written, size: &mut Size) -> Result<(), CodecError> {
+    let whole = (entries.len(), contents.len());
     let mut refer = |content: Content| {
         let reference = content.reference();
         match content.resident() {
@@ -359,12 +403,22 @@ fn encode(durable: Durable, Written { entries, contents }: &mut Written) -> Resu
     };
     let entry = match durable {
         Durable::Born { row, image } => Entry::Born { row, image: codec::encode(&image.try_map(&mut refer)?)? },
-        Durable::Snapshot { pid, at, image } => {
-            Entry::Snapshot { pid, at, image: codec::encode(&image.try_map(&mut refer)?)? }
+        Durable::Snapshot { pid, at, image, worth } => {
+            let image = codec::encode(&image.try_map(&mut refer)?)?;
+            if image.len() as u64 > worth {
+                size.image = Imaged::TooLong;
+                entries.truncate(whole.0);
+                contents.truncate(whole.1);
+                return Ok(());
+            }
+            size.image = Imaged::Kept(image.len() as u64);
+            Entry::Snapshot { pid, at, image }
         }
         Durable::Facts { pid, first, facts } => {
             let encoded = facts.iter().map(|fact| codec::encode(&fact.clone().try_map(&mut refer)?));
-            Entry::Facts { pid, first, facts: encoded.collect::<Result<_, _>>()? }
+            let facts: Vec<_> = encoded.collect::<Result<_, _>>()?;
+            size.facts += facts.iter().map(|fact| fact.len() as u64).sum::<u64>();
+            Entry::Facts { pid, first, facts }
         }
         Durable::Ended { pid, exit } => Entry::Ended { pid, exit },
         Durable::TempFile { root, record } => {

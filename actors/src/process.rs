@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use dormouse_kernel::journal::Tail;
 use dormouse_kernel::process::{Child, Decision, Effect, Fact, Input, State, decide, evolve};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::tool::Answer;
@@ -27,7 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::Span;
 
-use crate::checkpoint::{CommitError, Durable};
+use crate::checkpoint::{CommitError, Durable, Imaged, Size};
 use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::event::{Event, View};
@@ -43,7 +44,7 @@ pub(crate) enum ProcessMessage {
     /// Something happened to the process.
     Input(Box<Delivery>),
     /// Facts up to a number are durable, or cannot be made so.
-    Committed { upto: FactNumber, result: Result<(), CommitError> },
+    Committed { upto: FactNumber, result: Result<Size, CommitError> },
     /// Children of a call know what they asked to be told of the environment.
     Told { call: CallId, children: Vec<Child> },
     /// Hand out the process as it stands.
@@ -51,7 +52,7 @@ pub(crate) enum ProcessMessage {
     /// Be only a journal, if nothing is pending. Nothing is delivered from here on until that is answered.
     Hibernate,
     /// The image that is to be slept on is written, or cannot be.
-    Imaged { result: Result<(), CommitError> },
+    Imaged { result: Result<Size, CommitError> },
 }
 
 /// Told once an input is durable, or why it was not taken.
@@ -97,8 +98,8 @@ pub(crate) struct Begin {
     /// The process that its tree begins with.
     pub(crate) root: Pid,
     pub(crate) last: FactNumber,
-    /// The fact that the latest snapshot stands at.
-    pub(crate) snapshot_at: FactNumber,
+    /// What follows its latest image.
+    pub(crate) tail: Tail,
     pub(crate) view: watch::Sender<Option<View>>,
     /// Told when something has come of the process, where somebody waits for that.
     pub(crate) herald: Option<Herald>,
@@ -115,7 +116,8 @@ pub(crate) struct Running {
     state: State,
     root: Pid,
     last: FactNumber,
-    snapshot_at: FactNumber,
+    /// What follows its latest image; of what is not durable yet only how much it is.
+    tail: Tail,
     view: watch::Sender<Option<View>>,
     herald: Option<Herald>,
     /// The span of the turn that it is in.
@@ -153,7 +155,7 @@ impl Actor for ProcessActor {
         myself: ActorRef<Self::Msg>,
         begin: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let Begin { pid, world, supervisor, state, root, last, snapshot_at, view, herald } = begin;
+        let Begin { pid, world, supervisor, state, root, last, tail, view, herald } = begin;
         Ok(Running {
             pid,
             world,
@@ -162,7 +164,7 @@ impl Actor for ProcessActor {
             state,
             root,
             last,
-            snapshot_at,
+            tail,
             view,
             herald,
             turn: None,
@@ -183,7 +185,7 @@ impl Actor for ProcessActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             ProcessMessage::Input(delivery) => running.take(*delivery),
-            ProcessMessage::Committed { upto, result: Ok(()) } => running.committed(upto),
+            ProcessMessage::Committed { upto, result: Ok(size) } => running.committed(upto, size),
             ProcessMessage::Committed { result: Err(error), .. } => running.stop_undurable(&error),
             ProcessMessage::Told { call, children } => running.start_told(call, children),
             ProcessMessage::Copy { reply } => running.copy(reply),
@@ -315,12 +317,13 @@ impl Running {
 
     fn append(&mut self, first: FactNumber, facts: Arc<[Fact]>) {
         let (pid, upto) = (self.pid(), self.last);
+        self.tail = self.tail.and(facts.len() as u64, 0);
         let mut entries = vec![Durable::Facts { pid, first, facts }];
         if let Some(exit) = self.state.exit() {
             entries.push(Durable::Ended { pid, exit: exit.clone() });
-        } else if self.last.0 - self.snapshot_at.0 >= self.world.limits.snapshot_after_facts as u64 {
-            self.snapshot_at = self.last;
-            entries.push(Durable::Snapshot { pid, at: self.last, image: Box::new(self.state.image()) });
+        } else if let Some(worth) = self.world.limits.image_due(self.tail) {
+            self.tail = self.tail.looked_at();
+            entries.push(Durable::Snapshot { pid, at: self.last, image: Box::new(self.state.image()), worth });
         }
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
@@ -331,10 +334,15 @@ impl Running {
     }
 
     /// Reports and performs what waited for facts up to `upto`.
-    fn committed(&mut self, upto: FactNumber) {
+    fn committed(&mut self, upto: FactNumber, size: Size) {
         while let Some(pending) = self.undurable.pop_front_if(|pending| pending.upto <= upto) {
             self.settle(pending);
         }
+        self.tail = match size.image {
+            Imaged::None => self.tail.and(0, size.facts),
+            Imaged::Kept(image) => self.tail.imaged(image),
+            Imaged::TooLong => self.tail.and(0, size.facts).passed_over(),
+        };
     }
 
     fn settle(&mut self, pending: Pending) {

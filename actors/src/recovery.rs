@@ -3,6 +3,7 @@
 
 use std::sync::PoisonError;
 
+use dormouse_kernel::journal::Tail;
 use dormouse_kernel::process::{State, StateError, evolve};
 use dormouse_kernel::program::{Bundle, Program};
 use dormouse_proto::id::{FactNumber, Pid};
@@ -56,8 +57,8 @@ pub(crate) struct Loaded {
     pub(crate) state: State,
     /// The last fact in it.
     pub(crate) last: FactNumber,
-    /// The fact that the snapshot stands at which it was read from.
-    pub(crate) snapshot_at: FactNumber,
+    /// What followed the image that it was read from.
+    pub(crate) tail: Tail,
 }
 
 /// What a process is read for.
@@ -80,6 +81,8 @@ pub(crate) fn load(
     let Journal { row, base, image, facts } = store.journal(pid, upto)?;
     let record = |source| LoadError::Record { pid, source };
     let mut content = |reference: ContentRef| Ok::<_, LoadError>(world.residents.content(reference));
+    let tail = Tail::of(image.len() as u64);
+    let tail = tail.and(facts.len() as u64, facts.iter().map(|fact| fact.len() as u64).sum());
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
     let program = compiled(world, pid, &image, purpose)?;
     let image = image.try_map(&mut content)?;
@@ -90,7 +93,7 @@ pub(crate) fn load(
         evolve(&mut state, &fact.try_map(&mut content)?);
     }
     check_prices(world, &state, purpose).map_err(|reason| LoadError::Program { pid, reason })?;
-    Ok(Loaded { pid, state, last: base.plus(facts.len()), snapshot_at: base })
+    Ok(Loaded { pid, state, last: base.plus(facts.len()), tail })
 }
 
 /// A process whose cost is bounded does not run where it cannot be counted.

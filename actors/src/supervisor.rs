@@ -18,6 +18,7 @@ mod table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dormouse_kernel::journal::Tail;
 use dormouse_kernel::process::{Child, Image, Input, State};
 use dormouse_kernel::program::Program;
 use dormouse_proto::checkpoint::Scope;
@@ -27,7 +28,7 @@ use dormouse_proto::record::Control;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use crate::checkpoint::{CommitError, Durable, MarkReply};
+use crate::checkpoint::{CommitError, Durable, MarkReply, Size};
 use crate::error::KernelError;
 use crate::event::View;
 use crate::process::{CopyReply, Delivery, Herald, ProcessMessage, Received, StaysAwake};
@@ -311,9 +312,9 @@ impl Supervisor {
         let entries = kept.map(|born| Durable::Born { row: born.row.clone(), image: born.image.clone() }).collect();
         newborns.iter().for_each(|born| self.table.reserve(born.row.clone()));
         let myself = self.myself.clone();
-        let acknowledge = Box::new(move |result| {
+        let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the supervisor is gone, the kernel is.
-            let _ = myself.cast(SupervisorMessage::Born { newborns, result, reply });
+            let _ = myself.cast(SupervisorMessage::Born { newborns, result: result.map(drop), reply });
         });
         self.world.append(entries, acknowledge);
     }
@@ -337,7 +338,7 @@ impl Supervisor {
     async fn first_run(&mut self, born: Newborn, herald: Option<Herald>) {
         let pid = born.row.pid;
         match State::from_image(born.row.known_as(), born.program, self.world.around.clone(), *born.image) {
-            Ok(state) => self.run(Loaded { pid, state, last: FactNumber(0), snapshot_at: FactNumber(0) }, herald).await,
+            Ok(state) => self.run(Loaded { pid, state, last: FactNumber(0), tail: Tail::of(0) }, herald).await,
             Err(error) => self.give_up(pid, &error.to_string()),
         }
     }
@@ -369,7 +370,7 @@ impl Supervisor {
                 let _ = myself.cast(SupervisorMessage::Loaded { pid, result: loaded.map(Box::new) });
             });
         };
-        if is_asleep { read(Ok(())) } else { self.world.append(Vec::new(), Box::new(read)) }
+        if is_asleep { read(Ok(Size::default())) } else { self.world.append(Vec::new(), Box::new(read)) }
     }
 
     /// A journal that cannot be read now may be readable later, by a kernel with another tool or a mended disk: nothing is

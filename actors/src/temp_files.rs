@@ -160,9 +160,9 @@ impl Forest {
         }
         let entries = records.into_iter().map(|record| Durable::TempFile { root, record }).collect();
         let myself = self.myself.clone();
-        let acknowledge = Box::new(move |result| {
+        let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the actor is gone, the kernel is.
-            let _ = myself.cast(TempFilesMessage::Committed { root, result });
+            let _ = myself.cast(TempFilesMessage::Committed { root, result: result.map(drop) });
         });
         checkpoint::append(&self.checkpoint, entries, acknowledge);
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use dormouse_kernel::journal::Tail;
 use dormouse_kernel::process::Surroundings;
 use dormouse_kernel::program::Program;
 use dormouse_proto::mail::Reach;
@@ -50,10 +51,21 @@ pub(crate) struct Limits {
     pub(crate) reach: Reach,
     pub(crate) model_deadline: Duration,
     pub(crate) model_attempts: u32,
-    pub(crate) snapshot_after_facts: usize,
+    /// None: as [`Tail`] decides.
+    pub(crate) snapshot_after_facts: Option<u64>,
     pub(crate) restarts: u32,
     pub(crate) hibernate_after: Option<Duration>,
     pub(crate) max_awake: Option<usize>,
+}
+
+impl Limits {
+    /// Where an image is to be made: the most bytes that it may have.
+    pub(crate) fn image_due(&self, tail: Tail) -> Option<u64> {
+        match self.snapshot_after_facts {
+            Some(facts) => (tail.facts() >= facts).then_some(u64::MAX),
+            None => tail.is_long().then(|| tail.worth()),
+        }
+    }
 }
 
 impl World {

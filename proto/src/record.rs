@@ -16,7 +16,7 @@ use crate::id::{CallId, CheckpointId, ContentHash, FdId, Pid};
 use crate::mail::{Heard, Mail, Speaker};
 use crate::message::{Block, Message};
 use crate::model::{StopReason, Usage};
-use crate::process::{Exit, Priority};
+use crate::process::{Exit, ExitStatus, Priority};
 use crate::tool::{Access, Answer, ToolSpec};
 
 pub use self::notes::{Note, Notes, Section};
@@ -145,7 +145,9 @@ pub enum Fact<C: Clone> {
     /// The turn ended and the process waits for input.
     TurnEnded {
         /// How the turn ended.
-        outcome: Exit,
+        status: ExitStatus,
+        /// Why, where it is not what the model said last that tells.
+        reason: Option<Arc<str>>,
     },
     /// The process ended.
     Exited {
@@ -402,7 +404,7 @@ impl<C: Clone> Fact<C> {
             Self::ChildReported { call, message } => Fact::ChildReported { call, message },
             Self::ToolReturned { call, answer, produced_chars } => Fact::ToolReturned { call, answer, produced_chars },
             Self::Interrupted { answer } => Fact::Interrupted { answer },
-            Self::TurnEnded { outcome } => Fact::TurnEnded { outcome },
+            Self::TurnEnded { status, reason } => Fact::TurnEnded { status, reason },
             Self::Exited { exit } => Fact::Exited { exit },
             Self::WentTo { to, message, by } => Fact::WentTo { to, message, by },
             Self::Restored { checkpoint, image, message, by } => {

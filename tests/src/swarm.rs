@@ -53,10 +53,10 @@ impl Snapshots {
         [Self::Often, Self::Never].into_iter().find(|snapshots| snapshots.word() == word)
     }
 
-    fn after_facts(self) -> usize {
+    fn after_facts(self) -> u64 {
         match self {
             Self::Often => 10,
-            Self::Never => usize::MAX,
+            Self::Never => u64::MAX,
         }
     }
 }

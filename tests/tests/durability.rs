@@ -245,7 +245,7 @@ async fn end_of(process: &Process, had_ended: bool) -> String {
 }
 
 /// Restores every fact of every process of one run; what each came to.
-async fn restore_all(snapshot_after: usize) -> BTreeMap<(u64, u64), String> {
+async fn restore_all(snapshot_after: u64) -> BTreeMap<(u64, u64), String> {
     let folder = tempfile::tempdir().unwrap();
     let (gate, once, requests) = (Gate::default(), Arc::default(), Requests::default());
     gate.open();

@@ -180,7 +180,7 @@ impl Kernel {
     pub async fn drop_checkpoint(&self, id: CheckpointId) -> Result<(), KernelError> {
         self.checkpoint(id).await?;
         let (reply, dropped) = oneshot::channel();
-        let acknowledge = Box::new(move |result: Result<(), _>| drop(reply.send(result)));
+        let acknowledge = Box::new(move |result: Result<_, _>| drop(reply.send(result.map(drop))));
         self.world.append(vec![Durable::CheckpointDropped { id }], acknowledge);
         Ok(dropped.await.map_err(|_| KernelError::Closed)??)
     }

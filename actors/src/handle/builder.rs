@@ -52,7 +52,7 @@ impl Default for KernelBuilder {
             reach: Reach::default(),
             model_deadline: Duration::from_secs(600),
             model_attempts: 4,
-            snapshot_after_facts: 128,
+            snapshot_after_facts: None,
             restarts: 3,
             hibernate_after: None,
             max_awake: None,
@@ -149,9 +149,11 @@ impl KernelBuilder {
         self
     }
 
-    /// After so many facts a process's image is written, so that reading its journal stays short; 128, until said otherwise.
-    pub fn snapshot_after(mut self, facts: usize) -> Self {
-        self.limits.snapshot_after_facts = facts.max(1);
+    /// After so many facts a process's image is written, so that reading its journal stays short. Until said otherwise it is
+    /// written where over 1 MiB would have to be replayed and the image is at most a quarter of that: all images of a process
+    /// take at most a third of what its facts take.
+    pub fn snapshot_after(mut self, facts: u64) -> Self {
+        self.limits.snapshot_after_facts = Some(facts.max(1));
         self
     }
 

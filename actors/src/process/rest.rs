@@ -4,7 +4,7 @@ use dormouse_kernel::process::Unrest;
 use dormouse_proto::id::Pid;
 
 use super::{ProcessMessage, Running};
-use crate::checkpoint::{CommitError, Durable};
+use crate::checkpoint::{CommitError, Durable, Imaged, Size};
 use crate::error::KernelError;
 use crate::supervisor::{RestMessage, SupervisorMessage};
 
@@ -60,7 +60,7 @@ impl Running {
         if let Some(why) = self.unrest() {
             return self.stay_awake(why);
         }
-        if self.snapshot_at == self.last {
+        if self.tail.facts() == 0 {
             return self.fall_asleep();
         }
         let (pid, at, image) = (self.pid(), self.last, Box::new(self.state.image()));
@@ -69,14 +69,16 @@ impl Running {
             // Where the process is gone, its successor reads the journal.
             let _ = myself.cast(ProcessMessage::Imaged { result });
         });
-        self.world.append(vec![Durable::Snapshot { pid, at, image }], acknowledge);
+        self.world.append(vec![Durable::Snapshot { pid, at, image, worth: u64::MAX }], acknowledge);
     }
 
-    pub(super) fn imaged(&mut self, result: Result<(), CommitError>) {
+    pub(super) fn imaged(&mut self, result: Result<Size, CommitError>) {
         match result {
             Err(error) => self.stay_awake(StaysAwake::NotDurable(error)),
-            Ok(()) => {
-                self.snapshot_at = self.last;
+            Ok(size) => {
+                if let Imaged::Kept(bytes) = size.image {
+                    self.tail = self.tail.imaged(bytes);
+                }
                 self.fall_asleep();
             }
         }

@@ -1,6 +1,7 @@
 //! The span of the turn that a process is in: the parent of those of its calls.
 
 use dormouse_kernel::process::Fact;
+use dormouse_proto::process::Exit;
 use dormouse_proto::record::{Caller, Phase};
 use tracing::Span;
 
@@ -18,8 +19,8 @@ impl Running {
                 }
                 // Where it goes on from there in a turn, that one begins below.
                 Fact::Restored { by: Caller::Host, .. } => self.turn = None,
-                Fact::TurnEnded { outcome } | Fact::Exited { exit: outcome } => {
-                    self.turn.take().iter().for_each(|turn| spans::turn_ended(turn, outcome.status));
+                Fact::TurnEnded { status, .. } | Fact::Exited { exit: Exit { status, .. } } => {
+                    self.turn.take().iter().for_each(|turn| spans::turn_ended(turn, *status));
                 }
                 _ => {}
             }

@@ -107,9 +107,9 @@ impl Supervisor {
             self.aliases.note(root, &born.row);
         }
         let myself = self.myself.clone();
-        let acknowledge = Box::new(move |result| {
+        let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the supervisor is gone, the kernel is.
-            let _ = myself.cast(SupervisorMessage::Branched { of, newborns, result, reply });
+            let _ = myself.cast(SupervisorMessage::Branched { of, newborns, result: result.map(drop), reply });
         });
         self.world.append(entries, acknowledge);
     }

@@ -20,7 +20,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 impl Supervisor {
     /// Starts the actor of a process: it takes the signals that waited for it, resumes, then takes the rest.
-    pub(super) async fn run(&mut self, Loaded { pid, state, last, snapshot_at }: Loaded, herald: Option<Herald>) {
+    pub(super) async fn run(&mut self, Loaded { pid, state, last, tail }: Loaded, herald: Option<Herald>) {
         let root = self.table.root(pid);
         let Some(entry) = self.table.get_mut(pid).filter(|entry| entry.run == Run::Loading) else { return };
         let waiting = entry.begin();
@@ -33,7 +33,7 @@ impl Supervisor {
             false => Event::Started { pid, parent, program },
         };
         let supervisor = self.myself.clone();
-        let begin = Begin { pid, world: self.world.clone(), supervisor, state, root, last, snapshot_at, view, herald };
+        let begin = Begin { pid, world: self.world.clone(), supervisor, state, root, last, tail, view, herald };
         let spawned = ProcessActor::spawn_linked(None, ProcessActor, begin, self.myself.get_cell()).await;
         let Ok((actor, _task)) = spawned else { return self.give_up(pid, "its actor could not be started") };
         self.world.report(event);

@@ -1,7 +1,7 @@
 //! What the log holds, kept up with it: the process table in memory and the index on disk.
 //!
 //! Live commits and recovery note records by the same function, so that both see the log alike. What is noted waits in
-//! memory until there is enough of it, or until someone asks: sled is no part of what a commit waits for.
+//! memory until there is enough of it, and is read from there meanwhile: sled is no part of what a commit waits for.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -278,6 +278,11 @@ impl Catalog {
         if self.waiting.records() < BATCH_RECORDS { Ok(()) } else { self.settle() }
     }
 
+    /// Whether the index can be asked, whatever it has yet to be told.
+    pub(crate) fn can_be_asked(&self) -> bool {
+        self.waiting.can_wait()
+    }
+
     /// Whether there is something that the index has yet to be told.
     pub(crate) fn is_ahead(&self) -> bool {
         self.waiting.records() > 0
@@ -322,14 +327,14 @@ impl Catalog {
         self.waiting.tell_of(hash)
             || self
                 .index()
-                .and_then(|index| index.stands(&Name::Content(hash)))
+                .and_then(|index| index.stands(&Name::Content(hash), &self.waiting))
                 .is_ok_and(|place| place.is_some_and(held))
     }
 
     /// Whether a content is known to stand in the log, or to have stood there before it was lost. A no may be wrong.
     pub(crate) fn knows_content(&self, hash: Hash) -> bool {
         let stands = |place: &Place| !self.swept.contain(place.at.segment);
-        let place = self.index().and_then(|index| index.stands(&Name::Content(hash)));
+        let place = self.index().and_then(|index| index.stands(&Name::Content(hash), &self.waiting));
         self.waiting.tell_of(hash) || place.is_ok_and(|place| place.as_ref().is_some_and(stands))
     }
 
@@ -338,24 +343,27 @@ impl Catalog {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn content(&self, hash: Hash) -> Result<Option<Place>, Fault> {
-        let place = self.index()?.stands(&Name::Content(hash))?.filter(|place| !self.swept.contain(place.at.segment));
+        let place = self
+            .index()?
+            .stands(&Name::Content(hash), &self.waiting)?
+            .filter(|place| !self.swept.contain(place.at.segment));
         self.believe(place.is_some()).map(|()| place)
     }
 
-    /// Whether a name leads to this place, in the index as it has been told so far.
+    /// Whether a name leads to this place, as far as it is known now.
     ///
     /// # Errors
     /// [`Fault`].
     pub(crate) fn leads_to(&self, name: &Name, at: Location) -> Result<bool, Fault> {
-        Ok(self.index()?.stands(name)?.is_some_and(|place| place.at == at))
+        Ok(self.index()?.stands(name, &self.waiting)?.is_some_and(|place| place.at == at))
     }
 
-    /// Whether a name leads anywhere, in the index as it has been told so far.
+    /// Whether a name leads anywhere, as far as it is known now.
     ///
     /// # Errors
     /// [`Fault`].
     pub(crate) fn leads_somewhere(&self, name: &Name) -> Result<bool, Fault> {
-        Ok(self.index()?.stands(name)?.is_some())
+        Ok(self.index()?.stands(name, &self.waiting)?.is_some())
     }
 
     /// Takes those names out of the index that lead into segments that were swept.
@@ -365,7 +373,7 @@ impl Catalog {
     pub(crate) fn clean(&mut self, names: &[Name]) -> Result<(), Fault> {
         self.settle()?;
         for name in names {
-            if self.index()?.stands(name)?.is_some_and(|place| self.swept.contain(place.at.segment)) {
+            if self.index()?.stands(name, &self.waiting)?.is_some_and(|place| self.swept.contain(place.at.segment)) {
                 self.waiting.remove(&name.to_bytes());
             }
         }
@@ -377,7 +385,7 @@ impl Catalog {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn image(&self, pid: Pid, upto: FactNumber) -> Result<Option<(FactNumber, Location)>, Fault> {
-        let place = self.index()?.image(pid, upto)?.filter(|(_, at)| !self.swept.contain(at.segment));
+        let place = self.index()?.image(pid, upto, &self.waiting)?.filter(|(_, at)| !self.swept.contain(at.segment));
         self.believe(place.is_some()).map(|()| place)
     }
 
@@ -386,7 +394,7 @@ impl Catalog {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Option<Vec<Run>>, Fault> {
-        let mut runs = self.index()?.facts(pid, first, upto)?;
+        let mut runs = self.index()?.facts(pid, first, upto, &self.waiting)?;
         runs.retain(|run| !self.swept.contain(run.at.segment));
         let covered = runs.iter().try_fold(first, |next, run| run.covers(next).then(|| run.first.plus(run.count)));
         let whole = covered.is_some_and(|next| next > upto);
@@ -398,7 +406,7 @@ impl Catalog {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn temp_files(&self, root: Pid, last: u64) -> Result<Option<Vec<Location>>, Fault> {
-        let places = self.index()?.temp_files(root, last)?;
+        let places = self.index()?.temp_files(root, last, &self.waiting)?;
         let places = places.filter(|places| places.iter().all(|at| !self.swept.contain(at.segment)));
         self.believe(places.is_some()).map(|()| places)
     }

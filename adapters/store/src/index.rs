@@ -58,6 +58,11 @@ impl Changes {
         self.records
     }
 
+    /// Whether the index can be asked before it is told: they take nothing out of it.
+    pub(crate) fn can_wait(&self) -> bool {
+        !self.batch.removes()
+    }
+
     /// Whether they tell of this content.
     pub(crate) fn tell_of(&self, hash: Hash) -> bool {
         self.contents.contains(&hash)
@@ -212,7 +217,7 @@ impl Index {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn applied(&self) -> Result<Option<Applied>, Fault> {
-        let value = self.shelf.get(APPLIED)?;
+        let value = self.shelf.get(APPLIED, &Batch::default())?;
         Ok(value.and_then(|bytes| Applied::from_bytes(&bytes, self.keys.headers())))
     }
 
@@ -244,23 +249,28 @@ impl Index {
         self.shelf.apply(changes.batch)
     }
 
-    /// Where a name leads to.
+    /// Where a name leads to, with what is `waiting`.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn stands(&self, name: &Name) -> Result<Option<Place>, Fault> {
+    pub(crate) fn stands(&self, name: &Name, waiting: &Changes) -> Result<Option<Place>, Fault> {
         let name = name.to_bytes();
-        let value = self.shelf.get(&name)?;
+        let value = self.shelf.get(&name, &waiting.batch)?;
         value.map(|value| self.place(&name, &value).map(|(at, count)| Place { at, count })).transpose()
     }
 
-    /// The latest image of a process that stands at or before fact `upto`, and where.
+    /// The latest image of a process that stands at or before fact `upto`, and where. With what is `waiting`, here and below.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn image(&self, pid: Pid, upto: FactNumber) -> Result<Option<(FactNumber, Location)>, Fault> {
+    pub(crate) fn image(
+        &self,
+        pid: Pid,
+        upto: FactNumber,
+        waiting: &Changes,
+    ) -> Result<Option<(FactNumber, Location)>, Fault> {
         let name = |number| numbered(b's', pid, number);
-        let entry = self.shelf.last(&name(FactNumber(0)), &name(upto))?;
+        let entry = self.shelf.last(&name(FactNumber(0)), &name(upto), &waiting.batch)?;
         entry.map(|(name, value)| Ok((number_of(&name)?, self.place(&name, &value)?.0))).transpose()
     }
 
@@ -268,11 +278,17 @@ impl Index {
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Run>, Fault> {
+    pub(crate) fn facts(
+        &self,
+        pid: Pid,
+        first: FactNumber,
+        upto: FactNumber,
+        waiting: &Changes,
+    ) -> Result<Vec<Run>, Fault> {
         let name = |number| numbered(b'f', pid, number);
-        let covering = self.shelf.last(&name(FactNumber(0)), &name(first))?;
+        let covering = self.shelf.last(&name(FactNumber(0)), &name(first), &waiting.batch)?;
         let start = covering.map_or(Ok(first), |(name, _)| number_of(&name))?;
-        let found = self.shelf.range(&name(start), &name(upto))?;
+        let found = self.shelf.range(&name(start), &name(upto), &waiting.batch)?;
         found.iter().map(|(name, value)| self.run(name, value)).collect()
     }
 
@@ -280,9 +296,9 @@ impl Index {
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn temp_files(&self, root: Pid, last: u64) -> Result<Option<Vec<Location>>, Fault> {
+    pub(crate) fn temp_files(&self, root: Pid, last: u64, waiting: &Changes) -> Result<Option<Vec<Location>>, Fault> {
         let name = |number| numbered(b't', root, FactNumber(number));
-        let found = self.shelf.range(&name(1), &name(last))?;
+        let found = self.shelf.range(&name(1), &name(last), &waiting.batch)?;
         // So many different numbers from 1 up to it leave no gap.
         if found.len() as u64 != last {
             return Ok(None);
@@ -293,7 +309,11 @@ impl Index {
     /// Loses the last key of a kind, as damage to sled's file can.
     #[cfg(test)]
     pub(crate) fn lose_last(&mut self, kind: u8) {
-        let last = self.shelf.last(&[kind], &[kind + 1]).expect("it can be read").expect("there is such a key");
+        let last = self
+            .shelf
+            .last(&[kind], &[kind + 1], &Batch::default())
+            .expect("it can be read")
+            .expect("there is such a key");
         let mut batch = Batch::default();
         batch.remove(&last.0);
         self.shelf.apply(batch).expect("it can be removed");

@@ -123,7 +123,7 @@ impl LogStore {
 
     /// Asks the catalog; where its index cannot answer, builds it again and asks once more.
     pub(crate) fn ask<T>(&self, question: impl Fn(&Catalog) -> Result<T, Fault>) -> Result<T, StoreError> {
-        let fault = match self.settle_catalog().and_then(|()| question(&self.catalog())) {
+        let fault = match self.ready_catalog().and_then(|()| question(&self.catalog())) {
             Ok(answer) => return Ok(answer),
             Err(fault) => fault,
         };
@@ -143,6 +143,11 @@ impl LogStore {
                 other => return other,
             }
         }
+    }
+
+    /// Tells the index what has to be told before it is asked.
+    fn ready_catalog(&self) -> Result<(), Fault> {
+        if self.catalog().can_be_asked() { Ok(()) } else { self.settle_catalog() }
     }
 
     /// Tells the index what it has yet to be told.

@@ -15,7 +15,7 @@ use crate::disk::{Disk as _, System};
 use crate::index::Fault;
 
 /// sled counts pages as they lie on the disk, and holds them in some four times that.
-const CACHE_BYTES: u64 = 16 << 20;
+const CACHE_BYTES: u64 = 8 << 20;
 
 /// A key and its value.
 pub(crate) type Pair = (Vec<u8>, Vec<u8>);
@@ -29,19 +29,33 @@ pub(crate) enum Shelf {
     Memory(BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
-/// Changes that are applied together, in order.
+/// Changes that are applied together: the latest of each key. What they set can be read before they are.
 #[derive(Debug, Default)]
-pub(crate) struct Batch(Vec<(Vec<u8>, Option<Vec<u8>>)>);
+pub(crate) struct Batch {
+    changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    removes: bool,
+}
 
 impl Batch {
     /// Sets a value.
     pub(crate) fn insert(&mut self, key: &[u8], value: Vec<u8>) {
-        self.0.push((key.to_vec(), Some(value)));
+        self.changes.insert(key.to_vec(), Some(value));
     }
 
     /// Removes a key.
     pub(crate) fn remove(&mut self, key: &[u8]) {
-        self.0.push((key.to_vec(), None));
+        self.changes.insert(key.to_vec(), None);
+        self.removes = true;
+    }
+
+    /// Whether they remove anything: then a shelf is read only once they are applied.
+    pub(crate) fn removes(&self) -> bool {
+        self.removes
+    }
+
+    fn between<'b>(&'b self, first: &[u8], last: &[u8]) -> impl DoubleEndedIterator<Item = Pair> + 'b {
+        let set = between(&self.changes, first, last);
+        set.filter_map(|(key, value)| Some((key.clone(), value.clone()?)))
     }
 }
 
@@ -59,37 +73,50 @@ impl Shelf {
         Self::Memory(BTreeMap::new())
     }
 
-    /// The value of a key.
+    /// The value of a key, with what `waiting` sets.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+    pub(crate) fn get(&self, key: &[u8], waiting: &Batch) -> Result<Option<Vec<u8>>, Fault> {
+        if let Some(value) = waiting.changes.get(key) {
+            return Ok(value.clone());
+        }
         match self {
             Self::Sled(sled) => guard(|| Ok(sled.db().get(key)?.map(|value| value.to_vec()))),
             Self::Memory(map) => Ok(map.get(key).cloned()),
         }
     }
 
-    /// The last pair from `first` up to and with `last`.
+    /// The last pair from `first` up to and with `last`, with what `waiting` sets.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn last(&self, first: &[u8], last: &[u8]) -> Result<Option<Pair>, Fault> {
-        match self {
-            Self::Sled(sled) => guard(|| Ok(sled.db().range(first..=last).next_back().transpose()?.map(pair))),
-            Self::Memory(map) => Ok(between(map, first, last).last()),
-        }
+    pub(crate) fn last(&self, first: &[u8], last: &[u8], waiting: &Batch) -> Result<Option<Pair>, Fault> {
+        let set = waiting.between(first, last).next_back();
+        let kept = match self {
+            Self::Sled(sled) => guard(|| Ok(sled.db().range(first..=last).next_back().transpose()?.map(pair)))?,
+            Self::Memory(map) => between(map, first, last).next_back().map(owned),
+        };
+        // Of one key, what waits is the later.
+        Ok(kept.into_iter().chain(set).max_by(|one, other| one.0.cmp(&other.0)))
     }
 
-    /// All pairs from `first` up to and with `last`, in order.
+    /// All pairs from `first` up to and with `last`, in order, with what `waiting` sets.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn range(&self, first: &[u8], last: &[u8]) -> Result<Vec<Pair>, Fault> {
-        match self {
-            Self::Sled(sled) => guard(|| sled.db().range(first..=last).map(|entry| entry.map(pair)).collect()),
-            Self::Memory(map) => Ok(between(map, first, last).collect()),
+    pub(crate) fn range(&self, first: &[u8], last: &[u8], waiting: &Batch) -> Result<Vec<Pair>, Fault> {
+        let mut kept: Vec<Pair> = match self {
+            Self::Sled(sled) => guard(|| sled.db().range(first..=last).map(|entry| entry.map(pair)).collect())?,
+            Self::Memory(map) => between(map, first, last).map(owned).collect(),
+        };
+        let kept_pairs = kept.len();
+        kept.extend(waiting.between(first, last));
+        if kept.len() > kept_pairs {
+            let merged: BTreeMap<_, _> = kept.into_iter().collect();
+            kept = merged.into_iter().collect();
         }
+        Ok(kept)
     }
 
     /// Shows all pairs from `first` up to and with `last`, in order, without holding them.
@@ -106,7 +133,7 @@ impl Shelf {
                 Ok(())
             }),
             Self::Memory(map) => {
-                between(map, first, last).for_each(|(key, value)| show(&key, &value));
+                between(map, first, last).for_each(|(key, value)| show(key, value));
                 Ok(())
             }
         }
@@ -116,7 +143,7 @@ impl Shelf {
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn apply(&mut self, Batch(changes): Batch) -> Result<(), Fault> {
+    pub(crate) fn apply(&mut self, Batch { changes, .. }: Batch) -> Result<(), Fault> {
         match self {
             Self::Sled(sled) => {
                 let mut batch = sled::Batch::default();
@@ -195,11 +222,19 @@ fn owner_only(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn between<'m>(map: &'m BTreeMap<Vec<u8>, Vec<u8>>, first: &[u8], last: &[u8]) -> impl Iterator<Item = Pair> + 'm {
+fn between<'m, V>(
+    map: &'m BTreeMap<Vec<u8>, V>,
+    first: &[u8],
+    last: &[u8],
+) -> impl DoubleEndedIterator<Item = (&'m Vec<u8>, &'m V)> + use<'m, V> {
     // A range that ends before it begins holds nothing here, as in sled.
     let bounds = (Bound::Included(first), Bound::Included(last.max(first)));
     let found = if first <= last { Some(map.range::<[u8], _>(bounds)) } else { None };
-    found.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone()))
+    found.into_iter().flatten()
+}
+
+fn owned((key, value): (&Vec<u8>, &Vec<u8>)) -> Pair {
+    (key.clone(), value.clone())
 }
 
 fn pair((key, value): (sled::IVec, sled::IVec)) -> Pair {

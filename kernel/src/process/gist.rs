@@ -32,9 +32,9 @@ pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
             format!("{call}: {error}{}", short(&answer.text))
         }
         Fact::Interrupted { answer } => short(&answer.text),
-        Fact::TurnEnded { outcome: exit } | Fact::Exited { exit } => {
-            format!("{}: {}", exit.status.word(), short(&exit.message))
-        }
+        Fact::TurnEnded { status, reason: None } => status.word().to_owned(),
+        Fact::TurnEnded { status, reason: Some(why) } => format!("{}: {}", status.word(), short(why)),
+        Fact::Exited { exit } => format!("{}: {}", exit.status.word(), short(&exit.message)),
         Fact::WentTo { to, message, .. } => format!("msg:{to}: {}", said(message)),
         Fact::Restored { checkpoint, .. } => checkpoint.to_string(),
         Fact::BudgetChanged { .. } => String::new(),

@@ -130,7 +130,8 @@ impl Draft {
             Lifetime::Task if more && status == ExitStatus::Done => self.begin_turn(),
             Lifetime::Task if status != ExitStatus::Done || self.state.background.is_empty() => self.end(exit),
             Lifetime::Task | Lifetime::Session => {
-                self.emit(Fact::TurnEnded { outcome: exit.clone() });
+                let reason = (*exit.message != *self.last_words()).then(|| exit.message.clone());
+                self.emit(Fact::TurnEnded { status, reason });
                 self.perform(Effect::ReportTurn { outcome: exit });
                 if more {
                     self.begin_turn();

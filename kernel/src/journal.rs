@@ -1,0 +1,137 @@
+//! When a journal gets an image again, so that reading it stays quick and its images stay few.
+//!
+//! A pure decision over sizes. An image holds what the facts before it came to. Where they only added to it, as in a conversation
+//! that grows, it is as long as they are, and reading it is no quicker than replaying them: there it would only take room. So an
+//! image is worth writing where it is at most a quarter of what would be read without it. All images of a journal together then
+//! take at most a third of what its facts take, however long it gets.
+//!
+//! How long an image would be is known once it is made, so it is looked at when what follows the latest one has doubled.
+
+/// What would be read without an image, over what is read with it.
+const TIMES_AN_IMAGE: u64 = 4;
+/// So much may follow an image however small that is: some milliseconds of replay.
+const AT_LEAST_BYTES: u64 = 1 << 20;
+/// What replaying a fact costs beside its bytes, as if it were so much longer.
+const BYTES_A_FACT: u64 = 64;
+
+/// What follows the latest image of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    image_bytes: u64,
+    followed: Span,
+    /// What an image is looked at that would stand behind it, while one is.
+    looked_at: Option<Span>,
+    /// The cost at which one is looked at next.
+    look_at: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Span {
+    facts: u64,
+    bytes: u64,
+}
+
+impl Span {
+    fn cost(self) -> u64 {
+        self.bytes + BYTES_A_FACT * self.facts
+    }
+}
+
+impl Tail {
+    /// Behind an image of so many bytes, with nothing after it yet.
+    #[must_use]
+    pub fn of(image_bytes: u64) -> Self {
+        let look_at = AT_LEAST_BYTES.max((TIMES_AN_IMAGE - 1) * image_bytes);
+        Self { image_bytes, followed: Span::default(), looked_at: None, look_at }
+    }
+
+    /// Facts came behind it.
+    #[must_use]
+    pub fn and(self, facts: u64, bytes: u64) -> Self {
+        let followed = Span { facts: self.followed.facts + facts, bytes: self.followed.bytes + bytes };
+        Self { followed, ..self }
+    }
+
+    /// How many facts follow the latest image, be it one that is still looked at.
+    #[must_use]
+    pub fn facts(&self) -> u64 {
+        self.followed.facts - self.looked_at.unwrap_or_default().facts
+    }
+
+    /// Whether it is time to look at an image.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.looked_at.is_none() && self.followed.cost() >= self.look_at
+    }
+
+    /// An image that would stand at its end is looked at.
+    #[must_use]
+    pub fn looked_at(self) -> Self {
+        Self { looked_at: Some(self.followed), ..self }
+    }
+
+    /// The longest image, in bytes, that is worth writing.
+    #[must_use]
+    pub fn worth(&self) -> u64 {
+        (self.image_bytes + self.followed.cost()) / TIMES_AN_IMAGE
+    }
+
+    /// The image that was looked at is written, and has so many bytes.
+    #[must_use]
+    pub fn imaged(self, image_bytes: u64) -> Self {
+        let behind = self.looked_at.unwrap_or(self.followed);
+        Self::of(image_bytes).and(self.followed.facts - behind.facts, self.followed.bytes - behind.bytes)
+    }
+
+    /// The image that was looked at is not worth writing.
+    #[must_use]
+    pub fn passed_over(self) -> Self {
+        Self { looked_at: None, look_at: 2 * self.look_at.max(self.followed.cost()), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes of all images of a journal of `facts` facts of `bytes` bytes each, and how often one was made, where the state
+    /// is as long as `state` says after so many.
+    fn images(facts: u64, bytes: u64, state: impl Fn(u64) -> u64) -> (u64, u64) {
+        let (mut tail, mut images, mut looks) = (Tail::of(0), 0, 0);
+        for fact in 1..=facts {
+            tail = tail.and(1, bytes);
+            if tail.is_long() {
+                let (image, worth) = (state(fact), tail.worth());
+                (tail, looks) = (tail.looked_at(), looks + 1);
+                (tail, images) =
+                    if image <= worth { (tail.imaged(image), images + image) } else { (tail.passed_over(), images) };
+            }
+            assert!(3 * images <= fact * (bytes + BYTES_A_FACT), "after {fact} facts of {bytes}: {images}");
+        }
+        (images, looks)
+    }
+
+    #[test]
+    fn a_conversation_that_only_grows_is_not_written_again() {
+        for (facts, bytes) in [(2_500, 300), (100_000, 400), (3_000, 100_000)] {
+            let (images, looks) = images(facts, bytes, |fact| fact * bytes);
+            assert!(images == 0 && looks < 10, "{facts} of {bytes}: {images}, {looks}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_grow_is_imaged_about_once_a_mebibyte() {
+        let (facts, bytes) = (200_000, 40);
+        let (images, _) = images(facts, bytes, |_| 5_000);
+        let times = facts * (bytes + BYTES_A_FACT) / AT_LEAST_BYTES;
+        assert!(images >= (times - 1) * 5_000, "{images}");
+    }
+
+    #[test]
+    fn what_came_while_an_image_was_looked_at_follows_it() {
+        let tail = Tail::of(0).and(3, 2 << 20).looked_at().and(2, 70);
+        assert_eq!((tail.facts(), tail.is_long()), (2, false));
+        assert_eq!(tail.imaged(9), Tail::of(9).and(2, 70));
+        assert_eq!(tail.passed_over().facts(), 5);
+    }
+}
