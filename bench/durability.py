@@ -65,7 +65,7 @@ def main():
     subprocess.run([*binary, "durability", "--", "all", *sys.argv[1:]], check=True, cwd=root)
     turns, size = 500, 1000
     source = (root / "bench/src/bin/durability/conversation.rs").read_text()
-    assert re.search(rf"TURNS: usize = {turns};", source) and re.search(r"MESSAGE_BYTES: usize = 1_000;", source)
+    assert re.search(rf"TURNS: usize = {turns};", source) and re.search(r"MESSAGE_BYTES: \[usize; 2\] = \[1_000,", source)
     subprocess.run([peer_python(), "-I", Path(__file__).resolve(), "measure", str(turns), str(size)], check=True)
     print("\nhibernate", flush=True)
     subprocess.run([*binary, "hibernate"], check=True, cwd=root)

@@ -49,7 +49,8 @@ async fn main() -> ExitCode {
 
 fn log_to_stderr() {
     use tracing_subscriber::{EnvFilter, fmt};
-    let filter = EnvFilter::try_from_env("DORMOUSE_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
+    let filter = EnvFilter::try_from_env("DORMOUSE_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("error,dormouse_store::progress=info"));
     fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }
 

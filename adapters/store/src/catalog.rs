@@ -13,11 +13,12 @@ use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 use dormouse_proto::record::codec::CodecError;
 
 use crate::draft::{read_born, read_checkpoint, read_ended, read_shortened};
-use crate::envelope::{Header, Kind};
+use crate::envelope::{HEADER_BYTES, Header, Kind};
 use crate::error::io;
 use crate::index::{Applied, Changes, Fault, Index, Name, Place, Run};
 use crate::log::{Log, SweptSegments};
 use crate::mark::{Hash, Location, Mark};
+use crate::progress::Progress;
 use crate::scan::{Found, walk};
 use crate::secret::Keys;
 use crate::table::{CheckpointLine, End, Kept, Line, Reach, Table, Touched};
@@ -155,11 +156,13 @@ impl Catalog {
     }
 
     fn follow(mut self, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
+        let mut progress = Progress::over(log.bytes_behind(self.mark.end));
         let end = walk::<CatalogError>(log, self.mark, head, &mut |found| {
             match found {
                 Found::Record(at, header) => {
                     let payload = || log.payload(at, &header).map(Bytes::from);
                     self.note(at, &header, &payload)?;
+                    progress.passed(HEADER_BYTES as u64 + header.length);
                 }
                 Found::Lost(lost) => {
                     tracing::warn!(from = %lost.from, to = %lost.to, "a part of the log cannot be recognised");

@@ -57,6 +57,7 @@ mod mark;
 mod memory;
 mod options;
 mod packed;
+mod progress;
 mod quota;
 mod read_only;
 mod reader;

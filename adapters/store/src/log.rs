@@ -80,6 +80,13 @@ impl Log {
         self.segments.read().unwrap_or_else(PoisonError::into_inner).values().map(|segment| segment.end()).sum()
     }
 
+    /// The bytes of all segments behind a place.
+    pub(crate) fn bytes_behind(&self, place: Location) -> u64 {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let behind = segments.range(place.segment..).map(|(_, segment)| segment.end()).sum::<u64>();
+        behind.saturating_sub(place.offset)
+    }
+
     /// Writes what will stand in place of a segment beside it, durably. Replaces what an earlier try left there.
     ///
     /// # Errors

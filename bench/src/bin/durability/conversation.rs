@@ -10,37 +10,40 @@ use dormouse_bench::{Outcome, Replies, line, program, says};
 use crate::{bytes, disk_bytes};
 
 const TURNS: usize = 500;
-const MESSAGE_BYTES: usize = 1_000;
+/// `bench/durability.py` has LangGraph keep messages of the first length.
+const MESSAGE_BYTES: [usize; 2] = [1_000, 2_000];
 
-fn said(number: usize) -> String {
-    String::from_utf8_lossy(&bytes(number as u64 + 1, MESSAGE_BYTES)).into_owned()
+fn said(number: usize, length: usize) -> String {
+    String::from_utf8_lossy(&bytes(number as u64 + 1, length)).into_owned()
 }
 
-/// `bench/durability.py` has LangGraph keep the same messages: it reads the figures from this line.
+/// What a turn takes beside its words is the same for short and for long ones.
 pub(crate) fn conversation(folder: &Path) -> Outcome {
+    MESSAGE_BYTES.iter().try_for_each(|length| of_messages(&folder.join(length.to_string()), *length))
+}
+
+fn of_messages(folder: &Path, length: usize) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let store = folder.join("store");
     let spoken = runtime.block_on(async {
-        let model = Replies(|request: Request| async move { says(&said(request.messages.len())) });
+        let model = Replies(move |request: Request| async move { says(&said(request.messages.len(), length)) });
         let kernel = Kernel::open(LogStore::open(&store)?).model("m", model).build().await?;
         let process = kernel.start(program(&kernel)?).session().without_input().await?;
         for turn in 0..TURNS {
-            process.input(said(2 * turn)).await?;
+            process.input(said(2 * turn, length)).await?;
             process.wait_for(|view| view.is_idle() && view.messages == 2 * (turn + 1)).await?;
             process.checkpoint(format!("turn {turn}")).await?;
         }
         kernel.shutdown().await;
-        Outcome::Ok(2 * TURNS * MESSAGE_BYTES)
+        Outcome::Ok(2 * TURNS * length)
     })?;
     let log = disk_bytes(&store.join("log"))?;
     let all = disk_bytes(&store)?;
+    line(format_args!("{TURNS} turns of {} bytes: conversation {spoken} bytes, log {log}, store {all}", 2 * length))?;
     line(format_args!(
-        "{TURNS} turns of {} bytes: conversation {spoken} bytes, log {log}, store {all}",
-        2 * MESSAGE_BYTES
-    ))?;
-    line(format_args!(
-        "log: {:.2}x the conversation; store, index included: {:.2}x",
+        "log: {:.2}x the conversation, {} bytes a turn beside its words; store, index included: {:.2}x",
         log as f64 / spoken as f64,
+        log.saturating_sub(spoken as u64) / TURNS as u64,
         all as f64 / spoken as f64
     ))?;
     Ok(())

@@ -6,6 +6,7 @@
 mod commits;
 mod contents;
 mod conversation;
+mod rebuilt;
 mod restored;
 
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use dormouse_bench::{Outcome, line};
 /// Measures in a folder, and prints.
 type Section = fn(&Path) -> Outcome;
 
-const SECTIONS: [(&str, Section); 8] = [
+const SECTIONS: [(&str, Section); 9] = [
     ("one_fact", commits::one_fact),
     ("many_processes", commits::many_processes),
     ("small_contents", contents::small),
@@ -26,6 +27,7 @@ const SECTIONS: [(&str, Section); 8] = [
     ("forks", contents::forks),
     ("conversation", conversation::conversation),
     ("restored", restored::restored),
+    ("rebuilt", rebuilt::rebuilt),
 ];
 
 fn main() -> Outcome {
