@@ -64,6 +64,10 @@ pub(crate) trait DiskFile: Debug + Send + Sync {
     /// Cuts it, or lengthens it with zeros.
     fn set_length(&self, length: u64) -> io::Result<()>;
 
+    /// Has room for `length` bytes, zeros up to there: writes within it change neither length nor what belongs to the file, so
+    /// that a sync has less to write.
+    fn reserve(&self, length: u64) -> io::Result<()>;
+
     /// Whether nobody else changes it, so that it can be mapped.
     fn is_mappable(&self) -> bool {
         true

@@ -375,7 +375,7 @@ impl Drop for LogStore {
         if let Err(fault) = self.settle_catalog() {
             tracing::warn!(%fault, "the index was not brought up to the log when the store was closed");
         }
-        if let Err(error) = self.writer().settle() {
+        if let Err(error) = self.writer().close() {
             tracing::warn!(%error, "HEAD was not written when the store was closed");
         }
     }

@@ -41,6 +41,18 @@ pub(crate) struct Opened {
 /// [`StoreError::Io`] of kind `NotFound` where there is none, [`StoreError::Key`], [`StoreError::Damaged`],
 /// [`StoreError::Newer`], [`StoreError::Io`].
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
+    let mut attempts = ATTEMPTS;
+    loop {
+        attempts -= 1;
+        match open_once(dir, options) {
+            // Its writer gave back room behind the end of a segment while that was looked for.
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof && attempts > 0 => {}
+            opened => return opened,
+        }
+    }
+}
+
+fn open_once(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
     let (head, log) = moment(dir, options)?;
     check_log(&log, head.mark)?;
     let (catalog, mark) = Catalog::in_memory(&log, head.mark)?;

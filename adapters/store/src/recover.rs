@@ -134,7 +134,7 @@ fn settle_tail(log: &Log, mark: Mark) -> io::Result<Arc<Segment>> {
             None => log.add(number)?,
         };
         if segment.end() > end {
-            tracing::warn!(segment = number, from = end, to = segment.end(), "a torn tail is cut");
+            tracing::info!(segment = number, from = end, to = segment.end(), "what lies behind the last commit is cut");
             segment.cut_tail(end)?;
         }
         segment.sync()?;

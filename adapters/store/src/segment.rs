@@ -1,6 +1,7 @@
 //! One file of the log.
 //!
-//! A segment is appended to and read at the same time: readers see only what lies before its acknowledged end.
+//! A segment is appended to and read at the same time: readers see only what lies before its acknowledged end. Behind it the
+//! file may have room that is reserved, which is zeros.
 
 use std::io;
 use std::ops::Range;
@@ -13,12 +14,17 @@ use bytes::Bytes;
 use crate::disk::{Disk, DiskFile, How};
 use crate::tail::Tail;
 
+/// Small commits share what reserving costs.
+const RESERVED_BYTES: u64 = 256 << 10;
+
 /// An open segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     number: u32,
     file: Arc<dyn DiskFile>,
     end: AtomicU64,
+    /// The length of the file, with what is reserved.
+    length: AtomicU64,
     mapped: Mutex<Bytes>,
 }
 
@@ -46,8 +52,9 @@ impl Segment {
 
     fn with(disk: &dyn Disk, folder: &Path, number: u32, how: How) -> io::Result<Self> {
         let file = disk.open(&folder.join(Self::file_name(number)), how)?;
-        let end = AtomicU64::new(file.length()?);
-        Ok(Self { number, file, end, mapped: Mutex::default() })
+        let length = file.length()?;
+        let (end, length) = (AtomicU64::new(length), AtomicU64::new(length));
+        Ok(Self { number, file, end, length, mapped: Mutex::default() })
     }
 
     /// Its number.
@@ -68,8 +75,27 @@ impl Segment {
     /// Drops what lies behind `end`, durably. Only recovery does this, before anyone reads.
     pub(crate) fn cut_tail(&self, end: u64) -> io::Result<()> {
         self.acknowledge(end);
-        self.file.set_length(end)?;
+        self.roll_back(end)?;
         self.file.sync()
+    }
+
+    /// Reserves room where `bytes` more do not fit into what is reserved, for the commits behind them as well, but not beyond
+    /// `limit`. A disk that cannot is written without.
+    pub(crate) fn reserve(&self, bytes: u64, limit: u64) {
+        let wanted = self.end() + bytes;
+        let length = limit.min(wanted + RESERVED_BYTES);
+        if bytes > RESERVED_BYTES || wanted <= self.length.load(Ordering::Acquire) || length <= wanted {
+            return;
+        }
+        match self.file.reserve(length) {
+            Ok(()) => drop(self.length.fetch_max(length, Ordering::AcqRel)),
+            Err(error) => tracing::debug!(%error, "no room was reserved"),
+        }
+    }
+
+    /// Whether there is room behind the end.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.length.load(Ordering::Acquire) > self.end()
     }
 
     /// Fills `buffer` from `offset` on.
@@ -99,6 +125,9 @@ impl Segment {
 
 impl Tail for Segment {
     fn append(&self, at: u64, parts: &[Bytes]) -> io::Result<()> {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum::<u64>();
+        // What fails may have made it longer as well.
+        self.length.fetch_max(at + bytes, Ordering::AcqRel);
         self.file.write_at(at, parts)
     }
 
@@ -107,6 +136,8 @@ impl Tail for Segment {
     }
 
     fn roll_back(&self, end: u64) -> io::Result<()> {
-        self.file.set_length(end)
+        self.file.set_length(end)?;
+        self.length.store(end, Ordering::Release);
+        Ok(())
     }
 }

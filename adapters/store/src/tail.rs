@@ -49,6 +49,15 @@ pub(crate) fn sync(tail: &impl Tail, end: u64) -> Result<(), Failure> {
     })
 }
 
+/// Drops what lies behind `end`, durably.
+///
+/// # Errors
+/// [`Failure`]: where it cannot be dropped, nothing has changed.
+pub(crate) fn cut(tail: &impl Tail, end: u64) -> Result<(), Failure> {
+    tail.roll_back(end).map_err(Failure::RolledBack)?;
+    tail.sync().map_err(Failure::Unknown)
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;

@@ -18,7 +18,7 @@ use crate::log::{Log, end_of};
 use crate::mark::{Location, Mark};
 use crate::options::Options;
 use crate::segment::Segment;
-use crate::tail::{Failure, append, sync};
+use crate::tail::{Failure, Tail as _, append, cut, sync};
 
 /// Commits after which HEAD is written again.
 const HEAD_COMMITS: u64 = 1024;
@@ -154,6 +154,7 @@ impl Writer {
         }
         let (parts, written, mark) = self.frame(records);
         let end = self.segment.end();
+        self.segment.reserve(mark.end.offset - end, self.segment_bytes);
         self.attempt("append a commit to the log; nothing of it was written", |segment| append(segment, end, &parts))?;
         if until == Until::Synced {
             self.attempt("sync a commit; nothing of it counts", |segment| sync(segment, end))?;
@@ -202,6 +203,17 @@ impl Writer {
         })
     }
 
+    /// Gives room back that was reserved, and writes HEAD at the end of the log.
+    ///
+    /// # Errors
+    /// As the operating system's.
+    pub(crate) fn close(&mut self) -> io::Result<()> {
+        if self.failed.is_none() && self.segment.is_reserved() {
+            self.segment.roll_back(self.segment.end())?;
+        }
+        self.settle()
+    }
+
     /// Writes HEAD at the end of the log, unless it says so already.
     ///
     /// # Errors
@@ -234,6 +246,10 @@ impl Writer {
             return Ok(());
         }
         self.settle().map_err(io_error("write HEAD at the end of a segment"))?;
+        // Behind the end of a segment stands the next one, and nothing else.
+        if self.segment.is_reserved() {
+            self.attempt("end a segment of the log", |segment| cut(segment, end))?;
+        }
         let number = self.segment.number() + 1;
         self.segment = self.log.add(number).map_err(io_error(format!("begin segment {number} of the log")))?;
         Ok(())

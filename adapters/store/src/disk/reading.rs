@@ -64,6 +64,10 @@ impl DiskFile for ReadFile {
         refused()
     }
 
+    fn reserve(&self, _: u64) -> io::Result<()> {
+        refused()
+    }
+
     fn is_mappable(&self) -> bool {
         false
     }

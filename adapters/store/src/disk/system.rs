@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustix::fs::FallocateFlags;
 
 use super::{Disk, DiskFile, How};
 use crate::map;
@@ -97,6 +98,10 @@ impl DiskFile for File {
 
     fn set_length(&self, length: u64) -> io::Result<()> {
         self.set_len(length)
+    }
+
+    fn reserve(&self, length: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(self, FallocateFlags::empty(), 0, length)?)
     }
 
     fn map(&self, length: u64) -> io::Result<Bytes> {

@@ -254,6 +254,17 @@ impl DiskFile for Open {
         Ok(())
     }
 
+    /// No step: nobody is told where it fails.
+    fn reserve(&self, length: u64) -> io::Result<()> {
+        if self.disk.is_off() {
+            return Err(Fault::Power.into());
+        }
+        let mut bytes = self.bytes();
+        let length = bytes.seen.len().max(length as usize);
+        bytes.seen.resize(length, 0);
+        Ok(())
+    }
+
     fn map(&self, length: u64) -> io::Result<Bytes> {
         Ok(Bytes::copy_from_slice(&self.bytes().seen[..length as usize]))
     }

@@ -48,10 +48,10 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1), facts(1, 1..=2), temp_file(1, 1)]);
-    let before = fs::metadata(segment(folder.path(), 1)).unwrap().len();
+    let before = written(&segment(folder.path(), 1));
     let brought = bytes(5, 300);
     commit(&store, owner, &[content(&brought), facts(1, 3..=4), temp_file(1, 2), born(2), temp_file(2, 1)]);
-    let after = fs::metadata(segment(folder.path(), 1)).unwrap().len();
+    let after = written(&segment(folder.path(), 1));
     let crashed = crash_copy(folder.path());
     for length in before..=after {
         let copy = crash_copy(crashed.path());
@@ -74,7 +74,7 @@ fn a_commit_whose_beginning_was_lost_is_cut_though_its_end_was_kept() {
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1), facts(1, 1..=2)]);
-    let before = fs::metadata(segment(folder.path(), 1)).unwrap().len() as usize;
+    let before = written(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 3..=3), facts(1, 4..=4)]);
     for damaged_byte in [0, 20, 100, 143, 150] {
         let copy = crash_copy(folder.path());
@@ -91,13 +91,13 @@ fn damage_in_the_middle_is_never_cut() {
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1), born(2)]);
-    let before = fs::metadata(segment(folder.path(), 1)).unwrap().len() as usize;
+    let before = written(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 1..=3)]);
     commit(&store, owner, &[facts(2, 1..=3)]);
     for (damaged_byte, with_index) in [(20, true), (20, false), (150, true), (150, false)] {
         let copy = crash_copy(folder.path());
         let mut log = fs::read(segment(copy.path(), 1)).unwrap();
-        let length = log.len();
+        let length = written(&segment(copy.path(), 1)) as usize;
         log[before + damaged_byte] ^= 1;
         fs::write(segment(copy.path(), 1), log).unwrap();
         if !with_index {
@@ -123,7 +123,7 @@ fn a_damaged_image_gives_way_to_an_earlier_one() {
     commit(&store, owner, &[born(1), facts(1, 1..=4)]);
     commit(&store, owner, &[snapshot(1, 2)]);
     commit(&store, owner, &[snapshot(1, 4)]);
-    let end = fs::metadata(segment(folder.path(), 1)).unwrap().len() as usize;
+    let end = written(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 5..=5)]);
     let mut log = fs::read(segment(folder.path(), 1)).unwrap();
     log[end - 1] ^= 1;
@@ -142,7 +142,7 @@ fn a_damaged_content_is_written_again_when_it_comes_again() {
         let brought = bytes(9, length);
         commit(&store, owner, &[content(&brought)]);
         let mut log = fs::read(segment(folder.path(), 1)).unwrap();
-        *log.last_mut().unwrap() ^= 1;
+        log[written(&segment(folder.path(), 1)) as usize - 1] ^= 1;
         fs::write(segment(folder.path(), 1), log).unwrap();
         let found = read(&store, hash(&brought));
         assert!(matches!(found, Err(StoreError::Damaged { .. })), "{length} bytes: {found:?}");
@@ -275,6 +275,23 @@ fn segments_roll_and_their_files_are_private() {
 }
 
 #[test]
+fn room_is_reserved_behind_the_end_and_given_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let room = |number| fs::metadata(segment(folder.path(), number)).unwrap().len();
+    let store = LogStore::options().segment_bytes(1 << 20).open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1)]);
+    assert!(room(1) > written(&segment(folder.path(), 1)), "there is room for the next commit");
+    let crashed = crash_copy(folder.path());
+    (1..=12).for_each(|number| commit(&store, owner, &[content(&bytes(number, 100_000))]));
+    assert_eq!(room(1), written(&segment(folder.path(), 1)), "the segment has ended");
+    drop(store);
+    assert_eq!(room(2), written(&segment(folder.path(), 2)), "the store is closed");
+    let store = LogStore::open(crashed.path()).unwrap();
+    assert_eq!(last_fact(&store, 1), 0, "behind a crash nothing is made of room");
+}
+
+#[test]
 fn a_missing_segment_in_the_middle_leaves_the_rest_readable() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::options().segment_bytes(1000).open(folder.path()).unwrap();
@@ -317,7 +334,7 @@ fn damage_to_temporary_files_is_told_and_leaves_the_rest_readable() {
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1)]);
-    let before = fs::metadata(segment(folder.path(), 1)).unwrap().len() as usize;
+    let before = written(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[temp_file(1, 1)]);
     commit(&store, owner, &[facts(1, 1..=2)]);
     commit(&store, owner, &[born(2), temp_file(2, 1)]);

@@ -114,7 +114,7 @@ fn contents_are_kept_compressed_where_that_saves_an_eighth() {
     let mixed = Bytes::from([&compressible[..400_000], &random].concat());
     let tiny = Bytes::from_static(b"x");
     let folder = tempfile::tempdir().unwrap();
-    let size = || fs::metadata(folder.path().join("log/00000001.seg")).unwrap().len();
+    let size = || written(&folder.path().join("log/00000001.seg"));
     let options = LogStore::options().compression(Compression::Zstd(3));
     let store = options.open(folder.path()).unwrap();
     let owner = store.claim().unwrap();

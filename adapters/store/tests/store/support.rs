@@ -69,6 +69,12 @@ pub(crate) fn ended(pid: u64) -> Entry {
 }
 
 /// The bytes of a change of temporary files.
+/// How far a segment is written: behind that stands room that is reserved.
+pub(crate) fn written(segment: &Path) -> u64 {
+    let bytes = std::fs::read(segment).unwrap();
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
+}
+
 pub(crate) fn change(root: u64, number: u64) -> Vec<u8> {
     format!("change {number} of the files of {root}").into_bytes()
 }
