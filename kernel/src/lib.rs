@@ -25,6 +25,7 @@
 
 pub mod budget;
 pub mod content;
+pub mod export;
 pub mod memory;
 pub mod permits;
 pub mod process;
