@@ -31,13 +31,37 @@ const SYNC_AFTER: Duration = Duration::from_secs(1);
 
 /// Something to be made durable.
 pub(crate) enum Durable {
-    Born { row: ProcessRow, image: Box<Image> },
-    Facts { pid: Pid, first: FactNumber, facts: Arc<[Fact]> },
-    Snapshot { pid: Pid, at: FactNumber, image: Box<Image> },
-    Ended { pid: Pid, exit: Exit },
-    TempFile { root: Pid, record: TempFileRecord<Content> },
-    Checkpoint { id: CheckpointId, mark: Mark },
-    CheckpointDropped { id: CheckpointId },
+    Born {
+        row: ProcessRow,
+        image: Box<Image>,
+    },
+    Facts {
+        pid: Pid,
+        first: FactNumber,
+        facts: Arc<[Fact]>,
+    },
+    Snapshot {
+        pid: Pid,
+        at: FactNumber,
+        image: Box<Image>,
+    },
+    Ended {
+        pid: Pid,
+        exit: Exit,
+    },
+    TempFile {
+        root: Pid,
+        record: TempFileRecord<Content>,
+    },
+    Checkpoint {
+        id: CheckpointId,
+        mark: Mark,
+    },
+    CheckpointDropped {
+        id: CheckpointId,
+    },
+    /// A content that nothing refers to yet.
+    Content(Content),
 }
 
 /// A checkpoint that is to be made of what stands before it.
@@ -375,6 +399,7 @@ fn encode(durable: Durable, Written { entries, contents }: &mut Written) -> Resu
             Entry::Checkpoint { id, label, of, root, scope, members }
         }
         Durable::CheckpointDropped { id } => Entry::CheckpointDropped { id },
+        Durable::Content(content) => return refer(content).map(drop),
     };
     entries.push(entry);
     Ok(())

@@ -14,7 +14,7 @@ mod manifest;
 mod mask;
 
 pub use birth::Birth;
-pub use frame::{Framer, Piece, Scanner};
+pub use frame::{Framer, Naming, Piece, Scanner};
 pub use manifest::{Checker, Manifest, Told, named};
 pub use mask::{Masker, Place, Redact, mask_text, masked_bundle};
 

@@ -139,6 +139,23 @@ impl Framer {
     }
 }
 
+/// The name of a content that comes in parts.
+#[derive(Default)]
+pub struct Naming(Hasher);
+
+impl Naming {
+    /// Bytes of it follow. Costs one pass over them.
+    pub fn part(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> ContentHash {
+        ContentHash(*self.0.finalize().as_bytes())
+    }
+}
+
 fn encoded(value: &impl Serialize, mask: Option<&Mask<'_>>) -> Result<Vec<u8>, CodecError> {
     match mask {
         Some(mask) => codec::encode(&Masked::new(value, mask)),
