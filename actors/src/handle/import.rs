@@ -49,7 +49,7 @@ impl Kernel {
     /// to them nor write to them. New pids are greater than those numbers. A process keeps its name where nobody has it here.
     /// To import a file is to run the programs in it, under what this host permits; importing it twice makes two of each.
     ///
-    /// They run, unless they are [`stopped`](Import::stopped) or [`held`](Import::held).
+    /// They run, also those that were stopped, unless they are [`stopped`](Import::stopped) or [`held`](Import::held).
     ///
     /// # Errors
     /// When awaited: [`KernelError::Export`] for a file that was cut off, altered, of a later version, or no export;
