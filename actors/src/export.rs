@@ -302,12 +302,12 @@ fn history(
     }
     let mut facts = store.facts(pid, first, upto)?.into_iter();
     for written in history {
-        let Written { at_ms, first, .. } = written;
+        let Written { commit, at_ms, first, .. } = written;
         let first = FactNumber(first.0.max(1));
         let count = (written.last().0.min(upto.0) + 1).saturating_sub(first.0);
         let facts: Vec<_> = facts.by_ref().take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
         if !facts.is_empty() {
-            each(Facts { pid, at_ms, first, facts })?;
+            each(Facts { pid, commit, at_ms, first, facts })?;
         }
     }
     Ok(())

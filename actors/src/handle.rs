@@ -18,7 +18,7 @@ pub use branch::{Branch, Point};
 pub use builder::KernelBuilder;
 pub use events::Events;
 pub use export::Export;
-pub use history::LogLine;
+pub use history::{LogLine, log_lines};
 pub use import::{Import, Imported};
 pub use kernel::{Kernel, ProcessInfo};
 pub use process::Process;

@@ -10,7 +10,7 @@ use dormouse_kernel::process::{Birth, Preloads, Surroundings, born};
 use dormouse_kernel::program::{Bundle, compile};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::{Facts, Head, Member, Record, Redaction};
-use dormouse_proto::id::{CallId, FactNumber, FdId, Pid};
+use dormouse_proto::id::{CallId, CommitNumber, FactNumber, FdId, Pid};
 use dormouse_proto::process::{Origin, Priority, ProcessRow};
 use dormouse_proto::record::{ContentRef, Entry, Image, Lifetime};
 use dormouse_proto::temp_file::{TempFileChange, TempFileOrigin, TempFileRecord, TempId};
@@ -64,7 +64,13 @@ fn member(pid: u64, parent: Option<u64>) -> Member {
 }
 
 fn facts(pid: u64, first: u64) -> Record {
-    Record::Facts(Facts { pid: Pid(pid), at_ms: 1, first: FactNumber(first), facts: vec![vec![1], vec![2]] })
+    Record::Facts(Facts {
+        pid: Pid(pid),
+        commit: CommitNumber(first),
+        at_ms: 1,
+        first: FactNumber(first),
+        facts: vec![vec![1], vec![2]],
+    })
 }
 
 fn change(number: u64) -> Record {

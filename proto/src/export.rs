@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Scope;
-use crate::id::{FactNumber, Pid};
+use crate::id::{CommitNumber, FactNumber, Pid};
 use crate::process::ProcessRow;
 use crate::record::{ContentRef, Image};
 use crate::temp_file::TempFileRecord;
@@ -54,6 +54,8 @@ pub struct Member {
 pub struct Facts {
     /// The process, by its number in the store that it is of.
     pub pid: Pid,
+    /// The commit that they were written in, in that store.
+    pub commit: CommitNumber,
     /// When they were written: milliseconds since the epoch, UTC.
     pub at_ms: u64,
     /// The number of the first.
