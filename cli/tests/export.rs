@@ -57,7 +57,10 @@ fn a_tree_is_exported_shown_and_imported() {
     assert!(told.contains("  2 processes  "), "{told}");
     let id = told.split_whitespace().next().expect("it begins with the export's name");
     let shown = printed(folder.path(), "show notes.dormouse", 0);
-    assert!(shown.starts_with(&format!("export {id}, whole\nof process 1 and all below it, as it stood at ")), "{shown}");
+    assert!(
+        shown.starts_with(&format!("export {id}, whole\nof process 1 and all below it, as it stood at ")),
+        "{shown}"
+    );
     for line in ["1 notes ", "  2 notes "] {
         assert!(shown.lines().any(|shown| shown.starts_with(line) && shown.contains(" done ")), "{line:?} in {shown}");
     }

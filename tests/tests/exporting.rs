@@ -4,20 +4,22 @@
 
 use std::future::IntoFuture;
 use std::io::Cursor;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::checkpoint::Scope;
 use dormouse::export::{ExportError, Exported, Place, Redact, Redaction, look};
+use dormouse::garbage::{Collection, Unreadable, collect};
 use dormouse::host::ExportFile;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::model::Request;
-use dormouse::ports::{Purpose, Store, StoreError};
+use dormouse::ports::{Bounds, OwnerToken, Purpose, Store, StoreError, Until};
 use dormouse::process::Exit;
 use dormouse::retention::Retention;
 use dormouse::store::{LogStore, MemoryStore, StoreSecret};
 use dormouse::{Event, FnTool, Imported, Kernel, KernelBuilder, KernelError, Point, Process, View};
-use dormouse_tests::faulty::Faulty;
+use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::pair::{self, TOOLS, check_end, root_of, rows};
 use dormouse_tests::{FnModel, Requests, asks, check_histories, program, says, turn, within};
 use futures_util::StreamExt;
@@ -270,6 +272,42 @@ async fn an_import_is_born_whole_or_not_at_all() {
         kernel.shutdown().await;
     }
     assert!(seen.starts_with(&[0, 0]) && seen.contains(&3), "contents are brought in more than one commit: {seen:?}");
+    kernel.shutdown().await;
+}
+
+/// Contents that nothing refers to yet are swept between them and the births: they are brought again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_brings_again_what_was_swept_before_its_births() {
+    let kernel = on(MemoryStore::new()).build().await.unwrap();
+    let session = kernel.start(program(&kernel, READER)).session().without_input().await.unwrap();
+    session.open("log", "a line\n".repeat(10_000), None).await.unwrap();
+    let file = exported(&kernel, &session, Scope::Process).await;
+    for (sweeps, is_born) in [(1, true), (3, false)] {
+        let store = Arc::new(MemoryStore::new());
+        let (inner, left) = (store.clone(), AtomicUsize::new(sweeps));
+        let sweeping = Faulty::new(store.clone(), move |_, operation| {
+            let is_birth = matches!(operation, Operation::Commit { until: Until::Synced, entries } if entries > 1);
+            if is_birth && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+                let (retention, bounds) = (&Retention::default(), Bounds::default());
+                let (purpose, unreadable) = (Purpose::Free, Unreadable::KeepContents);
+                let watch = &mut |_| ControlFlow::Continue(());
+                let owner = OwnerToken(1);
+                let order = Collection { owner, retention, unreadable, purpose, bounds, now_ms: 0, watch };
+                assert_eq!(collect(&*inner, order).unwrap().live_contents, 0);
+            }
+            Fate::Pass
+        });
+        let other = on(sweeping).build().await.unwrap();
+        match imported(&other, &file).await {
+            Ok(Imported { process, .. }) => {
+                assert!(is_born);
+                called(&process, "read_fd", r#"{"fd": "fd:1", "page": 9}"#).await;
+            }
+            Err(KernelError::NotDurable(_)) => assert!(!is_born && rows(&other).await.is_empty()),
+            Err(error) => panic!("{error}"),
+        }
+        other.shutdown().await;
+    }
     kernel.shutdown().await;
 }
 

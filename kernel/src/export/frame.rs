@@ -389,3 +389,68 @@ fn check_begin(begun: &[u8]) -> Result<(), ExportError> {
 fn decoded<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ExportError> {
     codec::decode(payload).map_err(|error| ExportError::invalid(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scanned(file: &[u8]) -> Result<ExportId, ExportError> {
+        let mut scanner = Scanner::default();
+        scanner.feed(file, &mut |_| Ok::<_, ExportError>(()))?;
+        scanner.finish()
+    }
+
+    fn file(kind: Kind, payload: &[u8]) -> Vec<u8> {
+        let (mut framer, mut file) = Framer::begin();
+        file.extend(framer.whole(kind, payload));
+        file.extend(framer.end().1);
+        file
+    }
+
+    /// Hashes that fit are no reason to believe a payload.
+    #[test]
+    fn payloads_that_were_made_up_are_refused_and_none_makes_it_panic() {
+        let change = Facts {
+            pid: dormouse_proto::id::Pid(1),
+            commit: dormouse_proto::id::CommitNumber(1),
+            at_ms: 3,
+            first: dormouse_proto::id::FactNumber(1),
+            facts: vec![vec![7; 9]; 2],
+        };
+        let good = codec::encode(&change).unwrap();
+        assert!(scanned(&file(Kind::Facts, &good)).is_ok());
+        for kind in [Kind::Head, Kind::Member, Kind::Facts, Kind::TempFile] {
+            for at in 0..good.len() {
+                for byte in [0, 1, 250, 253, 255] {
+                    let mut made_up = good.clone();
+                    made_up[at] = byte;
+                    // Some of them are records; those that are not have a name for what is wrong.
+                    if let Err(error) = scanned(&file(kind, &made_up)) {
+                        assert!(matches!(error, ExportError::Invalid { .. }), "{kind:?}: {error}");
+                    }
+                }
+            }
+            assert!(scanned(&file(kind, &[253, 255, 255, 255, 255, 255, 255, 255, 255])).is_err());
+        }
+    }
+
+    #[test]
+    fn a_record_of_a_later_version_is_named() {
+        let (mut framer, mut bytes) = Framer::begin();
+        let mut header = framer.header(Kind::Head, 0);
+        header[0] = 9;
+        let chain = chained(&blake3::hash(&begin()), &header[..16]);
+        header[16..].copy_from_slice(chain.as_bytes());
+        bytes.extend(header);
+        assert_eq!(scanned(&bytes), Err(ExportError::Newer { what: "a record of kind 9".to_owned() }));
+    }
+
+    #[test]
+    fn an_end_that_counts_wrongly_is_refused() {
+        let (mut framer, mut bytes) = Framer::begin();
+        framer.records = 3;
+        bytes.extend(framer.end().1);
+        assert!(matches!(scanned(&bytes), Err(ExportError::Invalid { .. })));
+        assert!(matches!(scanned(&file(Kind::End, &[0; 16])), Err(ExportError::Invalid { .. })));
+    }
+}
