@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use dormouse::checkpoint::Scope;
-use dormouse::export::{Place, Redact};
+use dormouse::export::{Place, Redact, look};
 use dormouse::host::ExportFile;
 use regex::bytes::Regex;
 
 use crate::args::{Export, Import, Permissions};
-use crate::compose::Composition;
+use crate::compose::{Composition, check_store, reading};
 use crate::status::Failure;
 
 /// Masks whatever matches one of these.
@@ -27,8 +27,7 @@ impl Redact for Patterns {
 
 /// Writes an export, and says what it holds.
 pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
-    let composition = Composition { store: Some(&args.store), permissions: &Permissions::default() };
-    let kernel = composition.to_look().await?;
+    let kernel = reading(&args.store).await?;
     let scope = if args.tree { Scope::Tree } else { Scope::Process };
     let mut export = kernel.export(args.of.pid, scope).at(args.of.at);
     if !args.redact.is_empty() {
@@ -49,6 +48,10 @@ pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
 /// Takes in an export, and prints the new pids, each with its number in the export. Nothing of it runs.
 pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
     let file = File::open(&args.file).map_err(|error| unusable(&args.file, &error))?;
+    if check_store(&args.store).is_err() {
+        // No store is made for a file that is not taken in.
+        look(&file, &mut ())?;
+    }
     let permissions = Permissions::default();
     let kernel = Composition { store: Some(&args.store), permissions: &permissions }.kernel().await?;
     let imported = kernel.import(file).held().await;

@@ -1,5 +1,6 @@
 //! `dormouse show`: what an export holds, once all of it was checked.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::process::ExitCode;
@@ -26,44 +27,63 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
         return Err(error.into());
     }
     let mut out = std::io::stdout().lock();
-    if args.json {
-        writeln!(out, "{}", head_json(&manifest))?;
-    } else {
-        head(&mut out, &manifest)?;
+    let form = if args.json { Form::Json } else { Form::Text };
+    match form {
+        Form::Json => writeln!(out, "{}", head_json(&manifest))?,
+        Form::Text => head(&mut out, &manifest)?,
+    }
+    processes(&mut out, &manifest, form)?;
+    heard.lines.iter().try_for_each(|(pid, line)| fact(&mut out, *pid, line, form))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How something is printed.
+#[derive(Clone, Copy)]
+enum Form {
+    Text,
+    /// One object a line.
+    Json,
+}
+
+fn processes(out: &mut impl Write, manifest: &Manifest, form: Form) -> std::io::Result<()> {
+    if let Form::Text = form {
         writeln!(out, "{:<32} {:<16} {:>7} {:>9} {:>5}", "PROCESS", "STATUS", "FACTS", "MESSAGES", "FDS")?;
     }
-    for member in &manifest.members {
-        let Member { row, image, .. } = member;
+    let depths = depths(manifest);
+    for Member { row, image, .. } in &manifest.members {
+        let (pid, known_as, program) = (row.pid.0, row.known_as().0, &*row.program);
         let facts = manifest.facts.get(&row.pid).copied().unwrap_or_default();
         let (status, messages, descriptors) = (status(&image.phase), image.messages.len(), image.table.len());
-        if args.json {
-            let (pid, parent, program, name) =
-                (row.pid.0, row.parent.map(|pid| pid.0), &*row.program, row.name.as_deref());
-            let known_as = row.known_as().0;
-            let line = json!({ "pid": pid, "parent": parent, "known_as": known_as, "program": program, "name": name,
-                "status": status, "facts": facts, "messages": messages, "descriptors": descriptors });
-            writeln!(out, "{line}")?;
-        } else {
-            let indent = "  ".repeat(depth(&manifest, member));
-            let who = format!(
-                "{indent}{} {}{}",
-                row.known_as(),
-                row.program,
-                row.name.iter().map(|name| format!(" '{name}'")).collect::<String>()
-            );
-            writeln!(out, "{who:<32} {status:<16} {facts:>7} {messages:>9} {descriptors:>5}")?;
+        match form {
+            Form::Json => {
+                let (parent, name) = (row.parent.map(|pid| pid.0), row.name.as_deref());
+                let line = json!({
+                    "pid": pid, "parent": parent, "known_as": known_as, "program": program, "name": name,
+                    "status": status, "facts": facts, "messages": messages, "descriptors": descriptors,
+                });
+                writeln!(out, "{line}")?;
+            }
+            Form::Text => {
+                let name = row.name.iter().map(|name| format!(" '{name}'"));
+                let known_as = (known_as != pid).then(|| format!(", known as {known_as}"));
+                let notes: String = name.chain(known_as).collect();
+                let who = format!("{}{pid} {program}{notes}", "  ".repeat(depths[&row.pid]));
+                writeln!(out, "{who:<32} {status:<16} {facts:>7} {messages:>9} {descriptors:>5}")?;
+            }
         }
     }
-    for (pid, line) in heard.lines {
-        let LogLine { number, at_ms, name, gist, .. } = line;
-        if args.json {
-            let line = json!({ "pid": pid.0, "fact": number.0, "at_ms": at_ms, "name": name, "gist": gist });
-            writeln!(out, "{line}")?;
-        } else {
-            writeln!(out, "{:>4}@{:<6}  {}  {name:<18} {gist}", pid.0, number.0, time(at_ms))?;
+    Ok(())
+}
+
+fn fact(out: &mut impl Write, pid: Pid, line: &LogLine, form: Form) -> std::io::Result<()> {
+    let LogLine { number, at_ms, name, gist, .. } = line;
+    match form {
+        Form::Json => {
+            let (pid, fact) = (pid.0, number.0);
+            writeln!(out, "{}", json!({ "pid": pid, "fact": fact, "at_ms": at_ms, "name": name, "gist": gist }))
         }
+        Form::Text => writeln!(out, "{:>4}@{:<6}  {}  {name:<18} {gist}", pid.0, number.0, time(*at_ms)),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The facts that an export tells, where they are asked for.
@@ -131,10 +151,14 @@ fn status(phase: &Phase) -> &'static str {
     }
 }
 
-/// How many of its ancestors are in the export.
-fn depth(manifest: &Manifest, member: &Member) -> usize {
-    let parent = |of: &&Member| manifest.members.iter().find(|member| Some(member.row.pid) == of.row.parent);
-    std::iter::successors(parent(&member), parent).count()
+/// How many of its ancestors are in the export, of each process.
+fn depths(manifest: &Manifest) -> BTreeMap<Pid, usize> {
+    let mut depths = BTreeMap::new();
+    for Member { row, .. } in &manifest.members {
+        let above = row.parent.and_then(|parent| depths.get(&parent)).map_or(0, |depth| depth + 1);
+        depths.insert(row.pid, above);
+    }
+    depths
 }
 
 /// A date and a time of day, UTC.

@@ -107,7 +107,10 @@ fn a_file_that_is_not_whole_is_refused_and_makes_nothing() {
     }
     assert!(printed(folder.path(), "import notes.toml --store there", 2).contains("it is no export"));
     assert!(printed(folder.path(), "import none.dormouse --store there", 2).contains("none.dormouse"));
-    assert_eq!(printed(folder.path(), "ps --store there", 0).lines().count(), 1);
+    assert!(!folder.path().join("there").exists(), "no store is made for nothing");
+    assert!(printed(folder.path(), "import half.dormouse --store here", 2).contains("was cut off"));
+    assert_eq!(printed(folder.path(), "ps --store here", 0).lines().count(), 3);
     printed(folder.path(), "export 9 nobody.dormouse --store here", 2);
     assert!(!folder.path().join("nobody.dormouse").exists());
+    assert!(printed(folder.path(), "export 1 notes.dormouse --store nowhere", 2).contains("is not a store"));
 }

@@ -14,6 +14,7 @@ use crate::export::{self, Exported, Order};
 use crate::points::{self, Cut};
 use crate::ports::{Store, StoreError, Written};
 use crate::supervisor::Family;
+use crate::world::World;
 
 /// An export about to be made: [`write`](Export::write) makes it.
 #[must_use = "an export is made when it is written"]
@@ -65,8 +66,8 @@ impl Export {
     }
 
     /// Writes it, and gives back what it was written to, flushed. Costs the journals of its processes, and a pass over its contents;
-    /// holds one image and a part of a content at a time. Where the store takes commits, the present is marked by a checkpoint,
-    /// which is given up again.
+    /// holds one image, one history and a part of a content at a time. Where the store takes commits, the present is marked by a
+    /// checkpoint, which is given up again; of a store that is only read the present is its last commit.
     ///
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::UnknownProcess`], [`KernelError::NotInCheckpoint`]; [`KernelError::Store`] for an
@@ -98,7 +99,7 @@ impl Export {
         if scope == Scope::Process {
             family.rows.retain(|row| row.pid == of);
         }
-        let write = move |store: &dyn Store, world: &crate::world::World| {
+        let write = move |store: &dyn Store, world: &World| {
             let cut = match &cutting {
                 Cutting::Checkpoint(checkpoint) | Cutting::Here(checkpoint) => Cut::of(checkpoint),
                 Cutting::Behind(fact) => Cut::behind(store, of, *fact, &family)?,
@@ -108,10 +109,11 @@ impl Export {
             export::write(store, world, &Order { scope, rows, root, last, cut, redact }, to)
         };
         let written = points::reading(&kernel.world, write).await;
-        match done_with {
-            Some(id) => kernel.drop_checkpoint(id).await.and(written),
-            None => written,
+        if let Some(id) = done_with {
+            let dropped = kernel.drop_checkpoint(id).await;
+            return written.and_then(|written| dropped.map(|()| written));
         }
+        written
     }
 }
 

@@ -1,6 +1,7 @@
 //! What becomes of the processes of an export in another store: new processes, as those of a branch are.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::Member;
@@ -16,12 +17,17 @@ pub struct Birth<'a> {
     of: &'a Manifest,
     member: &'a Member,
     is_first: bool,
+    name: Option<&'a Arc<str>>,
 }
 
 impl Manifest {
     /// Its processes, in their order.
     pub fn births(&self) -> impl Iterator<Item = Birth<'_>> {
-        self.members.iter().enumerate().map(|(at, member)| Birth { of: self, member, is_first: at == 0 })
+        let mut names: BTreeSet<&str> = BTreeSet::new();
+        self.members.iter().enumerate().map(move |(at, member)| {
+            let name = member.row.name.as_ref().filter(|name| is_process_name(name) && names.insert(name));
+            Birth { of: self, member, is_first: at == 0, name }
+        })
     }
 }
 
@@ -37,14 +43,12 @@ impl<'a> Birth<'a> {
     #[must_use]
     pub fn row(&self) -> ProcessRow {
         let row = &self.member.row;
-        let before = self.of.members.iter().take_while(|member| member.row.pid != row.pid);
-        let taken: BTreeSet<_> = before.filter_map(|member| member.row.name.clone()).collect();
-        let name = row.name.clone().filter(|name| is_process_name(name) && !taken.contains(name));
         let (parent, origin) = match self.is_first {
             // What it was made by is not here, nor is what it was copied from.
             true => (None, Origin::Started),
             false => (row.parent, row.origin.clone()),
         };
+        let name = self.name.cloned();
         ProcessRow { parent, origin, name, restored: Some(self.restored()), exit: None, ..row.clone() }
     }
 

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::{Facts, Head, Member, Record};
-use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_proto::id::{CallId, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{ExportId, Origin};
 use dormouse_proto::record::{ContentRef, Image};
 use dormouse_proto::temp_file::TempFileRecord;
@@ -79,6 +79,7 @@ pub struct Checker {
 struct Found {
     head: Option<Head>,
     members: Vec<Member>,
+    roll: Roll,
     files: Vec<TempFileRecord<ContentRef>>,
     /// What is named, and whether it has come.
     contents: BTreeMap<ContentHash, (u64, bool)>,
@@ -170,7 +171,7 @@ impl Found {
             Record::Head(_) => Err(ExportError::invalid("it has two heads")),
             Record::Member(member) => {
                 check(self.files.is_empty(), || "a process stands behind temporary files".to_owned())?;
-                check_member(&member, head, &self.members)?;
+                self.roll.enter(&member, head)?;
                 self.name(&member.image)?;
                 self.members.push(*member);
                 Ok(())
@@ -217,26 +218,42 @@ impl Found {
     }
 }
 
-fn check_member(member: &Member, head: &Head, before: &[Member]) -> Result<(), ExportError> {
-    let Member { row, image, .. } = member;
-    let pid = row.pid;
-    let is_counted = (1..=head.last.0).contains(&pid.0) && (1..=head.last.0).contains(&row.known_as().0);
-    check(is_counted, || format!("process {pid} is greater than all of its store"))?;
-    check(row.exit.is_none(), || format!("process {pid} has two ends"))?;
-    let counts = [image.epoch, image.next_seq, image.next_fd, image.depth, image.iterations, image.restores];
-    check(counts.iter().all(|count| *count < MAX_COUNT), || format!("process {pid} has no numbers left"))?;
-    let is_other = |other: &Member| other.row.pid != pid && other.row.known_as() != row.known_as();
-    check(before.iter().all(is_other), || format!("two processes have the number {pid}"))?;
-    if before.is_empty() {
-        return check(row.known_as() == head.of, || format!("it is said to be of process {}", head.of));
+/// What the processes so far are called, and which calls made them.
+#[derive(Default)]
+struct Roll {
+    pids: BTreeSet<Pid>,
+    known_as: BTreeSet<Pid>,
+    made: BTreeSet<(Pid, CallId, u32)>,
+}
+
+impl Roll {
+    fn enter(&mut self, member: &Member, head: &Head) -> Result<(), ExportError> {
+        let Member { row, image, .. } = member;
+        let (pid, known_as, is_first) = (row.pid, row.known_as(), self.pids.is_empty());
+        let is_counted = (1..=head.last.0).contains(&pid.0) && (1..=head.last.0).contains(&known_as.0);
+        check(is_counted, || format!("process {pid} is greater than all of its store"))?;
+        check(row.exit.is_none(), || format!("process {pid} has two ends"))?;
+        let counts = [image.epoch, image.next_seq, image.next_fd, image.depth, image.iterations, image.restores];
+        check(counts.iter().all(|count| *count < MAX_COUNT), || format!("process {pid} has no numbers left"))?;
+        if is_first {
+            check(known_as == head.of, || format!("it is said to be of process {}", head.of))?;
+        } else {
+            check(head.scope == Scope::Tree, || "it is said to be of one process, and holds more".to_owned())?;
+            let parent = row.parent.filter(|parent| self.pids.contains(parent));
+            let parent =
+                parent.ok_or_else(|| ExportError::invalid(format!("process {pid} stands before its parent")))?;
+            let (call, index) = match row.origin {
+                Origin::Forked { call, index } => (call, index),
+                Origin::Spawned { call } => (call, 0),
+                Origin::Started | Origin::Copied { .. } => {
+                    return Err(ExportError::invalid(format!("process {pid} has a parent that did not make it")));
+                }
+            };
+            check(self.made.insert((parent, call, index)), || format!("process {pid} was made twice"))?;
+        }
+        let is_new = self.pids.insert(pid) && self.known_as.insert(known_as);
+        check(is_new, || format!("two processes have the number {pid}"))
     }
-    check(head.scope == Scope::Tree, || "it is said to be of one process, and holds more".to_owned())?;
-    let is_parent = |other: &Member| Some(other.row.pid) == row.parent;
-    check(before.iter().any(is_parent), || format!("process {pid} stands before its parent"))?;
-    let is_made = matches!(row.origin, Origin::Forked { .. } | Origin::Spawned { .. });
-    check(is_made, || format!("process {pid} has a parent that did not make it"))?;
-    let is_same = |other: &Member| other.row.parent == row.parent && other.row.origin == row.origin;
-    check(!before[1..].iter().any(is_same), || format!("process {pid} was made twice"))
 }
 
 fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), ExportError> {
