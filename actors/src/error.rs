@@ -79,8 +79,8 @@ pub enum KernelError {
     /// The host does not give the file.
     #[error("{0}")]
     File(#[from] FileError),
-    /// The file is no export that can be taken in. Nothing of it was.
-    #[error("the export is not imported: {0}")]
+    /// The file is no export that can be used. Nothing of it was.
+    #[error("{0}")]
     Export(#[from] ExportError),
     /// An export cannot be written, or not be read.
     #[error("the export cannot be {doing}: {source}")]

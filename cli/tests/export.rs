@@ -105,7 +105,7 @@ fn a_file_that_is_not_whole_is_refused_and_makes_nothing() {
         let refused = printed(folder.path(), line, 2);
         assert!(refused.contains(&format!("was cut off after {} bytes", file.len() / 2)), "{refused}");
     }
-    assert!(printed(folder.path(), "import notes.toml --store there", 2).contains("it is no export"));
+    assert!(printed(folder.path(), "import notes.toml --store there", 2).contains("the file is no export"));
     assert!(printed(folder.path(), "import none.dormouse --store there", 2).contains("none.dormouse"));
     assert!(!folder.path().join("there").exists(), "no store is made for nothing");
     assert!(printed(folder.path(), "import half.dormouse --store here", 2).contains("was cut off"));

@@ -22,28 +22,30 @@ pub use mask::{Masker, Place, Redact, mask_text, masked_bundle};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
     /// It does not begin as an export does.
-    #[error("it is no export: it does not begin as one. Name a file that `dormouse export` made")]
+    #[error("the file is no export: it does not begin as one. Name a file that `dormouse export` made")]
     Foreign,
     /// It holds something that this version does not know.
-    #[error("it holds {what}, as a later version writes it. Import it with that version")]
+    #[error("the export holds {what}, as a later version writes it. Import it with that version")]
     Newer {
         /// What.
         what: String,
     },
     /// It ends before its end.
-    #[error("it was cut off after {at} bytes. Copy it again from where it was made")]
+    #[error("the export was cut off after {at} bytes. Copy it again from where it was made")]
     Truncated {
         /// How many bytes there are.
         at: u64,
     },
     /// What stands there is not what was written.
-    #[error("it was altered: what ends at byte {at} does not fit its hash. Copy it again from where it was made")]
+    #[error(
+        "the export was altered: what ends at byte {at} does not fit its hash. Copy it again from where it was made"
+    )]
     Altered {
         /// Where the record ends that is not what it was, or where the first byte stands that is too many.
         at: u64,
     },
     /// It is as it was written, and contradicts itself.
-    #[error("it cannot be used: {what}. Export again from the store that it was made of")]
+    #[error("the export cannot be used: {what}. Export again from the store that it was made of")]
     Invalid {
         /// What contradicts what.
         what: String,

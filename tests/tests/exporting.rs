@@ -384,15 +384,19 @@ async fn numbers_of_another_store_mean_nobody_here() {
         })
     };
     let tools = "[tools]\nenabled = [\"send_message\", \"list_processes\", \"fork\"]\n";
-    let open = || Kernel::open(MemoryStore::new()).model("m", writer()).reach(dormouse::mail::Reach::Everyone);
-    let there = open().build().await.unwrap();
+    let open = |store: &Arc<MemoryStore>| {
+        Kernel::open(store.clone()).model("m", writer()).reach(dormouse::mail::Reach::Everyone)
+    };
+    let (here, there) = (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+    let there = open(&there).build().await.unwrap();
     for _ in 0..6 {
         there.start(program(&there, tools)).session().without_input().await.unwrap();
     }
     let moved = there.start(program(&there, tools)).session().without_input().await.unwrap();
     assert_eq!(moved.pid(), Pid(7));
     let file = exported(&there, &moved, Scope::Process).await;
-    let here = open().build().await.unwrap();
+    let store = here;
+    let here = open(&store).build().await.unwrap();
     let old = here.start(program(&here, tools)).session().without_input().name("old").await.unwrap();
     let brought = imported(&here, &file).await.unwrap().process;
     let new = here.start(program(&here, tools)).session().without_input().await.unwrap();
@@ -405,6 +409,13 @@ async fn numbers_of_another_store_mean_nobody_here() {
     assert!(refused.contains("the number of this process means another one there"), "{refused}");
     let sent = turn(&new, "write 8").await;
     assert!(sent.starts_with("<message_sent"), "{sent}");
+    // A branch of it, and another life of the kernel, know as much.
+    let branch = within(here.branch(looking.pid(), FactNumber(0)).stopped().into_future()).await.unwrap().pid();
+    here.shutdown().await;
+    let here = open(&store).build().await.unwrap();
+    let branch = within(here.resume(branch)).await.unwrap();
+    within(branch.tree().cont()).await.unwrap();
+    assert!(turn(&branch, "write 1").await.contains("There is no process 1"));
     here.shutdown().await;
     there.shutdown().await;
 }

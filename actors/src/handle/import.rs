@@ -42,7 +42,7 @@ pub struct Imported {
 impl Kernel {
     /// Begins to take in an export: its processes are born here under new pids, all in one commit, with the temporary files of their
     /// tree and the messages that were on their way between them. All of the file is checked first, and nothing of it is used where
-    /// anything is wrong. Contents become durable before the births, in batches; the largest is in memory once.
+    /// anything is wrong. Contents become durable before the births, in batches. In memory are all images, and the largest content.
     ///
     /// They go on as those of a branch ([`branch`](Self::branch)), and go on knowing each other by the numbers in their conversations.
     /// Whoever else had a number there is nobody here: of the processes of this kernel, those with such a number can neither be named

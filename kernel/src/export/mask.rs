@@ -35,8 +35,12 @@ pub enum Place {
 /// The text masked; none where nothing of it is.
 #[must_use]
 pub fn mask_text(redact: &dyn Redact, text: &str) -> Option<String> {
+    let masks = redact.masks(Place::Text, text.as_bytes());
+    if masks.is_empty() {
+        return None;
+    }
     let mut bytes = text.as_bytes().to_vec();
-    let is_masked = mask(&mut bytes, redact.masks(Place::Text, text.as_bytes()));
+    let is_masked = mask(&mut bytes, masks);
     is_masked.then(|| String::from_utf8(bytes).expect("characters are replaced by characters"))
 }
 
