@@ -1,5 +1,5 @@
 //! What an export holds: a process, or a tree of them, as one file that another store can take in, and that a person can look
-//! into. How the records stand in the file is [`dormouse_kernel::export`]'s; all of it is described in `docs/format.md`.
+//! into. How the records stand in the file is for `dormouse_kernel::export` to know; all of it is described in `docs/format.md`.
 //!
 //! Records hold no content: they name it, as journals do, and the contents stand beside them.
 
