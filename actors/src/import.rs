@@ -188,7 +188,7 @@ impl Batch {
         let entries = std::mem::take(&mut self.contents).into_iter().map(Durable::Content).collect();
         self.bytes = 0;
         let (written, heard) = oneshot::channel();
-        world.append(entries, Box::new(move |result: Result<(), CommitError>| drop(written.send(result))));
+        world.append(entries, Box::new(move |result: Result<_, CommitError>| drop(written.send(result.map(drop)))));
         Ok(heard.blocking_recv().map_err(|_| KernelError::Closed)??)
     }
 }
