@@ -1,7 +1,7 @@
 //! Exports: a process, or a tree of them, as one file that another store can take in.
 //!
 //! * [`frame`](Framer): the records of a file one behind the other, chained by hash, so that no byte of it can be cut off, changed,
-//!   moved or added without being noticed by name.
+//!   moved or added without being noticed by name, which [`scan`](Scanner) does.
 //! * [`manifest`](Manifest): what a file holds, checked as a whole before anything of it is used.
 //! * [`birth`](Manifest::births): what becomes of its processes in another store.
 //! * [`mask`](Redact): what is kept out of it.
@@ -12,11 +12,13 @@ mod birth;
 mod frame;
 mod manifest;
 mod mask;
+mod scan;
 
 pub use birth::Birth;
-pub use frame::{Framer, Naming, Piece, Scanner};
+pub use frame::{Framer, Naming};
 pub use manifest::{Checker, Manifest, Told, named};
 pub use mask::{Masker, Place, Redact, mask_text, masked_bundle};
+pub use scan::{Piece, Scanner};
 
 /// Why a file is not taken in, or not looked into. Nothing of it was used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
