@@ -54,8 +54,8 @@
 //! This crate only gathers what an embedder needs; the rooms behind it are described in ARCHITECTURE.md.
 
 pub use dormouse_actors::handle::{
-    AskFn, Branch, Events, FnTool, Kernel, KernelBuilder, LogLine, Point, Process, ProcessInfo, Recover, Recovery,
-    Start, Tree,
+    AskFn, Branch, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder, LogLine, Point, Process,
+    ProcessInfo, Recover, Recovery, Start, Tree,
 };
 pub use dormouse_actors::{DescriptorView, Durability, Event, Fact, KernelError, LoadError, View, garbage, ports};
 pub use dormouse_host as host;
@@ -63,6 +63,13 @@ pub use dormouse_kernel::budget::{Account, Reached};
 /// What differs between two points of processes.
 pub mod diff {
     pub use dormouse_kernel::process::{Diff, Difference, Held, Line, Pair};
+}
+/// Exports: processes as files that other stores can take in.
+pub mod export {
+    pub use dormouse_actors::handle::log_lines;
+    pub use dormouse_actors::{Exported, look};
+    pub use dormouse_kernel::export::{ExportError, Manifest, Place, Redact, Told};
+    pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
 }
 pub use dormouse_kernel::{content, program, retention};
 pub use dormouse_models as models;

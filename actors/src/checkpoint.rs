@@ -62,6 +62,8 @@ pub(crate) enum Durable {
     CheckpointDropped {
         id: CheckpointId,
     },
+    /// A content that nothing refers to yet.
+    Content(Content),
 }
 
 /// A checkpoint that is to be made of what stands before it.
@@ -429,6 +431,7 @@ fn encode(durable: Durable, Written { entries, contents }: &mut Written, size: &
             Entry::Checkpoint { id, label, of, root, scope, members }
         }
         Durable::CheckpointDropped { id } => Entry::CheckpointDropped { id },
+        Durable::Content(content) => return refer(content).map(drop),
     };
     entries.push(entry);
     Ok(())

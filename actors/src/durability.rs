@@ -29,8 +29,8 @@ impl Durability {
     /// How far a commit of these must have come before anyone hears of it; none where there is nothing to commit.
     pub(crate) fn until<'a>(self, entries: impl IntoIterator<Item = &'a Durable>) -> Option<Until> {
         let each = entries.into_iter().map(|entry| match self {
-            // It only saves the reading of facts, which are durable without it.
-            _ if matches!(entry, Durable::Snapshot { .. }) => Until::Written,
+            // It only saves the reading of facts, which are durable without it; or is nothing before what refers to it is durable.
+            _ if matches!(entry, Durable::Snapshot { .. } | Durable::Content(_)) => Until::Written,
             Self::EveryFact => Until::Synced,
             Self::EveryTurn if ends_something(entry) => Until::Synced,
             Self::EveryTurn | Self::Relaxed => Until::Written,
@@ -46,7 +46,7 @@ fn ends_something(durable: &Durable) -> bool {
         | Durable::Ended { .. }
         | Durable::Checkpoint { .. }
         | Durable::CheckpointDropped { .. } => true,
-        Durable::Snapshot { .. } | Durable::TempFile { .. } => false,
+        Durable::Snapshot { .. } | Durable::TempFile { .. } | Durable::Content(_) => false,
         Durable::Facts { facts, .. } => facts.iter().any(|fact| match fact {
             Fact::MessageQueued { .. }
             | Fact::TurnEnded { .. }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_kernel::export::ExportError;
 use dormouse_kernel::program::Unpriced;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CheckpointId, Pid};
@@ -78,6 +79,17 @@ pub enum KernelError {
     /// The host does not give the file.
     #[error("{0}")]
     File(#[from] FileError),
+    /// The file is no export that can be used. Nothing of it was.
+    #[error("{0}")]
+    Export(#[from] ExportError),
+    /// An export cannot be written, or not be read.
+    #[error("the export cannot be {doing}: {source}")]
+    ExportFile {
+        /// What was being done with it.
+        doing: &'static str,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
     /// What is to be bounded cannot be counted.
     #[error("{0}")]
     Unpriced(#[from] Unpriced),

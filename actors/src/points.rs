@@ -11,7 +11,7 @@ use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Beginning, Kept, Standing, branched};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
-use dormouse_proto::process::ProcessRow;
+use dormouse_proto::process::{Foreign, ProcessRow, Restored};
 use dormouse_proto::record::{ContentRef, codec};
 use dormouse_proto::temp_file::TempFileRecord;
 
@@ -134,7 +134,12 @@ pub(crate) fn grafts(
         let Some(at) = cut.members.get(&row.pid).copied() else { continue };
         let state = recovery::load(store, world, row.pid, Some(at), Purpose::Run)?.state;
         let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), beginning));
-        grafts.push(Graft { row, at, program: state.program().clone(), image });
+        // A branch of what was brought from elsewhere goes on knowing whom it knew there.
+        let foreign = row.restored.and_then(|restored| restored.foreign);
+        let foreign = foreign.map(|foreign| Foreign { export: None, ..foreign });
+        let restored = Restored { from: row.pid, at, known_as: row.known_as(), foreign };
+        let (row, program) = (ProcessRow { name: None, ..row }, state.program().clone());
+        grafts.push(Graft { row, restored, program, image });
     }
     Ok(grafts)
 }

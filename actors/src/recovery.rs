@@ -97,7 +97,7 @@ pub(crate) fn load(
 }
 
 /// A process whose cost is bounded does not run where it cannot be counted.
-fn check_prices(world: &World, state: &State, purpose: Purpose) -> Result<(), String> {
+pub(crate) fn check_prices(world: &World, state: &State, purpose: Purpose) -> Result<(), String> {
     let is_bounded = state.budget().limits().cost_nanos.is_some() && state.exit().is_none();
     match (purpose, is_bounded) {
         (Purpose::Run, true) => state.program().check_prices(&world.around.prices).map_err(|error| error.to_string()),
@@ -155,7 +155,14 @@ fn compiled(world: &World, pid: Pid, image: &Image<ContentRef>, purpose: Purpose
     Ok(program)
 }
 
-fn compile(world: &World, pid: Pid, bundle: &[u8], key: &str, purpose: Purpose) -> Result<Program, LoadError> {
+/// The program of this key, compiled from the files that it was made of.
+pub(crate) fn compile(
+    world: &World,
+    pid: Pid,
+    bundle: &[u8],
+    key: &str,
+    purpose: Purpose,
+) -> Result<Program, LoadError> {
     let failed = |reason: String| LoadError::Program { pid, reason };
     let bundle = Bundle::from_bytes(bundle).map_err(|error| failed(error.to_string()))?;
     let foreign = if purpose == Purpose::Look { bundle.host_tools() } else { Vec::new() };

@@ -36,7 +36,7 @@ use crate::recovery::{self, LoadError, Loaded, Purpose};
 use crate::world::World;
 
 use alias::Aliases;
-pub(crate) use branch::{Branching, Family, FamilyReply, Graft};
+pub(crate) use branch::{Branching, Family, FamilyReply, Graft, Growing, Grown, GrownReply, Launch};
 use entry::Run;
 pub(crate) use post::{Neighbours, Post};
 use recover::Recovering;
@@ -94,7 +94,7 @@ pub(crate) enum SupervisorMessage {
     /// Make new processes of those of a cut.
     Branch(Box<Branching>),
     /// The births of a branch are durable, or cannot be made so.
-    Branched { of: Pid, newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: SeatReply },
+    Branched { growing: Box<Growing>, result: Result<(), CommitError> },
     /// What a process goes on from.
     Lineage { of: Pid, reply: oneshot::Sender<Lineage> },
     /// Take a message to its receiver.
@@ -230,9 +230,7 @@ impl Supervisor {
             }
             SupervisorMessage::ListFamily { of, reply } => self.list_family(of, reply),
             SupervisorMessage::Branch(branching) => self.branch(*branching),
-            SupervisorMessage::Branched { of, newborns, result, reply } => {
-                self.branched(of, newborns, result, reply).await;
-            }
+            SupervisorMessage::Branched { growing, result } => self.branched(*growing, result).await,
             SupervisorMessage::Lineage { of, reply } => drop(reply.send(self.lineage(of))),
             SupervisorMessage::Post(post) => self.post(*post),
             SupervisorMessage::ListNeighbours { of, reply } => self.list_neighbours(of, reply),

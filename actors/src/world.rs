@@ -79,6 +79,11 @@ impl World {
         self.store.lease()
     }
 
+    /// Whether the store takes no commits: nobody could claim it.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_kept && self.opening == 0
+    }
+
     /// Whether the kernel runs: it is neither shut down nor about to be.
     pub(crate) fn is_open(&self) -> bool {
         self.store.is_open()

@@ -46,6 +46,12 @@ pub(crate) enum Command {
     Branch(Branch),
     /// Go on from a checkpoint as other processes.
     Restore(Restore),
+    /// Write a process, or a tree, into one file: to move it to another store, or to show it to somebody.
+    Export(Export),
+    /// Take in what an export holds, as new processes, which are held until they are resumed.
+    Import(Import),
+    /// Look into an export, and check it.
+    Show(Show),
     /// Execute tool calls against a process, without a model.
     Call(Call),
     /// Show a file in pages, as a model would see it.
@@ -274,6 +280,51 @@ impl FromStr for PointOf {
         };
         Ok(Self { pid: Pid(pid.parse().map_err(|_| wrong())?), at })
     }
+}
+
+/// `dormouse export`
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// What is exported: PID (as it stands), PID@FACT or PID@cp:N.
+    #[arg(value_name = "POINT")]
+    pub(crate) of: PointOf,
+    /// The file, such as planner.dormouse. Only its owner can read it.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The store's folder. It may be in use.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+    /// With all processes below it, and the messages that are on their way between them.
+    #[arg(long)]
+    pub(crate) tree: bool,
+    /// Mask what matches, in every text that leaves; may be given several times. Lengths and line breaks stay.
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) redact: Vec<regex::bytes::Regex>,
+}
+
+/// `dormouse import`
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// The file that `dormouse export` made. To resume what it holds is to run the programs in it.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The store's folder; made where there is none.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+}
+
+/// `dormouse show`
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The file that `dormouse export` made.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// List the facts of its processes as well.
+    #[arg(long)]
+    pub(crate) log: bool,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `dormouse call`

@@ -33,8 +33,7 @@ impl Composition<'_> {
             Err(Failure::InUse(why)) => {
                 // Where standard error is gone there is nobody to tell.
                 let _ = writeln!(std::io::stderr(), "{why}\nThis is what it holds at this moment.");
-                let store = LogStore::read_only(path).map_err(KernelError::Store)?;
-                Ok(Kernel::open(store).build().await?)
+                reading(path).await
             }
             other => other,
         }
@@ -66,6 +65,13 @@ impl Composition<'_> {
         // A folder that is permitted may hold the store, as in README's first command.
         self.store.into_iter().fold(permissions, |given, store| given.seal(store))
     }
+}
+
+/// A kernel on a store that must be there, which it only reads: it shows one moment, and nothing in it is changed.
+pub(crate) async fn reading(store: &Path) -> Result<Kernel, Failure> {
+    check_store(store)?;
+    let store = LogStore::read_only(store).map_err(KernelError::Store)?;
+    Ok(Kernel::open(store).build().await?)
 }
 
 /// Refuses a folder that is not a store, before one is made there.

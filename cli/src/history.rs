@@ -68,7 +68,7 @@ async fn looking(store: &std::path::Path) -> Result<Kernel, Failure> {
 }
 
 /// A time of day, UTC.
-fn time(at_ms: u64) -> String {
+pub(crate) fn time(at_ms: u64) -> String {
     let (seconds, ms) = (at_ms / 1_000 % 86_400, at_ms % 1_000);
     format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }

@@ -1,4 +1,5 @@
-//! The `dormouse` program: runs swarms, brings them back, branches them, shows what a store holds, and calls tools by hand.
+//! The `dormouse` program: runs swarms, brings them back, branches and moves them, shows what a store
+//! holds, and calls tools by hand.
 //!
 //! This is the composition root: it chooses the store, the models and the host, and hands them to the kernel.
 
@@ -6,6 +7,7 @@ mod args;
 mod branch;
 mod call;
 mod compose;
+mod export;
 mod fsck;
 mod gc;
 mod history;
@@ -14,6 +16,7 @@ mod progress;
 mod ps;
 mod report;
 mod run;
+mod show;
 mod status;
 mod stop;
 mod watch;
@@ -41,6 +44,9 @@ async fn main() -> ExitCode {
         Command::Checkpoints(checkpoints) => history::checkpoints(checkpoints).await,
         Command::Branch(branch) => branch::branch(branch).await,
         Command::Restore(restore) => branch::restore(restore).await,
+        Command::Export(export) => export::export(export).await,
+        Command::Import(import) => export::import(import).await,
+        Command::Show(show) => show::show(&show),
         Command::Call(call) => call::call(call).await,
         Command::Page(page) => page::page(&page),
     };

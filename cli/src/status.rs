@@ -49,7 +49,10 @@ impl From<KernelError> for Failure {
         match error {
             KernelError::Store(StoreError::InUse { .. }) => Self::InUse(error.to_string()),
             KernelError::Store(_) | KernelError::NotDurable(_) | KernelError::Load(_) => Self::Store(error.to_string()),
-            KernelError::UnknownProcess(_) | KernelError::NotInCheckpoint { .. } => Self::Usage(error.to_string()),
+            KernelError::UnknownProcess(_)
+            | KernelError::NotInCheckpoint { .. }
+            | KernelError::Export(_)
+            | KernelError::ExportFile { .. } => Self::Usage(error.to_string()),
             _ => Self::Run(error.to_string()),
         }
     }

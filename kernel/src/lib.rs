@@ -25,6 +25,7 @@
 
 pub mod budget;
 pub mod content;
+pub mod export;
 pub mod journal;
 pub mod memory;
 pub mod permits;

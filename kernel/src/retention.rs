@@ -225,7 +225,7 @@ mod tests {
             ..row(pid, None, has_ended)
         };
         let branch = |pid, from, has_ended| ProcessRow {
-            restored: Some(Restored { from: Pid(from), at, known_as: Pid(from) }),
+            restored: Some(Restored { from: Pid(from), at, known_as: Pid(from), foreign: None }),
             ..row(pid, None, has_ended)
         };
         let tree = [row(1, None, over), row(2, Some(1), over), row(3, None, over)];

@@ -17,6 +17,7 @@ pub mod budget;
 pub mod checkpoint;
 pub mod command;
 pub mod descriptor;
+pub mod export;
 pub mod file;
 pub mod id;
 pub mod mail;

@@ -4,6 +4,7 @@
 //! they hold the content itself, in a journal its [`ContentRef`].
 
 pub mod codec;
+pub mod masked;
 mod notes;
 
 use std::sync::Arc;

@@ -19,7 +19,7 @@ use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::points::{self, Cut};
 use crate::recovery::Purpose;
-use crate::supervisor::{Branching, Family, SupervisorMessage};
+use crate::supervisor::{Branching, Family, Grown, GrownReply, Launch, SupervisorMessage};
 
 /// A point of a process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,29 +202,42 @@ impl Kernel {
                 }
                 Cutting::Behind(fact) => Cut::behind(store, pid, *fact, &family)?,
             };
-            let Family { root, rows } = family;
+            let Family { root, rows, .. } = family;
             let files = points::files(store, world, root, &cut)?;
             Ok((points::grafts(store, world, rows, &cut, beginning)?, files))
         });
         let (grafts, files) = read.await?;
-        let branching = |reply| Branching { of: pid, grafts, files, done_with, reply };
-        self.ask(|reply| SupervisorMessage::Branch(Box::new(branching(reply)))).await
+        let asked = grafts.iter().position(|graft| graft.row.pid == pid).unwrap_or(0);
+        let branching = |reply| Branching { grafts, asked, files, done_with, launch: Launch::Run, reply };
+        Ok(self.grown(branching).await?.0)
     }
 
-    async fn family(&self, of: Pid) -> Result<Family, KernelError> {
+    /// Makes new processes: the one that was asked for, and the pids of all.
+    pub(super) async fn grown(
+        &self,
+        branching: impl FnOnce(GrownReply) -> Branching,
+    ) -> Result<(Process, Vec<Pid>), KernelError> {
+        let events = self.world.watch();
+        let (reply, grown) = oneshot::channel();
+        self.tell(SupervisorMessage::Branch(Box::new(branching(reply))))?;
+        let Grown { seat, pids } = grown.await.map_err(|_| KernelError::Closed)??;
+        Ok((Process::new(self.clone(), seat, events), pids))
+    }
+
+    pub(super) async fn family(&self, of: Pid) -> Result<Family, KernelError> {
         let (reply, family) = oneshot::channel();
         self.tell(SupervisorMessage::ListFamily { of, reply })?;
         family.await.map_err(|_| KernelError::Closed)?
     }
 
-    async fn mark(&self, of: Pid, scope: Scope, label: Arc<str>) -> Result<Checkpoint, KernelError> {
+    pub(super) async fn mark(&self, of: Pid, scope: Scope, label: Arc<str>) -> Result<Checkpoint, KernelError> {
         let (reply, made) = oneshot::channel();
         self.tell(SupervisorMessage::MakeCheckpoint { of, scope, label, reply })?;
         let id = made.await.map_err(|_| KernelError::Closed)??;
         self.checkpoint(id).await
     }
 
-    fn tell(&self, message: SupervisorMessage) -> Result<(), KernelError> {
+    pub(super) fn tell(&self, message: SupervisorMessage) -> Result<(), KernelError> {
         self.supervisor.cast(message).map_err(|_| KernelError::Closed)
     }
 }

@@ -1,6 +1,7 @@
 //! Looking back: the facts of a process, one by one, and what differs between two points.
 
 use dormouse_kernel::process::{Diff, Image, diff, gist};
+use dormouse_proto::export::Facts;
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 use dormouse_proto::record::codec;
 use dormouse_proto::record::{ContentRef, Fact};
@@ -66,6 +67,19 @@ fn log(store: &dyn Store, pid: Pid) -> Result<Vec<LogLine>, KernelError> {
         }
     }
     Ok(lines)
+}
+
+/// The facts of an export, one by one.
+///
+/// # Errors
+/// [`KernelError::Load`] for a fact that has no meaning.
+pub fn log_lines(told: &Facts) -> Result<Vec<LogLine>, KernelError> {
+    let Facts { pid, commit, at_ms, first, ref facts } = *told;
+    let line = |(at, fact): (usize, &Vec<u8>)| {
+        let (name, gist) = named(pid, fact)?;
+        Ok(LogLine { number: first.plus(at), commit, at_ms, name, gist })
+    };
+    facts.iter().enumerate().map(line).collect()
 }
 
 fn named(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {

@@ -19,34 +19,48 @@ use super::entry::Entry;
 use super::{Lineage, Supervisor};
 use crate::process::Delivery;
 
-/// Who goes by another number than its pid, by the process that its tree begins with and that number.
+/// Nobody has this pid: they count from 1.
+const NOBODY: Pid = Pid(0);
+
+/// What numbers mean that are no pids here, by the process that a tree begins with.
 #[derive(Debug, Default)]
-pub(crate) struct Aliases(BTreeMap<(Pid, Pid), Pid>);
+pub(crate) struct Aliases {
+    /// Who goes by another number than its pid.
+    members: BTreeMap<(Pid, Pid), Pid>,
+    /// The greatest number of the store that a tree was brought from.
+    foreign: BTreeMap<Pid, Pid>,
+}
 
 impl Aliases {
     /// Notes the row of a process whose tree begins with `root`.
     pub(super) fn note(&mut self, root: Pid, row: &ProcessRow) {
-        if row.restored.is_some() {
-            self.0.insert((root, row.known_as()), row.pid);
+        if let Some(restored) = row.restored {
+            self.members.insert((root, restored.known_as), row.pid);
+            if let Some(foreign) = restored.foreign {
+                let last = self.foreign.entry(root).or_insert(foreign.last);
+                *last = foreign.last.max(*last);
+            }
         }
     }
 
-    /// Takes out a process that was never born.
+    /// Takes out a process that was never born, or is given up, as its whole tree is.
     pub(super) fn forget(&mut self, root: Pid, row: &ProcessRow) {
         if row.restored.is_some() {
-            self.0.remove(&(root, row.known_as()));
+            self.members.remove(&(root, row.known_as()));
+            self.foreign.remove(&root);
         }
     }
 
-    /// The process that goes by `number` in the tree that begins with `root`, where its pid is another.
+    /// The process that `number` means in the tree that begins with `root`, where that is not the one with this pid.
     fn find(&self, root: Pid, number: Pid) -> Option<Pid> {
-        self.0.get(&(root, number)).copied()
+        let is_foreign = || self.foreign.get(&root).is_some_and(|last| number <= *last);
+        self.members.get(&(root, number)).copied().or_else(|| is_foreign().then_some(NOBODY))
     }
 }
 
 impl Supervisor {
-    /// The process that `number` means to `reader`: to a copy what it meant to the one that it is a copy of. Costs the depth of
-    /// its tree.
+    /// The process that `number` means to `reader`, or nobody: to a copy what it meant to the one that it is a copy of. Costs the
+    /// depth of its tree.
     pub(super) fn meant(&self, reader: Pid, number: Pid) -> Pid {
         let mut root = self.table.root(reader);
         loop {

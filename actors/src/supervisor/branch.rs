@@ -1,8 +1,9 @@
-//! Branches and checkpoints of a tree: who is in one, and the births of a branch, all in one commit.
+//! Branches and checkpoints of a tree: who is in one, and the births of a branch or an import, all in one commit.
 //!
 //! A branch copies no content and rewrites no image: each process that is in the cut becomes a new one under a new pid, its
 //! parent is the branch of its parent, and its origin is that of the other, so that the parent finds it by call, as after a
-//! restart. Then each goes on as after a restart. The temporary files of the tree come with it.
+//! restart. Then each goes on as after a restart. The temporary files of the tree come with it. What an export holds is born in the
+//! same way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +12,15 @@ use dormouse_kernel::content::Content;
 use dormouse_kernel::process::Image;
 use dormouse_kernel::program::Program;
 use dormouse_proto::checkpoint::Scope;
-use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use dormouse_proto::id::{CheckpointId, Pid};
 use dormouse_proto::process::{Exit, ProcessRow, Restored};
 use dormouse_proto::record::Phase;
 use dormouse_proto::temp_file::TempFileRecord;
 use tokio::sync::oneshot;
 
+use super::entry::Run;
 use super::table::Keeps;
-use super::{Newborn, SeatReply, Supervisor, SupervisorMessage};
+use super::{Newborn, Seat, Supervisor, SupervisorMessage};
 use crate::checkpoint::{CheckpointMessage, CommitError, Durable, Mark, MarkReply};
 use crate::error::KernelError;
 
@@ -28,30 +30,62 @@ pub(crate) struct Family {
     pub(crate) root: Pid,
     /// By rising pid, which is parents first.
     pub(crate) rows: Vec<ProcessRow>,
+    /// The highest pid that was given so far.
+    pub(crate) last: Pid,
 }
 
 /// Where the members of a family go.
 pub(crate) type FamilyReply = oneshot::Sender<Result<Family, KernelError>>;
 
-/// What a branch grows from.
+/// What new processes grow from.
 pub(crate) struct Branching {
-    /// Whose branch is answered with.
-    pub(crate) of: Pid,
-    /// The processes, by rising pid: the first is the one at its top.
+    /// The processes, each after its parent.
     pub(crate) grafts: Vec<Graft>,
+    /// Which of them is answered with.
+    pub(crate) asked: usize,
     /// The changes of the temporary files of the tree.
     pub(crate) files: Vec<TempFileRecord<Content>>,
     /// A checkpoint that was made for this only.
     pub(crate) done_with: Option<CheckpointId>,
-    pub(crate) reply: SeatReply,
+    pub(crate) launch: Launch,
+    pub(crate) reply: GrownReply,
 }
 
 /// A process as it stood at the cut.
 pub(crate) struct Graft {
+    /// Its row there. It keeps its name where nobody here has it.
     pub(crate) row: ProcessRow,
-    pub(crate) at: FactNumber,
+    pub(crate) restored: Restored,
     pub(crate) program: Program,
     pub(crate) image: Box<Image>,
+}
+
+/// What new processes do once they are durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Launch {
+    /// They run.
+    Run,
+    /// They are held: only their journals, until somebody runs them or speaks to them.
+    Hold,
+}
+
+/// What grew.
+pub(crate) struct Grown {
+    /// A place at the process that was asked for.
+    pub(crate) seat: Seat,
+    /// The new processes, in the order of what they grew from.
+    pub(crate) pids: Vec<Pid>,
+}
+
+/// Where it goes.
+pub(crate) type GrownReply = oneshot::Sender<Result<Grown, KernelError>>;
+
+/// New processes whose births are on their way to the disk.
+pub(crate) struct Growing {
+    newborns: Vec<Newborn>,
+    asked: usize,
+    launch: Launch,
+    reply: GrownReply,
 }
 
 impl Supervisor {
@@ -73,7 +107,7 @@ impl Supervisor {
 
     pub(super) fn list_family(&self, of: Pid, reply: FamilyReply) {
         let rows = self.family(of).into_iter().filter_map(|pid| self.table.row(pid));
-        let family = Family { root: self.table.root(of), rows: rows.collect() };
+        let family = Family { root: self.table.root(of), rows: rows.collect(), last: self.table.last_pid() };
         // Who no longer waits has dropped its side.
         let _ = reply.send(if family.rows.is_empty() { Err(KernelError::UnknownProcess(of)) } else { Ok(family) });
     }
@@ -90,9 +124,9 @@ impl Supervisor {
         family
     }
 
-    /// Makes the births of a branch durable, all together; its processes run once they are.
+    /// Makes births durable, all together; what becomes of the processes then is said by how they are launched.
     pub(super) fn branch(&mut self, branching: Branching) {
-        let Branching { of, grafts, files, done_with, reply } = branching;
+        let Branching { grafts, asked, files, done_with, launch, reply } = branching;
         let newborns = self.grafted(grafts);
         let Some(root) = newborns.first().map(|born| born.row.pid) else { return };
         let mut entries = Vec::new();
@@ -106,35 +140,36 @@ impl Supervisor {
             self.table.reserve(born.row.clone());
             self.aliases.note(root, &born.row);
         }
+        let growing = Growing { newborns, asked, launch, reply };
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the supervisor is gone, the kernel is.
-            let _ = myself.cast(SupervisorMessage::Branched { of, newborns, result: result.map(drop), reply });
+            let _ = myself.cast(SupervisorMessage::Branched { growing: Box::new(growing), result: result.map(drop) });
         });
         self.world.append(entries, acknowledge);
     }
 
-    /// New processes in place of those of the cut: parents come before their children.
+    /// New processes in place of those of the cut: parents come before their children. Their pids are greater than any number
+    /// that stands in a conversation of theirs.
     fn grafted(&mut self, grafts: Vec<Graft>) -> Vec<Newborn> {
         let mut grown: BTreeMap<Pid, Pid> = BTreeMap::new();
-        let newborn = |Graft { row, at, program, image }| {
+        let foreign = grafts.iter().filter_map(|graft| graft.restored.foreign);
+        foreign.for_each(|foreign| self.table.begin_after(foreign.last));
+        let newborn = |Graft { row, restored, program, image }| {
             let pid = self.table.next_pid();
             grown.insert(row.pid, pid);
-            let restored = Some(Restored { from: row.pid, at, known_as: row.known_as() });
             let parent = row.parent.and_then(|parent| grown.get(&parent).copied());
-            Newborn { row: ProcessRow { pid, parent, restored, name: None, exit: None, ..row }, program, image }
+            let name = row.name.filter(|name| self.table.named(name).is_none());
+            let row = ProcessRow { pid, parent, restored: Some(restored), name, exit: None, ..row };
+            Newborn { row, program, image }
         };
         grafts.into_iter().map(newborn).collect()
     }
 
-    pub(super) async fn branched(
-        &mut self,
-        of: Pid,
-        newborns: Vec<Newborn>,
-        result: Result<(), CommitError>,
-        reply: SeatReply,
-    ) {
-        let Some(root) = newborns.first().map(|born| born.row.pid) else { return };
+    pub(super) async fn branched(&mut self, growing: Growing, result: Result<(), CommitError>) {
+        let Growing { newborns, asked, launch, reply } = growing;
+        let pids: Vec<Pid> = newborns.iter().map(|born| born.row.pid).collect();
+        let Some(root) = pids.first().copied() else { return };
         if let Err(error) = result {
             for born in &newborns {
                 self.aliases.forget(root, &born.row);
@@ -143,17 +178,27 @@ impl Supervisor {
             // Who no longer waits has dropped its side.
             return drop(reply.send(Err(error.into())));
         }
-        let is_asked = |born: &&Newborn| born.row.restored.is_some_and(|restored| restored.from == of);
-        let asked = newborns.iter().find(is_asked).map_or(root, |born| born.row.pid);
+        let asked = pids.get(asked).copied().unwrap_or(root);
         let (ended, living): (Vec<_>, Vec<_>) = newborns.into_iter().partition(|born| born.ended().is_some());
         for born in &ended {
             born.ended().iter().for_each(|exit| drop(self.table.end(born.row.pid, exit, Keeps::Journal)));
         }
         for born in living {
             self.doom_with_parent(&born.row);
-            self.first_run(born, None).await;
+            match launch {
+                Launch::Run => self.first_run(born, None).await,
+                Launch::Hold => self.hold(born.row.pid),
+            }
         }
-        let _ = reply.send(self.seat(asked));
+        let _ = reply.send(self.seat(asked).map(|seat| Grown { seat, pids }));
+    }
+
+    /// A newborn that is not to run by itself. Somebody may have spoken to it by its name.
+    fn hold(&mut self, pid: Pid) {
+        self.table.set_run(pid, Run::Held);
+        if self.table.is_spoken_to(pid) {
+            self.wake(pid);
+        }
     }
 
     /// A child that outlived the end of its parent at the cut goes where it went.

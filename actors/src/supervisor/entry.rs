@@ -260,7 +260,7 @@ mod tests {
         let exit = Exit::new(dormouse_proto::process::ExitStatus::Killed, "why");
         for origin in origins {
             for (parent, name, exit) in [(None, None, None), (Some(Pid(2)), Some("n".into()), Some(exit.clone()))] {
-                let restored = parent.map(|from| Restored { from, at: FactNumber(3), known_as: Pid(1) });
+                let restored = parent.map(|from| Restored { from, at: FactNumber(3), known_as: Pid(1), foreign: None });
                 let (program, origin) = ("p".into(), origin.clone());
                 let row = ProcessRow { pid: Pid(7), parent, program, name, origin, restored, exit };
                 assert_eq!(Entry::new(row.clone(), Run::Held).row(Pid(7)), row);

@@ -99,6 +99,16 @@ impl Table {
         pid
     }
 
+    /// All pids from here on are greater than `last`.
+    pub(super) fn begin_after(&mut self, last: Pid) {
+        self.next_pid = self.next_pid.max(last.0 + 1);
+    }
+
+    /// The highest pid that was given; 0 where there was none.
+    pub(super) fn last_pid(&self) -> Pid {
+        Pid(self.next_pid - 1)
+    }
+
     /// Takes in a process whose birth is not yet durable.
     pub(super) fn reserve(&mut self, row: ProcessRow) {
         let pid = row.pid;

@@ -8,6 +8,7 @@
 //!   then opened by name.
 //! * `command`: arguments are checked and put into an argument list, a program runs in a process group of its own, and
 //!   the group is killed when the call ends, however it ends.
+//! * `export_file`: the file that the user wants an export in. It is the user who names it, so that no permission is asked.
 //!
 //! This crate never asks a shell, never follows a symbolic link, and decides nothing about processes of the kernel.
 //!
@@ -27,9 +28,11 @@
 //! ```
 
 mod command;
+mod export_file;
 mod files;
 mod local;
 mod permissions;
 
+pub use export_file::ExportFile;
 pub use local::LocalHost;
 pub use permissions::{Permissions, PermissionsError};

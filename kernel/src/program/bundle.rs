@@ -93,6 +93,12 @@ impl Bundle {
         if version == VERSION { Self { entry, files }.checked() } else { Err(BundleError::Version(version)) }
     }
 
+    /// The same files under other names and with other bytes, each as long as it was.
+    pub(crate) fn rewritten(&self, name: impl Fn(&str) -> String, file: impl Fn(&Bytes) -> Bytes) -> Self {
+        let files = self.files.iter().map(|(known, bytes)| (name(known), file(bytes)));
+        Self { entry: name(&self.entry), files: files.collect() }
+    }
+
     /// Compiles the program again, from these files alone. `host_tools` names the tools that the embedder registered.
     ///
     /// # Errors

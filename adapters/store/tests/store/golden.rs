@@ -49,7 +49,7 @@ fn commits(name: &str) -> Vec<Vec<Entry>> {
         origin: Origin::Forked { call, index: 300 },
         ..row(2)
     };
-    let restored = Some(Restored { from: Pid(1), at: FactNumber(2), known_as: Pid(1) });
+    let restored = Some(Restored { from: Pid(1), at: FactNumber(2), known_as: Pid(1), foreign: None });
     let forked = ProcessRow { restored, ..forked };
     let restored = ProcessRow { origin: Origin::Copied { from: Pid(1), at: FactNumber(2) }, ..row(3) };
     let index = Bytes::from_static(b"an index");

@@ -1,0 +1,140 @@
+//! Exports: a process, or a tree, as one file.
+
+use std::fmt;
+use std::io::Write;
+
+use dormouse_kernel::export::Redact;
+use dormouse_proto::checkpoint::{Checkpoint, Scope};
+use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
+
+use super::branch::Point;
+use super::kernel::Kernel;
+use crate::error::KernelError;
+use crate::export::{self, Exported, Order};
+use crate::points::{self, Cut};
+use crate::ports::{Store, StoreError, Written};
+use crate::supervisor::Family;
+use crate::world::World;
+
+/// An export about to be made: [`write`](Export::write) makes it.
+#[must_use = "an export is made when it is written"]
+pub struct Export {
+    kernel: Kernel,
+    of: Pid,
+    scope: Scope,
+    at: Point,
+    redact: Option<Box<dyn Redact>>,
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { of, scope, at, redact, .. } = self;
+        let is_redacted = redact.is_some();
+        f.debug_struct("Export")
+            .field("of", of)
+            .field("scope", scope)
+            .field("at", at)
+            .field("redacted", &is_redacted)
+            .finish()
+    }
+}
+
+impl Kernel {
+    /// Begins to export a process, or it and all below it, as it stands: image, contents, temporary files of its tree, programs,
+    /// and its facts, for reading. The process does not notice. What is in flight goes with a tree, so that it goes on elsewhere
+    /// as after a restart; a process alone goes on as [`copy`](Self::copy) does, without its children. Checkpoints stay.
+    ///
+    /// An export is in the clear, also of an encrypted store. Secrets of the environment are in no state and so in no export; what
+    /// a tool or a model was told of them is.
+    pub fn export(&self, of: Pid, scope: Scope) -> Export {
+        Export { kernel: self.clone(), of, scope, at: Point::Now, redact: None }
+    }
+}
+
+impl Export {
+    /// As it stood at this point. Of a checkpoint of one process it is that process alone.
+    pub fn at(mut self, at: impl Into<Point>) -> Self {
+        self.at = at.into();
+        self
+    }
+
+    /// Masks what `redact` finds, in every text that leaves: messages, arguments and answers, prompts, names and labels, programs,
+    /// contents and temporary files. See [`Redact`] for what a mask keeps. Everything is read twice for it.
+    pub fn redact(mut self, redact: impl Redact + 'static) -> Self {
+        self.redact = Some(Box::new(redact));
+        self
+    }
+
+    /// Writes it, and gives back what it was written to, flushed. Costs the journals of its processes, and a pass over its contents;
+    /// holds one image, one history and a part of a content at a time. Where the store takes commits, the present is marked by a
+    /// checkpoint, which is given up again; of a store that is only read the present is its last commit.
+    ///
+    /// # Errors
+    /// [`KernelError::NoStore`], [`KernelError::UnknownProcess`], [`KernelError::NotInCheckpoint`]; [`KernelError::Store`] for an
+    /// unknown fact or checkpoint, and for damage; [`KernelError::Load`] for a journal or a content that cannot be read;
+    /// [`KernelError::ExportFile`] where `to` fails. What was written by then is no export.
+    pub async fn write<W: Write + Send + 'static>(self, to: W) -> Result<(W, Exported), KernelError> {
+        let Self { kernel, of, mut scope, at, redact } = self;
+        if !kernel.world.is_kept {
+            return Err(KernelError::NoStore);
+        }
+        let cutting = match at {
+            Point::Fact(fact) => Cutting::Behind(fact),
+            Point::Checkpoint(id) => {
+                let checkpoint = kernel.checkpoint(id).await?;
+                checkpoint.standing(of).ok_or(KernelError::NotInCheckpoint { pid: of, checkpoint: id })?;
+                if checkpoint.scope == Scope::Process {
+                    scope = Scope::Process;
+                }
+                Cutting::Checkpoint(checkpoint)
+            }
+            Point::Now if kernel.world.is_read_only() => Cutting::End,
+            Point::Now => Cutting::Here(kernel.mark(of, scope, "export".into()).await?),
+        };
+        let done_with = match &cutting {
+            Cutting::Here(checkpoint) => Some(checkpoint.id),
+            Cutting::Checkpoint(_) | Cutting::Behind(_) | Cutting::End => None,
+        };
+        let mut family = kernel.family(of).await?;
+        if scope == Scope::Process {
+            family.rows.retain(|row| row.pid == of);
+        }
+        let write = move |store: &dyn Store, world: &World| {
+            let cut = match &cutting {
+                Cutting::Checkpoint(checkpoint) | Cutting::Here(checkpoint) => Cut::of(checkpoint),
+                Cutting::Behind(fact) => Cut::behind(store, of, *fact, &family)?,
+                Cutting::End => end(store, &family)?,
+            };
+            let Family { root, rows, last } = family;
+            export::write(store, world, &Order { scope, rows, root, last, cut, redact }, to)
+        };
+        let written = points::reading(&kernel.world, write).await;
+        if let Some(id) = done_with {
+            let dropped = kernel.drop_checkpoint(id).await;
+            return written.and_then(|written| dropped.map(|()| written));
+        }
+        written
+    }
+}
+
+/// Which cut is exported.
+enum Cutting {
+    Checkpoint(Checkpoint),
+    Behind(FactNumber),
+    /// At a checkpoint that was made for this only.
+    Here(Checkpoint),
+    /// All that a store holds that is only read: it shows one moment.
+    End,
+}
+
+/// All that the store holds of a family.
+fn end(store: &dyn Store, family: &Family) -> Result<Cut, StoreError> {
+    let mut cut = Cut { commit: CommitNumber(u64::MAX), at_ms: 0, members: Default::default() };
+    for row in &family.rows {
+        if let Some(written) = store.history(row.pid)?.last() {
+            cut.at_ms = cut.at_ms.max(written.at_ms);
+            cut.members.insert(row.pid, Written::last(written));
+        }
+    }
+    Ok(cut)
+}

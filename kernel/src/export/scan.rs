@@ -1,0 +1,306 @@
+//! The bytes of an export as records again: each is checked before it is believed, as the bytes come.
+//!
+//! No more is held than a record; a content passes by in parts, which are checked when its last has come.
+
+use blake3::{Hash, Hasher};
+use dormouse_proto::export::{Facts, Head, Member, Record};
+use dormouse_proto::id::ContentHash;
+use dormouse_proto::process::ExportId;
+use dormouse_proto::record::codec::{self, MAX_PAYLOAD_BYTES};
+use serde::de::DeserializeOwned;
+
+use super::ExportError;
+use super::frame::{BEGIN_BYTES, END_BYTES, HASH_BYTES, HEADER_BYTES, Kind, MAGIC, VERSION, begin, chained};
+
+/// What comes of the bytes of an export.
+#[derive(Debug)]
+pub enum Piece<'a> {
+    /// A record, whole and checked.
+    Record(Record),
+    /// A content of so many bytes begins.
+    Content(u64),
+    /// Bytes of it. They are checked when it is closed.
+    Part(&'a [u8]),
+    /// It is whole, and this is its name.
+    Closed(ContentHash),
+}
+
+/// Reads the bytes of an export as they come.
+pub struct Scanner {
+    stage: Stage,
+    /// What has come of a part that is looked at when it is whole.
+    held: Vec<u8>,
+    payload: Vec<u8>,
+    chain: Hash,
+    records: u64,
+    bytes: u64,
+}
+
+enum Stage {
+    Begin,
+    Header,
+    Payload {
+        kind: Kind,
+        left: u64,
+        hasher: Box<Hasher>,
+    },
+    Footer {
+        kind: Kind,
+        hash: Hash,
+    },
+    /// The end was read, or something that is wrong.
+    Done {
+        is_whole: bool,
+    },
+}
+
+impl Default for Scanner {
+    fn default() -> Self {
+        let (held, payload, chain) = (Vec::new(), Vec::new(), blake3::hash(&begin()));
+        Self { stage: Stage::Begin, held, payload, chain, records: 0, bytes: 0 }
+    }
+}
+
+impl Scanner {
+    /// Takes the next bytes. Costs one pass over them, and holds no more than a record.
+    ///
+    /// # Errors
+    /// [`ExportError`] for what is no export, and what `each` fails with. Nothing more is to be fed then.
+    pub fn feed<E: From<ExportError>>(
+        &mut self,
+        mut bytes: &[u8],
+        each: &mut dyn FnMut(Piece<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        loop {
+            self.stage = match std::mem::replace(&mut self.stage, Stage::Done { is_whole: false }) {
+                Stage::Begin => {
+                    if !self.gather(&mut bytes, BEGIN_BYTES) {
+                        self.stage = Stage::Begin;
+                        return Ok(());
+                    }
+                    check_begin(&std::mem::take(&mut self.held))?;
+                    Stage::Header
+                }
+                Stage::Header => {
+                    if !self.gather(&mut bytes, HEADER_BYTES) {
+                        self.stage = Stage::Header;
+                        return Ok(());
+                    }
+                    let (kind, left) = self.header()?;
+                    if kind == Kind::Content {
+                        each(Piece::Content(left))?;
+                    }
+                    Stage::Payload { kind, left, hasher: Box::default() }
+                }
+                Stage::Payload { kind, left, mut hasher } => {
+                    let part = self.take(&mut bytes, left);
+                    let left = left - part.len() as u64;
+                    hasher.update(part);
+                    match kind {
+                        Kind::Content if part.is_empty() => {}
+                        Kind::Content => each(Piece::Part(part))?,
+                        Kind::Head | Kind::Member | Kind::Facts | Kind::TempFile | Kind::End => {
+                            self.payload.extend_from_slice(part);
+                        }
+                    }
+                    if left > 0 {
+                        self.stage = Stage::Payload { kind, left, hasher };
+                        return Ok(());
+                    }
+                    Stage::Footer { kind, hash: hasher.finalize() }
+                }
+                Stage::Footer { kind, hash } => {
+                    if !self.gather(&mut bytes, HASH_BYTES) {
+                        self.stage = Stage::Footer { kind, hash };
+                        return Ok(());
+                    }
+                    self.footer(&hash)?;
+                    let payload = std::mem::take(&mut self.payload);
+                    if let Some(piece) = self.piece(kind, hash, &payload)? {
+                        each(piece)?;
+                    }
+                    if kind == Kind::End { Stage::Done { is_whole: true } } else { Stage::Header }
+                }
+                Stage::Done { is_whole } if bytes.is_empty() => {
+                    self.stage = Stage::Done { is_whole };
+                    return Ok(());
+                }
+                Stage::Done { .. } => return Err(ExportError::Altered { at: self.bytes }.into()),
+            }
+        }
+    }
+
+    /// Nothing more comes. Answers with the name of the export.
+    ///
+    /// # Errors
+    /// [`ExportError::Truncated`], and [`ExportError::Foreign`] where it is too short to be told.
+    pub fn finish(self) -> Result<ExportId, ExportError> {
+        match self.stage {
+            Stage::Done { is_whole: true } => Ok(ExportId(*self.chain.as_bytes())),
+            Stage::Begin if !MAGIC.starts_with(&self.held[..self.held.len().min(MAGIC.len())]) => {
+                Err(ExportError::Foreign)
+            }
+            _ => Err(ExportError::Truncated { at: self.bytes }),
+        }
+    }
+
+    /// How many bytes have come.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn take<'a>(&mut self, bytes: &mut &'a [u8], most: u64) -> &'a [u8] {
+        let len = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
+        let (taken, rest) = bytes.split_at(len);
+        *bytes = rest;
+        self.bytes += len as u64;
+        taken
+    }
+
+    /// Whether `len` bytes are held now.
+    fn gather(&mut self, bytes: &mut &[u8], len: usize) -> bool {
+        let part = self.take(bytes, (len - self.held.len()) as u64);
+        self.held.extend_from_slice(part);
+        self.held.len() == len
+    }
+
+    /// Kind and length of the record that begins. Neither is believed before the header has proven itself.
+    fn header(&mut self) -> Result<(Kind, u64), ExportError> {
+        let header = std::mem::take(&mut self.held);
+        let (told, hash) = header.split_at(HEADER_BYTES - HASH_BYTES);
+        self.chain = chained(&self.chain, told);
+        if self.chain != *array(hash) {
+            return Err(ExportError::Altered { at: self.bytes });
+        }
+        let (kind, len) = (told[0], u64::from_le_bytes(*array(&told[8..])));
+        let Some(kind) = Kind::of(kind).filter(|_| told[1..8] == [0; 7]) else {
+            return Err(ExportError::Newer { what: format!("a record of kind {kind}") });
+        };
+        let is_too_long = match kind {
+            Kind::Content => false,
+            Kind::End => len != END_BYTES,
+            Kind::Head | Kind::Member | Kind::Facts | Kind::TempFile => len > MAX_PAYLOAD_BYTES as u64,
+        };
+        self.records += 1;
+        match is_too_long {
+            true => Err(ExportError::invalid(format!("a record is said to have {len} bytes"))),
+            false => Ok((kind, len)),
+        }
+    }
+
+    fn footer(&mut self, payload: &Hash) -> Result<(), ExportError> {
+        self.chain = chained(&self.chain, payload.as_bytes());
+        match self.chain == *array(&std::mem::take(&mut self.held)) {
+            true => Ok(()),
+            false => Err(ExportError::Altered { at: self.bytes }),
+        }
+    }
+
+    fn piece(&self, kind: Kind, hash: Hash, payload: &[u8]) -> Result<Option<Piece<'static>>, ExportError> {
+        let record = match kind {
+            Kind::Content => return Ok(Some(Piece::Closed(ContentHash(*hash.as_bytes())))),
+            Kind::End => return self.check_end(payload).map(|()| None),
+            Kind::Head => Record::Head(decoded::<Head>(payload)?),
+            Kind::Member => Record::Member(Box::new(decoded::<Member>(payload)?)),
+            Kind::Facts => Record::Facts(decoded::<Facts>(payload)?),
+            Kind::TempFile => Record::TempFile(decoded(payload)?),
+        };
+        Ok(Some(Piece::Record(record)))
+    }
+
+    fn check_end(&self, payload: &[u8]) -> Result<(), ExportError> {
+        let (records, bytes) = payload.split_at(8);
+        let said = (u64::from_le_bytes(*array(records)), u64::from_le_bytes(*array(bytes)));
+        let end_bytes = HEADER_BYTES as u64 + END_BYTES + HASH_BYTES as u64;
+        match said == (self.records - 1, self.bytes - end_bytes) {
+            true => Ok(()),
+            false => Err(ExportError::invalid("its end tells of other records than those before it")),
+        }
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+    bytes.try_into().expect("parts of a header have the lengths that they are cut to")
+}
+
+fn check_begin(begun: &[u8]) -> Result<(), ExportError> {
+    if begun[..8] != MAGIC[..] {
+        return Err(ExportError::Foreign);
+    }
+    match u32::from_le_bytes(*array(&begun[8..12])) {
+        VERSION if begun[12..] == [0; 4] => Ok(()),
+        VERSION => Err(ExportError::Altered { at: BEGIN_BYTES as u64 }),
+        version => Err(ExportError::Newer { what: format!("version {version} of the format") }),
+    }
+}
+
+fn decoded<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ExportError> {
+    codec::decode(payload).map_err(|error| ExportError::invalid(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::Framer;
+    use super::*;
+
+    fn scanned(file: &[u8]) -> Result<ExportId, ExportError> {
+        let mut scanner = Scanner::default();
+        scanner.feed(file, &mut |_| Ok::<_, ExportError>(()))?;
+        scanner.finish()
+    }
+
+    fn file(kind: Kind, payload: &[u8]) -> Vec<u8> {
+        let (mut framer, mut file) = Framer::begin();
+        file.extend(framer.whole(kind, payload));
+        file.extend(framer.end().1);
+        file
+    }
+
+    /// Hashes that fit are no reason to believe a payload.
+    #[test]
+    fn payloads_that_were_made_up_are_refused_and_none_makes_it_panic() {
+        let change = Facts {
+            pid: dormouse_proto::id::Pid(1),
+            commit: dormouse_proto::id::CommitNumber(1),
+            at_ms: 3,
+            first: dormouse_proto::id::FactNumber(1),
+            facts: vec![vec![7; 9]; 2],
+        };
+        let good = codec::encode(&change).unwrap();
+        assert!(scanned(&file(Kind::Facts, &good)).is_ok());
+        for kind in [Kind::Head, Kind::Member, Kind::Facts, Kind::TempFile] {
+            for at in 0..good.len() {
+                for byte in [0, 1, 250, 253, 255] {
+                    let mut made_up = good.clone();
+                    made_up[at] = byte;
+                    // Some of them are records; those that are not have a name for what is wrong.
+                    if let Err(error) = scanned(&file(kind, &made_up)) {
+                        assert!(matches!(error, ExportError::Invalid { .. }), "{kind:?}: {error}");
+                    }
+                }
+            }
+            assert!(scanned(&file(kind, &[253, 255, 255, 255, 255, 255, 255, 255, 255])).is_err());
+        }
+    }
+
+    #[test]
+    fn a_record_of_a_later_version_is_named() {
+        let (mut framer, mut bytes) = Framer::begin();
+        let mut header = framer.header(Kind::Head, 0);
+        header[0] = 9;
+        let chain = chained(&blake3::hash(&begin()), &header[..16]);
+        header[16..].copy_from_slice(chain.as_bytes());
+        bytes.extend(header);
+        assert_eq!(scanned(&bytes), Err(ExportError::Newer { what: "a record of kind 9".to_owned() }));
+    }
+
+    #[test]
+    fn an_end_that_counts_wrongly_is_refused() {
+        let (mut framer, mut bytes) = Framer::begin();
+        framer.records = 3;
+        bytes.extend(framer.end().1);
+        assert!(matches!(scanned(&bytes), Err(ExportError::Invalid { .. })));
+        assert!(matches!(scanned(&file(Kind::End, &[0; 16])), Err(ExportError::Invalid { .. })));
+    }
+}
