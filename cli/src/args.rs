@@ -14,7 +14,8 @@ use dormouse::id::{CheckpointId, FactNumber, Pid};
     version,
     after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, limit, refusal); \
                   2 the command line or a program is wrong; 3 the store cannot be used; 129, 130, 143 stopped by \
-                  SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. DORMOUSE_LOG=debug shows what happens inside."
+                  SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. DORMOUSE_LOG=debug shows what happens inside. \
+                  DORMOUSE_STORE_KEY holds the key of an encrypted store, where --key-file names none."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -63,6 +64,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR")]
     pub(crate) store: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
     pub(crate) permissions: Permissions,
     /// Print events and the result as one JSON object a line.
     #[arg(long)]
@@ -90,6 +93,8 @@ pub(crate) struct Resume {
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
     pub(crate) permissions: Permissions,
     /// Print events and the results as one JSON object a line.
     #[arg(long)]
@@ -102,6 +107,8 @@ pub(crate) struct Ps {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Print one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -113,6 +120,8 @@ pub(crate) struct Gc {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Write nothing, and say what would be given up and freed. The store may be in use meanwhile.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -145,6 +154,8 @@ pub(crate) struct Fsck {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Mend what can be: build the index again, give up damaged snapshots that can be replayed, note what is lost.
     #[arg(long)]
     pub(crate) repair: bool,
@@ -159,6 +170,8 @@ pub(crate) struct Log {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// The first fact that is listed.
     #[arg(long, value_name = "FACT", default_value_t = 0)]
     pub(crate) from: u64,
@@ -182,6 +195,8 @@ pub(crate) struct Diff {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -196,6 +211,8 @@ pub(crate) struct Checkpoint {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// What the checkpoint is called.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
@@ -210,6 +227,8 @@ pub(crate) struct Checkpoints {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Print one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -225,6 +244,8 @@ pub(crate) struct Branch {
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
     pub(crate) going: Going,
 }
 
@@ -237,6 +258,8 @@ pub(crate) struct Restore {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     #[command(flatten)]
     pub(crate) going: Going,
 }
@@ -289,6 +312,8 @@ pub(crate) struct Call {
     #[arg(long, value_name = "DIR")]
     pub(crate) store: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
     pub(crate) permissions: Permissions,
 }
 
@@ -303,6 +328,15 @@ pub(crate) struct Page {
     /// Print one JSON object a page: page, lines, continued, truncated, text.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The key of a store that is encrypted. It is never an argument itself: those can be seen by everybody.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Key {
+    /// The file with the key of an encrypted store, or of one that is to be made so: 64 hexadecimal digits, or 32 bytes that
+    /// were drawn at random. `openssl rand -hex 32` makes one. Without it, DORMOUSE_STORE_KEY may hold the digits.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 /// What programs may do to this machine. Nothing, unless it is said here.

@@ -6,10 +6,12 @@ use std::process::ExitCode;
 
 use dormouse::garbage::Piece;
 use dormouse::id::{ContentHash, Pid};
-use dormouse::store::{Finding, LogStore, Repair, fsck};
+use dormouse::ports::StoreError;
+use dormouse::store::{Finding, Repair, fsck};
 
 use crate::args::Fsck;
-use crate::status::Failure;
+use crate::key;
+use crate::status::{Failure, with_key_hint};
 
 /// Reports the damage. Exits with 0 where there is none, 1 where there is some, 2 where the store cannot be looked over.
 pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
@@ -20,8 +22,13 @@ pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
         Ok(contents) => contents.into_iter().for_each(|hash| holders.entry(hash).or_default().extend([pid])),
         Err(error) => undecoded.push(format!("process {pid}: a record with the right hash has no meaning: {error}")),
     };
-    let checkup = match fsck(&args.store, &LogStore::options(), repair, &mut note) {
+    if !args.store.join("log").is_dir() {
+        let path = args.store.display();
+        return Err(Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store")));
+    }
+    let checkup = match fsck(&args.store, &key::options(&args.key)?, repair, &mut note) {
         Ok(checkup) => checkup,
+        Err(error @ StoreError::Key { .. }) => return Err(Failure::Usage(with_key_hint(&error))),
         Err(error) => return Err(Failure::Usage(error.to_string())),
     };
     let mut out = std::io::stdout().lock();

@@ -9,6 +9,7 @@ mod compose;
 mod fsck;
 mod gc;
 mod history;
+mod key;
 mod page;
 mod progress;
 mod ps;
@@ -33,7 +34,7 @@ async fn main() -> ExitCode {
         Command::Run(run) => run::run(run).await,
         Command::Resume(resume) => run::resume(resume).await,
         Command::Ps(ps) => ps::ps(ps).await,
-        Command::Gc(gc) => gc::gc(&gc),
+        Command::Gc(gc) => gc::gc(gc).await,
         Command::Fsck(fsck) => fsck::run(&fsck),
         Command::Log(log) => history::log(log).await,
         Command::Diff(diff) => history::diff(diff).await,

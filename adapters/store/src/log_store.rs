@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, Listing, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, TempFileChange,
-    Until, Written,
+    Backing, Batch, Entry, Journal, Listing, MarkToken, OwnerToken, Purpose, Store, StoreError, Sweep, Swept,
+    TempFileChange, Until, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -323,12 +323,15 @@ impl Store for LogStore {
         self.reading(|| self.read_temp_files(root))
     }
 
-    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+    fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         let writer = self.writer();
         writer.check_alive()?;
         check_owner(owner, writer.owner())?;
-        self.spared.begin();
-        Ok(())
+        Ok(self.spared.begin())
+    }
+
+    fn end_mark(&self, mark: MarkToken) {
+        self.spared.end(mark);
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {

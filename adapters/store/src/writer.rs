@@ -163,6 +163,19 @@ impl Writer {
         Ok(written)
     }
 
+    /// Begins a new segment with a commit that holds nothing else, so that the one before it can be swept.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    pub(crate) fn begin_segment(&mut self, at_ms: u64) -> Result<Vec<Placed>, StoreError> {
+        self.check_alive()?;
+        if self.segment.end() > 0 {
+            self.next_segment()?;
+        }
+        let nothing = self.finish(Vec::new(), at_ms)?;
+        self.append(nothing, Until::Written)
+    }
+
     /// Makes durable what was only written. Costs one fdatasync, or nothing.
     ///
     /// # Errors
@@ -233,6 +246,10 @@ impl Writer {
         if end == 0 || end + bytes <= self.segment_bytes {
             return Ok(());
         }
+        self.next_segment()
+    }
+
+    fn next_segment(&mut self) -> Result<(), StoreError> {
         self.settle().map_err(io_error("write HEAD at the end of a segment"))?;
         let number = self.segment.number() + 1;
         self.segment = self.log.add(number).map_err(io_error(format!("begin segment {number} of the log")))?;

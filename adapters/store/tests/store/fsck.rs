@@ -43,7 +43,7 @@ fn state(folder: &Path) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_store_that_is_whole_is_said_to_be() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     fill(folder.path());
     let before = state(folder.path());
     let mut pieces = 0;
@@ -70,7 +70,7 @@ fn damage_is_reported_by_process_and_by_content() {
         (&bytes(5, 2_000), format!("content {held}: it is damaged")),
     ];
     for (text, expected) in cases {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         fill(folder.path());
         damage(folder.path(), text);
         let before = state(folder.path());
@@ -82,7 +82,7 @@ fn damage_is_reported_by_process_and_by_content() {
 
 #[test]
 fn a_snapshot_that_is_damaged_is_given_up_and_the_journal_is_replayed() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     fill(folder.path());
     damage(folder.path(), b"image of 1 at 9");
     assert_eq!(check(folder.path(), Repair::Yes).unwrap().len(), 1);
@@ -93,7 +93,7 @@ fn a_snapshot_that_is_damaged_is_given_up_and_the_journal_is_replayed() {
 
 #[test]
 fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let held = fill(folder.path());
     damage(folder.path(), &held);
     assert_eq!(check(folder.path(), Repair::Yes).unwrap().len(), 1);
@@ -115,7 +115,7 @@ fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
 #[test]
 fn a_head_that_is_lost_is_written_again_where_the_log_proves_itself() {
     for both_lost in [false, true] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         fill(folder.path());
         if both_lost {
             fs::remove_file(folder.path().join("HEAD")).unwrap();
@@ -128,7 +128,7 @@ fn a_head_that_is_lost_is_written_again_where_the_log_proves_itself() {
         check(folder.path(), Repair::Yes).unwrap();
         assert_eq!(LogStore::open(folder.path()).unwrap().journal(Pid(1), None).unwrap().facts.len(), 1);
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     fill(folder.path());
     fs::remove_file(folder.path().join("HEAD")).unwrap();
     damage(folder.path(), b"DMLG\x01\x02");
@@ -139,7 +139,7 @@ fn a_head_that_is_lost_is_written_again_where_the_log_proves_itself() {
 
 #[test]
 fn a_store_with_a_damaged_birth_lists_the_others() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     fill(folder.path());
     damage(folder.path(), b"image of 2");
     fs::remove_dir_all(folder.path().join("index")).unwrap();
@@ -151,7 +151,7 @@ fn a_store_with_a_damaged_birth_lists_the_others() {
 
 #[test]
 fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let options = LogStore::options().key(secret(1));
     let segment = folder.path().join("log/00000001.seg");
     let held = bytes(5, 2_000);
@@ -183,7 +183,7 @@ fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals(
 
 #[test]
 fn a_head_that_an_encrypted_store_has_lost_is_written_again_with_its_key() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let options = LogStore::options().key(secret(1));
     let held = bytes(5, 2_000);
     {
