@@ -134,6 +134,13 @@ fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
             swept.bytes_before, swept.bytes_after
         )?;
     }
+    if swept.left_bytes >= swept.bytes_after / 10 && swept.left_bytes > 0 {
+        writeln!(
+            out,
+            "{} bytes of garbage stay where too much is live: --live-percent 90 moves that and frees them",
+            swept.left_bytes
+        )?;
+    }
     for part in &swept.damaged_parts {
         writeln!(out, "segment {part:08} holds damage and is left alone: see dormouse fsck")?;
     }

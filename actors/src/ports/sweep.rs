@@ -146,7 +146,9 @@ pub struct Swept {
     pub parts: u64,
     /// Those that were freed.
     pub freed_parts: u64,
-    /// Contents that were dropped with them.
+    /// Bytes of garbage that stay, since too much of the part that they are in is live.
+    pub left_bytes: u64,
+    /// Contents that were dropped with those that were freed.
     pub dropped_contents: u64,
     /// Their bytes.
     pub dropped_content_bytes: u64,

@@ -44,7 +44,7 @@ pub struct LogStore {
     pub(crate) suspects: Arc<Suspects>,
     /// Contents that commits brought or spared since the mark began, while there is one. Changed only by who holds the writer.
     pub(crate) spared: Spared,
-    quota: Quota,
+    pub(crate) quota: Quota,
     /// None where it is only read.
     _lock: Option<StoreLock>,
 }

@@ -36,6 +36,9 @@ use crate::writer::Writer;
 /// Records that are judged while the catalog is held.
 const JUDGED_AT_ONCE: usize = 256;
 
+/// What is swept in a store that has nearly used up its quota, whatever its bounds say: what is at least a tenth garbage.
+const TIGHT_PERCENT: u8 = 90;
+
 /// A sweep under way.
 pub(crate) struct Sweeper<'s, 'a> {
     store: &'s LogStore,
@@ -187,13 +190,18 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         let inspected = self.inspect(number)?;
         let is_worth_it = self.is_worth_it(&inspected)
             && inspected.bytes.saturating_sub(inspected.live_bytes) >= self.order.bounds.close_bytes;
+        if !is_worth_it {
+            self.swept.left_bytes += inspected.bytes.saturating_sub(inspected.live_bytes);
+        }
         Ok(inspected.stub.filter(|_| is_worth_it).map(|stub| stub.at_ms))
     }
 
     /// Whether so little of a segment is live that it is swept.
     fn is_worth_it(&self, inspected: &Inspected) -> bool {
-        let limit = u128::from(inspected.bytes) * u128::from(self.order.bounds.live_percent);
-        u128::from(inspected.live_bytes) * 100 <= limit
+        let asked = self.order.bounds.live_percent;
+        let is_tight = self.store.quota.is_tight(self.swept.bytes_before);
+        let percent = if is_tight { asked.max(TIGHT_PERCENT) } else { asked };
+        u128::from(inspected.live_bytes) * 100 <= u128::from(inspected.bytes) * u128::from(percent)
     }
 
     fn segment(&mut self, number: u32) -> Result<(), Stop> {
@@ -203,6 +211,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         self.swept.parts += 1;
         self.swept.live_bytes += inspected.live_bytes;
         if !self.is_worth_it(&inspected) {
+            self.swept.left_bytes += inspected.bytes - inspected.live_bytes;
             return Ok(());
         }
         if self.order.purpose == Purpose::Free {
