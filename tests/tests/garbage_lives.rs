@@ -17,7 +17,7 @@ use dormouse::{Kernel, Point, Process};
 use dormouse_tests::random::Random;
 use dormouse_tests::{FnModel, asks, program, results, says, turn, within};
 
-const STEPS: u64 = 60;
+const STEPS: u64 = 80;
 /// Processes that live at once, about.
 const CROWD: usize = 6;
 const PROGRAM: &str = "max_iterations = 500\n[tools]\nenabled = [\"read_fd\", \"list_fds\", \"fork\"]\n\
@@ -41,7 +41,7 @@ fn open(folder: &Path) -> LogStore {
     LogStore::options().segment_bytes(6_000).open(folder).unwrap()
 }
 
-/// A content of some kilobytes, of which there are few, so that they are shared, dropped and committed again.
+/// A content of some kilobytes, of which there are so few that some are shared, or dropped and committed again.
 fn text(number: u64) -> String {
     (0..60 + number * 20).map(|line| format!("content {number}, {line}\n")).collect()
 }
@@ -107,8 +107,8 @@ impl Lives {
             (57..62, _, Some(checkpoint)) if pids.len() < CROWD => self.branch(None, checkpoint).await,
             (62..67, Some(pid), Some(checkpoint)) if pids.len() < CROWD => self.branch(Some(pid), checkpoint).await,
             (67..73, Some(pid), _) => self.sleep(pid).await,
-            (73..80, Some(pid), _) if pids.len() > 2 => self.end(pid).await,
-            (80..92, ..) => self.collect().await,
+            (73..82, Some(pid), _) if pids.len() > 2 => self.end(pid).await,
+            (82..92, ..) => self.collect().await,
             (92..95, Some(pid), _) => self.collect_while_it_works(pid).await,
             (95..100, ..) => self.kill().await,
             _ => {}
@@ -123,7 +123,7 @@ impl Lives {
     }
 
     async fn open(&mut self, pid: Pid) {
-        let text = text(self.random.below(12));
+        let text = text(self.random.below(30));
         let page = Some(200 + self.random.below(400) as u32);
         let mut answers = Vec::new();
         for process in self.both(pid).await {
@@ -173,7 +173,7 @@ impl Lives {
             None => None,
             Some(pid) => {
                 let log = self.kernels()[1].log(pid).await.unwrap();
-                Some((pid, Point::Fact(log[self.random.index(log.len())].number)))
+                Some((pid, Point::Fact(log[self.random.index(log.len().min(8))].number)))
             }
         };
         let mut made = Vec::new();
