@@ -32,7 +32,7 @@ pub struct Collection<'a> {
     pub owner: OwnerToken,
     /// What is given up.
     pub retention: &'a Retention,
-    /// What becomes of contents while something that may refer to them cannot be read.
+    /// What becomes of contents and processes while something that may need them cannot be read.
     pub unreadable: Unreadable,
     /// Whether anything is written.
     pub purpose: Purpose,
@@ -57,12 +57,13 @@ pub enum Stage {
     Sweep(Step),
 }
 
-/// What becomes of contents while a part of a journal cannot be read.
+/// What becomes of contents and processes while something that may need them cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unreadable {
-    /// All are kept: a part that cannot be read may refer to any of them, and may be put back from a copy.
+    /// All are kept: a part that cannot be read may refer to any of them, and may be put back from a copy. Where it may have
+    /// been a checkpoint or a process, those that there are are kept as well, with their histories.
     #[default]
-    KeepContents,
+    KeepAll,
     /// Only those that something readable refers to are kept.
     GiveUp,
 }
@@ -93,6 +94,9 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
     };
     let mut watch = Watch { ask: watch, progress: Progress::Done };
     let mut forgotten = chosen(store, retention, now_ms, &mut watch)?;
+    if unreadable == Unreadable::KeepAll && !store.processes()?.lost.is_empty() {
+        (forgotten.processes, forgotten.histories) = Default::default();
+    }
     if purpose == Purpose::Free && watch.progress == Progress::Done {
         forget(store, owner, now_ms, &mut forgotten, forgot)?;
     }
@@ -106,7 +110,7 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
         let swept = Swept { progress: Progress::BrokenOff, ..Swept::default() };
         return Ok(Garbage { forgotten, live_contents, unreadable: mark.unreadable, swept });
     }
-    let are_all_kept = unreadable == Unreadable::KeepContents && !mark.unreadable.is_empty();
+    let are_all_kept = unreadable == Unreadable::KeepAll && !mark.unreadable.is_empty();
     let contents = if are_all_kept { Contents::All } else { Contents::These(mark.contents) };
     let live = Live { contents, forgotten };
     let ask = &mut |step| (watch.ask)(Stage::Sweep(step));

@@ -143,7 +143,8 @@ pub(crate) struct Gc {
     /// Sweep the segments of the log of which at most so many percent are live.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) live_percent: u8,
-    /// Drop contents although parts of journals cannot be read that may refer to them.
+    /// Drop contents although parts of journals cannot be read that may refer to them, and give processes up although records
+    /// of checkpoints cannot be.
     #[arg(long)]
     pub(crate) despite_damage: bool,
 }

@@ -39,13 +39,27 @@ pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
         writeln!(out, "{line}")?;
     }
     let damage = checkup.findings.len() + undecoded.len();
-    let word = match (damage, repair) {
-        (0, _) => "whole",
-        (_, Repair::No) => "damaged. --repair mends what can be; nothing was changed",
-        (_, Repair::Yes) => "damaged. What can be was mended",
-    };
-    writeln!(out, "{} records, {} bytes, {damage} findings: {word}", checkup.records, checkup.bytes)?;
+    let mendable = checkup.findings.iter().filter(|finding| finding.can_be_mended()).count();
+    writeln!(
+        out,
+        "{} records, {} bytes, {damage} findings: {}",
+        checkup.records,
+        checkup.bytes,
+        verdict(damage, mendable, repair)
+    )?;
     Ok(if damage == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// What follows from so many findings.
+fn verdict(damage: usize, mendable: usize, repair: Repair) -> String {
+    const REST: &str = "It stays as it is, and all else can be used; a copy of the segment can be put back";
+    match (damage, mendable, repair) {
+        (0, _, _) => "whole".to_owned(),
+        (_, 0, _) => format!("damaged. None of it can be mended. {REST}"),
+        (_, _, Repair::No) => format!("damaged. --repair mends {mendable} of them; nothing was changed"),
+        (_, _, Repair::Yes) if mendable == damage => format!("damaged. {mendable} were mended"),
+        (_, _, Repair::Yes) => format!("damaged. {mendable} were mended. The rest cannot be. {REST}"),
+    }
 }
 
 /// Who has a descriptor of a damaged content, or another use for it.

@@ -57,7 +57,7 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
 
 fn collected(args: &Gc, options: Options, purpose: Purpose, goes_on: &AtomicBool) -> Result<Garbage, StoreError> {
     let (store, owner) = open(args, options, purpose)?;
-    let unreadable = if args.despite_damage { Unreadable::GiveUp } else { Unreadable::KeepContents };
+    let unreadable = if args.despite_damage { Unreadable::GiveUp } else { Unreadable::KeepAll };
     let retention = retention(args);
     let live_percent = args.live_percent;
     let collection = Collection {
@@ -148,7 +148,11 @@ fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         writeln!(out, "unreadable: {what}")?;
     }
     if !unreadable.is_empty() {
-        writeln!(out, "what cannot be read may refer to any content: all are kept, but with --despite-damage")?;
+        writeln!(
+            out,
+            "what cannot be read may refer to any content: all are kept, but with --despite-damage; and so are all processes \
+             where it may have been a checkpoint of theirs"
+        )?;
     }
     Ok(())
 }

@@ -36,11 +36,10 @@ mod tests {
 
     #[test]
     fn a_key_comes_from_the_file_before_the_environment_and_errors_tell_nothing_of_it() {
-        let folder = std::env::temp_dir().join(format!("dormouse-key-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let digits = "0f".repeat(32);
         let file = |name: &str, bytes: &[u8]| {
-            let path = folder.join(name);
+            let path = folder.path().join(name);
             std::fs::write(&path, bytes).unwrap();
             path
         };
@@ -51,8 +50,12 @@ mod tests {
         }
         assert!(of(None, Some(&digits.to_uppercase())).unwrap().is_some());
         assert!(of(None, Some("")).unwrap().is_none() && of(None, None).unwrap().is_none());
-        let wrong =
-            [file("short", b"0f0f"), file("password", &[b'x'; 32]), file("digits", &[b'g'; 64]), folder.join("no")];
+        let wrong = [
+            file("short", b"0f0f"),
+            file("password", &[b'x'; 32]),
+            file("digits", &[b'g'; 64]),
+            folder.path().join("no"),
+        ];
         for path in &wrong {
             let Err(Failure::Usage(why)) = of(Some(path), Some(&digits)) else {
                 panic!("{} is no key", path.display())
@@ -61,6 +64,5 @@ mod tests {
         }
         let Err(Failure::Usage(why)) = of(None, Some("swordfish")) else { panic!("it is no key") };
         assert!(why.contains(VARIABLE) && why.contains("64 hexadecimal digits") && !why.contains("swordfish"), "{why}");
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

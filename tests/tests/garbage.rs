@@ -345,3 +345,31 @@ async fn collections_that_are_asked_for_at_once_run_one_after_the_other() {
     reads(&keeper, 6).await;
     within(kernel.shutdown()).await;
 }
+
+#[tokio::test]
+async fn nobody_is_given_up_while_it_cannot_be_read_which_checkpoints_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = sessions(folder.path()).await;
+    let process = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
+    within(process.open("it", text(1), None)).await.unwrap();
+    process.checkpoint("the label").await.unwrap();
+    within(process.kill()).await.unwrap();
+    within(process.wait()).await.unwrap();
+    within(kernel.shutdown()).await;
+    fs::remove_dir_all(folder.path().join("index")).unwrap();
+    for segment in fs::read_dir(folder.path().join("log")).unwrap() {
+        let path = segment.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(9).position(|window| window == b"the label") {
+            bytes[at] ^= 1;
+            fs::write(path, bytes).unwrap();
+        }
+    }
+    let kernel = sessions(folder.path()).await;
+    assert!(kernel.checkpoints().await.unwrap().is_empty());
+    let retention = Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+    let garbage = within(kernel.collect_garbage(retention, Purpose::Free)).await.unwrap();
+    assert!(garbage.forgotten.is_empty() && garbage.swept.dropped_contents == 0, "{garbage:?}");
+    assert!(garbage.unreadable.iter().any(|what| what.contains("checkpoint cp:1")), "{garbage:?}");
+    within(kernel.shutdown()).await;
+}

@@ -75,8 +75,22 @@ impl Lives {
         *self.happened.entry(what).or_default() += 1;
     }
 
+    /// Awaits that nobody does anything by itself any more, as those that a branch from the middle of a fork has made.
+    async fn settle(&self) {
+        for kernel in self.kernels() {
+            let settled = async {
+                let busy = ["starting", "thinking", "acting", "waiting"];
+                while kernel.processes().await.unwrap().iter().any(|info| busy.contains(&info.status)) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            within(settled).await;
+        }
+    }
+
     /// The rows of those that live.
     async fn living(&self) -> Vec<ProcessRow> {
+        self.settle().await;
         let mut rows = Vec::new();
         for kernel in self.kernels() {
             let all = kernel.processes().await.unwrap().into_iter().map(|info| info.row);
@@ -127,7 +141,7 @@ impl Lives {
         let page = Some(200 + self.random.below(400) as u32);
         let mut answers = Vec::new();
         for process in self.both(pid).await {
-            answers.push(within(process.open("it", text.clone(), page)).await.unwrap());
+            answers.push(without_times(&within(process.open("it", text.clone(), page)).await.unwrap().text));
         }
         assert_eq!(answers[0], answers[1], "{}", self.case);
     }
@@ -311,11 +325,18 @@ impl Lives {
     async fn same(&self, both: &[Process; 2], tool: &str, args: &str) -> String {
         let mut answers = Vec::new();
         for process in both {
-            answers.push(within(process.call(tool, args)).await.unwrap());
+            answers.push(without_times(&within(process.call(tool, args)).await.unwrap().text));
         }
         assert_eq!(answers[0], answers[1], "{}: {tool} {args} of {}", self.case, both[0].pid());
-        answers.swap_remove(0).text.to_string()
+        answers.swap_remove(0)
     }
+}
+
+/// The twin does everything a moment later.
+fn without_times(text: &str) -> String {
+    let mut parts = text.split(" opened=\"");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('"').map_or("", |(_, rest)| rest))
 }
 
 fn memory_folder() -> tempfile::TempDir {

@@ -54,7 +54,7 @@ impl Kernel {
                 // Where the supervisor is gone, so is its table.
                 let _ = supervisor.cast(SupervisorMessage::Forget { pids: pids.iter().copied().collect() });
             };
-            let (retention, bounds, unreadable) = (&retention, Bounds::default(), Unreadable::KeepContents);
+            let (retention, bounds, unreadable) = (&retention, Bounds::default(), Unreadable::KeepAll);
             let now_ms = now_ms();
             collect(&*store, Collection { owner, retention, unreadable, purpose, bounds, now_ms, forgot, watch })
         };

@@ -152,7 +152,7 @@ impl LogStore {
 
     /// The records that `entries` need, after all rules were checked.
     fn drafts(&self, Batch { entries, at_ms, .. }: Batch<'_>) -> Result<Vec<Draft>, StoreError> {
-        let is_held = |id: CheckpointId| self.catalog().table().checkpoint(id).is_some();
+        let is_held = |id: CheckpointId| self.catalog().table().checkpoint_line(id).is_some_and(|line| line.is_held());
         let needs = |pid: Pid| needed(self.catalog().table().checkpoints(), pid);
         let checkpoints =
             Checkpoints { last: self.catalog().table().last_checkpoint(), is_held: &is_held, needs: &needs };

@@ -30,7 +30,7 @@ use crate::log_store::LogStore;
 use crate::mark::{Hash, Location, Mark};
 use crate::rules::check_owner;
 use crate::segment::Segment;
-use crate::table::Kept;
+use crate::table::{CheckpointLine, Kept};
 use crate::writer::Writer;
 
 /// Records that are judged while the catalog is held.
@@ -357,7 +357,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
                 }
             }
             Kind::Checkpoint => {
-                Ok(checkpoint.is_some_and(|line| line.checkpoint.is_some()) && !forgotten.checkpoints.contains(&id))
+                Ok(checkpoint.is_some_and(CheckpointLine::is_held) && !forgotten.checkpoints.contains(&id))
             }
             Kind::CheckpointDropped => Ok(checkpoint.is_some()),
             Kind::Shortened => Ok(line.is_some_and(|line| matches!(line.kept, Kept::From(_, place) if place == at))),

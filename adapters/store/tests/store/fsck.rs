@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, Store, StoreError};
-use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_actors::ports::{Entry, Live, Store, StoreError};
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_store::{Finding, LogStore, Options, Repair, fsck};
 
 use crate::support::*;
@@ -147,6 +147,52 @@ fn a_store_with_a_damaged_birth_lists_the_others() {
     assert_eq!(listing.rows, [row(1)]);
     assert_eq!((listing.last, listing.lost.len()), (2, 1));
     assert!(listing.lost[0].contains("process 2"), "{:?}", listing.lost);
+}
+
+#[test]
+fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_given_again() {
+    let folder = tempdir();
+    let open = || LogStore::options().segment_bytes(400).open(folder.path()).unwrap();
+    {
+        let store = open();
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[born(1), facts(1, 1..=2)]);
+        commit(&store, owner, &[checkpoint(1, &[1])]);
+        commit(&store, owner, &[checkpoint(2, &[1])]);
+        (3..=6).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
+    }
+    let harmed = files(&folder.path().join("log")).into_iter().rev().find_map(|path| {
+        let mut log = fs::read(&path).unwrap();
+        let at = log.windows(6).position(|window| window == b"before")?;
+        log[at] ^= 1;
+        fs::write(&path, log).unwrap();
+        Some(path)
+    });
+    let path = harmed.expect("the label stands in a segment");
+    let bytes = fs::read(&path).unwrap();
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(folder.path().join("index")).unwrap();
+        } else {
+            // An index that was told before the damage came knows better, and is believed.
+            drop(open());
+            fs::remove_dir_all(folder.path().join("index")).unwrap();
+            drop(open());
+        }
+        let store = open();
+        assert_eq!((store.checkpoints().unwrap().len(), store.last_checkpoint().unwrap()), (1, 2));
+        let lost = store.processes().unwrap().lost;
+        assert!(lost.len() == 1 && lost[0].contains("checkpoint cp:2"), "{lost:?}");
+        let owner = store.claim().unwrap();
+        let swept = sweep(&store, owner, &Live::default());
+        assert_eq!(swept.damaged_parts.len(), 1, "{swept:?}");
+        assert_eq!(fs::read(&path).unwrap(), bytes, "what is damaged stays where it can be looked into");
+    }
+    let store = open();
+    let owner = store.claim().unwrap();
+    assert_eq!(store.last_checkpoint().unwrap(), 2);
+    commit(&store, owner, &[Entry::CheckpointDropped { id: CheckpointId(2) }]);
+    assert!(store.processes().unwrap().lost.is_empty(), "it can be given up");
 }
 
 #[test]
