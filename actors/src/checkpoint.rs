@@ -3,15 +3,17 @@
 //! While one commit is on its way to the disk, appends collect; the next commit takes them all (group commit). The store
 //! is called from a thread where blocking is allowed, never from a handler. What cannot be made durable is refused, and
 //! nothing is acknowledged that is not as durable as the kernel was told to make it (DUR-1, [`Durability`]). An append that
-//! cannot be encoded, or refers to a content that was given up, fails alone. What was only written is synced a second later.
+//! cannot be encoded, or that the store refuses, fails alone, and with it those that go on from it. What was only written is
+//! synced a second later.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Fact, Image};
 use dormouse_proto::checkpoint::Scope;
-use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
@@ -327,15 +329,9 @@ fn commit(store: &dyn Store, owner: OwnerToken, batch: Vec<Append>, until: Optio
         let outcome = encoded.map(|()| size).map_err(|error| CommitError::Codec(Arc::new(error)));
         parts.push(Part { acknowledge, outcome, entries, contents });
     }
-    let committed = loop {
-        let committed = match until {
-            Some(until) => store.commit(owner, Batch { entries: &written.entries, at_ms: now_ms(), until }),
-            None => Ok(()),
-        };
-        match committed {
-            Err(StoreError::UnknownContent(gone)) if written.leave_out(&mut parts, gone) => {}
-            committed => break committed,
-        }
+    let committed = match until {
+        Some(until) => written.commit(store, owner, &mut parts, until),
+        None => Ok(()),
     };
     let mut contents = written.contents;
     if let (Err(error), []) = (&committed, &parts[..]) {
@@ -368,23 +364,63 @@ struct Written {
 }
 
 impl Written {
-    /// Leaves out what refers to a content that the store has given up: only those fail. False where nothing does.
-    fn leave_out(&mut self, parts: &mut [Part], gone: ContentHash) -> bool {
+    /// Commits all as one. Where the store refuses that for what one of them asks, each is committed by itself: nobody is
+    /// refused for what another brought, nor for what another was refused.
+    fn commit(
+        &mut self,
+        store: &dyn Store,
+        owner: OwnerToken,
+        parts: &mut [Part],
+        until: Until,
+    ) -> Result<(), StoreError> {
+        match store.commit(owner, Batch { entries: &self.entries, at_ms: now_ms(), until }) {
+            Err(error) if is_refusal(&error) && parts.iter().filter(|part| part.outcome.is_ok()).count() > 1 => {
+                self.commit_each(store, owner, parts);
+                // What was taken is as durable as all would have been.
+                store.commit(owner, Batch { entries: &[], at_ms: now_ms(), until })
+            }
+            committed => committed,
+        }
+    }
+
+    fn commit_each(&mut self, store: &dyn Store, owner: OwnerToken, parts: &mut [Part]) {
         let mut entries = std::mem::take(&mut self.entries).into_iter();
         let mut contents = std::mem::take(&mut self.contents).into_iter();
-        let mut is_left_out = false;
         for part in parts {
             let entries: Vec<_> = entries.by_ref().take(part.entries).collect();
-            let contents: Vec<_> = contents.by_ref().take(part.contents).collect();
-            if entries.iter().any(|entry| matches!(entry, Entry::Held { hash } if *hash == gone)) {
-                part.outcome = Err(CommitError::Store(Arc::new(StoreError::UnknownContent(gone))));
-                (part.entries, part.contents, is_left_out) = (0, 0, true);
-            } else {
-                self.entries.extend(entries);
-                self.contents.extend(contents);
+            let contents = contents.by_ref().take(part.contents);
+            if part.outcome.is_err() {
+                continue;
+            }
+            let batch = Batch { entries: &entries, at_ms: now_ms(), until: Until::Written };
+            match store.commit(owner, batch) {
+                Ok(()) => self.contents.extend(contents),
+                Err(error) => {
+                    contents.for_each(drop);
+                    part.outcome = Err(CommitError::Store(Arc::new(error)));
+                }
             }
         }
-        is_left_out
+    }
+}
+
+/// Whether the store refuses what it was given, and takes the next.
+fn is_refusal(error: &StoreError) -> bool {
+    match error {
+        StoreError::UnknownProcess(_)
+        | StoreError::UnknownFact { .. }
+        | StoreError::ForgottenFact { .. }
+        | StoreError::UnknownCheckpoint(_)
+        | StoreError::UnknownContent(_)
+        | StoreError::Full { .. } => true,
+        StoreError::Io { source, .. } => source.kind() == ErrorKind::InvalidInput,
+        StoreError::Stale { .. }
+        | StoreError::InUse { .. }
+        | StoreError::Key { .. }
+        | StoreError::ReadOnly { .. }
+        | StoreError::Newer { .. }
+        | StoreError::Damaged { .. }
+        | StoreError::Failed(_) => false,
     }
 }
 

@@ -4,9 +4,12 @@
 //! the journals of all that is left are read for the contents that they refer to, and the store sweeps the rest. Commits go on
 //! all the while: the store knows what they name since the mark began.
 //!
-//! It runs beside the actors, in a thread where blocking is allowed. It reads every journal that is kept.
+//! It runs beside the actors, in a thread where blocking is allowed. It reads every journal that is kept, from one image to the
+//! next, and asks before each of these reads whether it is to go on. Where it is broken off, what was given up stays given up,
+//! nothing more is freed, and the next collection begins anew.
 
-use std::collections::{BTreeMap, HashSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::convert::Infallible;
 use std::io;
 use std::ops::ControlFlow;
@@ -19,8 +22,8 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, Contents, Entry, Forgotten, Journal, Live, OwnerToken, Purpose, Step, Store, StoreError, Sweep,
-    Swept, Until,
+    Batch, Bounds, Contents, Entry, Forgotten, Journal, Live, MarkToken, OwnerToken, Progress, Purpose, Step, Store,
+    StoreError, Sweep, Swept, Until,
 };
 
 /// An order to collect garbage.
@@ -29,7 +32,7 @@ pub struct Collection<'a> {
     pub owner: OwnerToken,
     /// What is given up.
     pub retention: &'a Retention,
-    /// What becomes of contents while something that may refer to them cannot be read.
+    /// What becomes of contents and processes while something that may need them cannot be read.
     pub unreadable: Unreadable,
     /// Whether anything is written.
     pub purpose: Purpose,
@@ -37,16 +40,30 @@ pub struct Collection<'a> {
     pub bounds: Bounds,
     /// The time: milliseconds since the epoch, UTC.
     pub now_ms: u64,
-    /// Asked before each step of the sweep; to break off leaves the store whole.
-    pub watch: &'a mut dyn FnMut(Step) -> ControlFlow<()>,
+    /// Told of the processes that were given up, as soon as the store says so, whatever becomes of the rest.
+    pub forgot: &'a mut dyn FnMut(&BTreeSet<Pid>),
+    /// Asked before each stage; to break off leaves the store whole.
+    pub watch: &'a mut dyn FnMut(Stage) -> ControlFlow<()>,
 }
 
-/// What becomes of contents while a part of a journal cannot be read.
+/// A bounded part of a collection, about to be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// To find out whether the rules give up a process, or a part of its history.
+    Choose(Pid),
+    /// To read what a process refers to, from one image to the next.
+    Read(Pid),
+    /// A step of the sweep.
+    Sweep(Step),
+}
+
+/// What becomes of contents and processes while something that may need them cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unreadable {
-    /// All are kept: a part that cannot be read may refer to any of them, and may be put back from a copy.
+    /// All are kept: a part that cannot be read may refer to any of them, and may be put back from a copy. Where it may have
+    /// been a checkpoint or a process, those that there are are kept as well, with their histories.
     #[default]
-    KeepContents,
+    KeepAll,
     /// Only those that something readable refers to are kept.
     GiveUp,
 }
@@ -65,48 +82,100 @@ pub struct Garbage {
 }
 
 /// Collects the garbage of a store, or counts it. Blocks; costs a pass over the journals that are kept, over the headers of the
-/// log, and over what is moved.
+/// log, and over what is moved. One collection at a time frees: a later one makes this one fail.
 ///
 /// # Errors
 /// As those of the store. What was given up or freed before stays so.
 pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, StoreError> {
-    let Collection { owner, retention, unreadable, purpose, bounds, now_ms, watch } = order;
-    if purpose == Purpose::Free {
-        store.begin_mark(owner)?;
+    let Collection { owner, retention, unreadable, purpose, bounds, now_ms, forgot, watch } = order;
+    let begun = match purpose {
+        Purpose::Free => Begun { store, token: store.begin_mark(owner)? },
+        Purpose::Count => Begun { store, token: MarkToken::default() },
+    };
+    let mut watch = Watch { ask: watch, progress: Progress::Done };
+    let mut forgotten = chosen(store, retention, now_ms, &mut watch)?;
+    if unreadable == Unreadable::KeepAll && !store.processes()?.lost.is_empty() {
+        (forgotten.processes, forgotten.histories) = Default::default();
     }
-    let mut forgotten = chosen(store, retention, now_ms)?;
-    if purpose == Purpose::Free {
-        forget(store, owner, now_ms, &mut forgotten)?;
+    if purpose == Purpose::Free && watch.progress == Progress::Done {
+        forget(store, owner, now_ms, &mut forgotten, forgot)?;
     }
     let listing = store.processes()?;
     let mut mark = Mark { unreadable: listing.lost, ..Mark::default() };
     for pid in listing.rows.iter().map(|row| row.pid).filter(|pid| !forgotten.processes.contains(pid)) {
-        mark.process(store, pid, forgotten.histories.get(&pid).copied().unwrap_or_default())?;
+        mark.process(store, pid, forgotten.histories.get(&pid).copied().unwrap_or_default(), &mut watch)?;
     }
     let live_contents = mark.contents.len() as u64;
-    let are_all_kept = unreadable == Unreadable::KeepContents && !mark.unreadable.is_empty();
+    if watch.progress == Progress::BrokenOff {
+        let swept = Swept { progress: Progress::BrokenOff, ..Swept::default() };
+        return Ok(Garbage { forgotten, live_contents, unreadable: mark.unreadable, swept });
+    }
+    let are_all_kept = unreadable == Unreadable::KeepAll && !mark.unreadable.is_empty();
     let contents = if are_all_kept { Contents::All } else { Contents::These(mark.contents) };
     let live = Live { contents, forgotten };
-    let swept = store.sweep(owner, Sweep { live: &live, purpose, bounds, watch })?;
+    let ask = &mut |step| (watch.ask)(Stage::Sweep(step));
+    let swept = store.sweep(owner, Sweep { mark: begun.token, live: &live, purpose, bounds, watch: ask })?;
     Ok(Garbage { forgotten: live.forgotten, live_contents, unreadable: mark.unreadable, swept })
 }
 
-/// What the rules give up.
-fn chosen(store: &dyn Store, retention: &Retention, now_ms: u64) -> Result<Forgotten, StoreError> {
+/// A mark that is over when this is dropped, however the collection ends.
+struct Begun<'a> {
+    store: &'a dyn Store,
+    token: MarkToken,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.store.end_mark(self.token);
+    }
+}
+
+/// Whoever may break a collection off; asked no more once that was said.
+struct Watch<'a> {
+    ask: &'a mut dyn FnMut(Stage) -> ControlFlow<()>,
+    progress: Progress,
+}
+
+impl Watch<'_> {
+    fn goes_on(&mut self, stage: Stage) -> bool {
+        if self.progress == Progress::Done && (self.ask)(stage).is_break() {
+            self.progress = Progress::BrokenOff;
+        }
+        self.progress == Progress::Done
+    }
+}
+
+/// What the rules give up; nothing where it was broken off.
+fn chosen(
+    store: &dyn Store,
+    retention: &Retention,
+    now_ms: u64,
+    watch: &mut Watch<'_>,
+) -> Result<Forgotten, StoreError> {
     let rows: Vec<ProcessRow> = store.processes()?.rows;
     let mut kept = store.checkpoints()?;
     let checkpoints = retention.dropped_checkpoints(&kept, now_ms);
     kept.retain(|checkpoint| !checkpoints.contains(&checkpoint.id));
+    let asked = RefCell::new(&mut *watch);
     // Of one whose history cannot be read the end is not known, and it is kept.
-    let ended_ms = |pid| store.history(pid).ok()?.last().map(|written| written.at_ms);
+    let ended_ms = |pid| {
+        let goes_on = asked.borrow_mut().goes_on(Stage::Choose(pid));
+        goes_on.then(|| store.history(pid).ok()?.last().map(|written| written.at_ms)).flatten()
+    };
     let processes = retention.forgotten(&rows, &kept, ended_ms, now_ms);
     let mut histories = BTreeMap::new();
     for (pid, floor) in retention.floors(&kept) {
+        if !watch.goes_on(Stage::Choose(pid)) {
+            break;
+        }
         if let Some(below) = generation_before(store, pid, floor)?.filter(|_| !processes.contains(&pid)) {
             histories.insert(pid, below);
         }
     }
-    Ok(Forgotten { processes, histories, checkpoints })
+    match watch.progress {
+        Progress::Done => Ok(Forgotten { processes, histories, checkpoints }),
+        Progress::BrokenOff => Ok(Forgotten::default()),
+    }
 }
 
 /// Where a history can begin that must reach back to `floor`: at the snapshot before the one that `floor` is read from, so that
@@ -129,7 +198,13 @@ fn generation_before(store: &dyn Store, pid: Pid, floor: FactNumber) -> Result<O
 }
 
 /// Makes durable what is given up, one commit each. What the store refuses since something needs it again is kept.
-fn forget(store: &dyn Store, owner: OwnerToken, at_ms: u64, forgotten: &mut Forgotten) -> Result<(), StoreError> {
+fn forget(
+    store: &dyn Store,
+    owner: OwnerToken,
+    at_ms: u64,
+    forgotten: &mut Forgotten,
+    forgot: &mut dyn FnMut(&BTreeSet<Pid>),
+) -> Result<(), StoreError> {
     let give_up = |entry: Entry| match store.commit(owner, Batch { entries: &[entry], at_ms, until: Until::Written }) {
         Ok(()) => Ok(true),
         Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(false),
@@ -146,6 +221,7 @@ fn forget(store: &dyn Store, owner: OwnerToken, at_ms: u64, forgotten: &mut Forg
     forgotten.checkpoints.retain(|id| keeps(give_up(Entry::CheckpointDropped { id: *id })));
     forgotten.processes.retain(|pid| keeps(give_up(Entry::Forgotten { pid: *pid })));
     forgotten.histories.retain(|pid, below| keeps(give_up(Entry::Shortened { pid: *pid, below: *below })));
+    forgot(&forgotten.processes);
     if let Some(error) = failed {
         return Err(error);
     }
@@ -161,9 +237,18 @@ struct Mark {
 
 impl Mark {
     /// Notes what a process refers to, from fact `since` on, and the temporary files of the tree that begins with it.
-    fn process(&mut self, store: &dyn Store, pid: Pid, since: FactNumber) -> Result<(), StoreError> {
+    fn process(
+        &mut self,
+        store: &dyn Store,
+        pid: Pid,
+        since: FactNumber,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), StoreError> {
         let mut upto = None;
         loop {
+            if !watch.goes_on(Stage::Read(pid)) {
+                return Ok(());
+            }
             let base = match store.journal(pid, upto) {
                 Ok(journal) => self.journal(pid, &journal),
                 // It was given up meanwhile, or its history is no longer.

@@ -13,5 +13,5 @@ pub use store::{
     Backing, Batch, Entry, Journal, KeyFault, Listing, OwnerToken, Store, StoreError, TempFileChange, Unreadable,
     Until, Written,
 };
-pub use sweep::{Bounds, Contents, Forgotten, Live, Progress, Purpose, Step, Sweep, Swept};
+pub use sweep::{Bounds, Contents, Forgotten, Live, MarkToken, Progress, Purpose, Step, Sweep, Swept};
 pub use tool::{OutputFull, OutputSink, Tool};

@@ -40,6 +40,8 @@ pub(crate) struct World {
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
     pub(crate) model_permits: Providers,
     pub(crate) limits: Limits,
+    /// Held by the collection of garbage that runs.
+    pub(crate) collecting: Arc<tokio::sync::Mutex<()>>,
     /// The programs that journals name, compiled.
     pub(crate) compiled: Mutex<Compiled>,
 }

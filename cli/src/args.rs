@@ -14,7 +14,8 @@ use dormouse::id::{CheckpointId, FactNumber, Pid};
     version,
     after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, limit, refusal); \
                   2 the command line or a program is wrong; 3 the store cannot be used; 129, 130, 143 stopped by \
-                  SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. DORMOUSE_LOG=debug shows what happens inside."
+                  SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. DORMOUSE_LOG=debug shows what happens inside. \
+                  DORMOUSE_STORE_KEY holds the key of an encrypted store, where --key-file names none."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -69,6 +70,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR")]
     pub(crate) store: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
     pub(crate) permissions: Permissions,
     /// Print events and the result as one JSON object a line.
     #[arg(long)]
@@ -96,6 +99,8 @@ pub(crate) struct Resume {
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
     pub(crate) permissions: Permissions,
     /// Print events and the results as one JSON object a line.
     #[arg(long)]
@@ -108,6 +113,8 @@ pub(crate) struct Ps {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Print one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -119,6 +126,8 @@ pub(crate) struct Gc {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Write nothing, and say what would be given up and freed. The store may be in use meanwhile.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -140,7 +149,8 @@ pub(crate) struct Gc {
     /// Sweep the segments of the log of which at most so many percent are live.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) live_percent: u8,
-    /// Drop contents although parts of journals cannot be read that may refer to them.
+    /// Drop contents although parts of journals cannot be read that may refer to them, and give processes up although records
+    /// of checkpoints cannot be.
     #[arg(long)]
     pub(crate) despite_damage: bool,
 }
@@ -151,6 +161,8 @@ pub(crate) struct Fsck {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Mend what can be: build the index again, give up damaged snapshots that can be replayed, note what is lost.
     #[arg(long)]
     pub(crate) repair: bool,
@@ -165,6 +177,8 @@ pub(crate) struct Log {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// The first fact that is listed.
     #[arg(long, value_name = "FACT", default_value_t = 0)]
     pub(crate) from: u64,
@@ -188,6 +202,8 @@ pub(crate) struct Diff {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -202,6 +218,8 @@ pub(crate) struct Checkpoint {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// What the checkpoint is called.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
@@ -216,6 +234,8 @@ pub(crate) struct Checkpoints {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// Print one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -231,6 +251,8 @@ pub(crate) struct Branch {
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
     #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
     pub(crate) going: Going,
 }
 
@@ -243,6 +265,8 @@ pub(crate) struct Restore {
     /// The store's folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     #[command(flatten)]
     pub(crate) going: Going,
 }
@@ -294,6 +318,8 @@ pub(crate) struct Export {
     /// The store's folder. It may be in use.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
     /// With all processes below it, and the messages that are on their way between them.
     #[arg(long)]
     pub(crate) tree: bool,
@@ -311,6 +337,8 @@ pub(crate) struct Import {
     /// The store's folder; made where there is none.
     #[arg(long, value_name = "DIR")]
     pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
 }
 
 /// `dormouse show`
@@ -340,6 +368,8 @@ pub(crate) struct Call {
     #[arg(long, value_name = "DIR")]
     pub(crate) store: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
     pub(crate) permissions: Permissions,
 }
 
@@ -354,6 +384,15 @@ pub(crate) struct Page {
     /// Print one JSON object a page: page, lines, continued, truncated, text.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The key of a store that is encrypted. It is never an argument itself: those can be seen by everybody.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Key {
+    /// The file with the key of an encrypted store, or of one that is to be made so: 64 hexadecimal digits, or 32 bytes that
+    /// were drawn at random. `openssl rand -hex 32` makes one. Without it, DORMOUSE_STORE_KEY may hold the digits.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 /// What programs may do to this machine. Nothing, unless it is said here.

@@ -5,16 +5,17 @@ use std::path::Path;
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::models::{AnthropicProvider, ScriptedProvider};
 use dormouse::program::{Finding, Program};
-use dormouse::store::LogStore;
 use dormouse::{Kernel, KernelError};
 use std::io::Write;
 
 use crate::args;
+use crate::key;
 use crate::status::Failure;
 
 /// What a kernel of the command line is made of.
 pub(crate) struct Composition<'a> {
     pub(crate) store: Option<&'a Path>,
+    pub(crate) key: &'a args::Key,
     pub(crate) permissions: &'a args::Permissions,
 }
 
@@ -33,7 +34,7 @@ impl Composition<'_> {
             Err(Failure::InUse(why)) => {
                 // Where standard error is gone there is nobody to tell.
                 let _ = writeln!(std::io::stderr(), "{why}\nThis is what it holds at this moment.");
-                reading(path).await
+                reading(path, self.key).await
             }
             other => other,
         }
@@ -51,7 +52,7 @@ impl Composition<'_> {
             .provider("scripted", ScriptedProvider)
             .provider("anthropic", AnthropicProvider::default());
         if let Some(path) = self.store {
-            builder = builder.store(LogStore::open(path).map_err(KernelError::Store)?);
+            builder = builder.store(key::options(self.key)?.open(path).map_err(KernelError::Store)?);
         }
         Ok(builder.build().await?)
     }
@@ -68,9 +69,9 @@ impl Composition<'_> {
 }
 
 /// A kernel on a store that must be there, which it only reads: it shows one moment, and nothing in it is changed.
-pub(crate) async fn reading(store: &Path) -> Result<Kernel, Failure> {
+pub(crate) async fn reading(store: &Path, key: &args::Key) -> Result<Kernel, Failure> {
     check_store(store)?;
-    let store = LogStore::read_only(store).map_err(KernelError::Store)?;
+    let store = key::options(key)?.read_only(store).map_err(KernelError::Store)?;
     Ok(Kernel::open(store).build().await?)
 }
 
@@ -79,8 +80,13 @@ pub(crate) fn check_store(path: &Path) -> Result<(), Failure> {
     if path.join("HEAD").is_file() {
         return Ok(());
     }
+    let is_headless = path.join("log").is_dir();
     let path = path.display();
-    Err(Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store")))
+    Err(Failure::Usage(if is_headless {
+        format!("the store {path} has lost its HEAD. dormouse fsck --store {path} says what can be done")
+    } else {
+        format!("{path} is not a store: name a folder that was given to run with --store")
+    }))
 }
 
 /// Compiles a program. Warnings go to standard error; errors point into the file.

@@ -27,7 +27,7 @@ impl Redact for Patterns {
 
 /// Writes an export, and says what it holds.
 pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
-    let kernel = reading(&args.store).await?;
+    let kernel = reading(&args.store, &args.key).await?;
     let scope = if args.tree { Scope::Tree } else { Scope::Process };
     let mut export = kernel.export(args.of.pid, scope).at(args.of.at);
     if !args.redact.is_empty() {
@@ -53,7 +53,7 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
         look(&file, &mut ())?;
     }
     let permissions = Permissions::default();
-    let kernel = Composition { store: Some(&args.store), permissions: &permissions }.kernel().await?;
+    let kernel = Composition { store: Some(&args.store), key: &args.key, permissions: &permissions }.kernel().await?;
     let imported = kernel.import(file).held().await;
     let pids = imported.map(|imported| imported.pids);
     kernel.shutdown().await;

@@ -6,10 +6,12 @@ use std::process::ExitCode;
 
 use dormouse::garbage::Piece;
 use dormouse::id::{ContentHash, Pid};
-use dormouse::store::{Finding, LogStore, Repair, fsck};
+use dormouse::ports::StoreError;
+use dormouse::store::{Finding, Repair, fsck};
 
 use crate::args::Fsck;
-use crate::status::Failure;
+use crate::key;
+use crate::status::{Failure, with_key_hint};
 
 /// Reports the damage. Exits with 0 where there is none, 1 where there is some, 2 where the store cannot be looked over.
 pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
@@ -20,8 +22,13 @@ pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
         Ok(contents) => contents.into_iter().for_each(|hash| holders.entry(hash).or_default().extend([pid])),
         Err(error) => undecoded.push(format!("process {pid}: a record with the right hash has no meaning: {error}")),
     };
-    let checkup = match fsck(&args.store, &LogStore::options(), repair, &mut note) {
+    if !args.store.join("log").is_dir() {
+        let path = args.store.display();
+        return Err(Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store")));
+    }
+    let checkup = match fsck(&args.store, &key::options(&args.key)?, repair, &mut note) {
         Ok(checkup) => checkup,
+        Err(error @ StoreError::Key { .. }) => return Err(Failure::Usage(with_key_hint(&error))),
         Err(error) => return Err(Failure::Usage(error.to_string())),
     };
     let mut out = std::io::stdout().lock();
@@ -32,13 +39,27 @@ pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
         writeln!(out, "{line}")?;
     }
     let damage = checkup.findings.len() + undecoded.len();
-    let word = match (damage, repair) {
-        (0, _) => "whole",
-        (_, Repair::No) => "damaged. --repair mends what can be; nothing was changed",
-        (_, Repair::Yes) => "damaged. What can be was mended",
-    };
-    writeln!(out, "{} records, {} bytes, {damage} findings: {word}", checkup.records, checkup.bytes)?;
+    let mendable = checkup.findings.iter().filter(|finding| finding.can_be_mended()).count();
+    writeln!(
+        out,
+        "{} records, {} bytes, {damage} findings: {}",
+        checkup.records,
+        checkup.bytes,
+        verdict(damage, mendable, repair)
+    )?;
     Ok(if damage == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// What follows from so many findings.
+fn verdict(damage: usize, mendable: usize, repair: Repair) -> String {
+    const REST: &str = "It stays as it is, and all else can be used; a copy of the segment can be put back";
+    match (damage, mendable, repair) {
+        (0, _, _) => "whole".to_owned(),
+        (_, 0, _) => format!("damaged. None of it can be mended. {REST}"),
+        (_, _, Repair::No) => format!("damaged. --repair mends {mendable} of them; nothing was changed"),
+        (_, _, Repair::Yes) if mendable == damage => format!("damaged. {mendable} were mended"),
+        (_, _, Repair::Yes) => format!("damaged. {mendable} were mended. The rest cannot be. {REST}"),
+    }
 }
 
 /// Who has a descriptor of a damaged content, or another use for it.

@@ -4,24 +4,60 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dormouse::KernelError;
 use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
-use dormouse::ports::{Bounds, OwnerToken, Purpose, Store, StoreError};
+use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store, StoreError};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
-use dormouse::store::LogStore;
+use dormouse::store::{LogStore, Options};
 
 use crate::args::Gc;
 use crate::compose::check_store;
+use crate::key;
 use crate::status::Failure;
+use crate::stop::StopSignals;
 
-/// Collects, or counts, and says what that came to.
-pub(crate) fn gc(args: &Gc) -> Result<ExitCode, Failure> {
+/// Collects, or counts, and says what that came to. A signal breaks it off at the next step.
+pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     check_store(&args.store)?;
+    if !args.pin.is_empty() && args.keep_checkpoints.is_none() && args.older_than.is_none() {
+        return Err(Failure::Usage(
+            "--pin keeps checkpoints that other rules give up, and none was named: add --keep-checkpoints N or \
+             --older-than AGE. Without them all checkpoints are kept"
+                .to_owned(),
+        ));
+    }
+    let options = key::options(&args.key)?;
+    let mut stop = StopSignals::listen()?;
+    let goes_on = Arc::new(AtomicBool::new(true));
+    let asked = goes_on.clone();
     let purpose = if args.dry_run { Purpose::Count } else { Purpose::Free };
-    let (store, owner) = open(args, purpose).map_err(KernelError::Store)?;
-    let unreadable = if args.despite_damage { Unreadable::GiveUp } else { Unreadable::KeepContents };
+    let mut collecting = tokio::task::spawn_blocking(move || collected(&args, options, purpose, &asked));
+    let (collected, code) = tokio::select! {
+        collected = &mut collecting => (collected, 0),
+        code = stop.next() => {
+            goes_on.store(false, Ordering::Relaxed);
+            tokio::select! {
+                collected = collecting => (collected, code),
+                // A step can be long on a slow disk. To be killed in the middle of one does no harm.
+                code = stop.next() => std::process::exit(code.into()),
+            }
+        }
+    };
+    let garbage = collected.map_err(|error| Failure::Run(error.to_string()))?.map_err(KernelError::Store)?;
+    report(&garbage, purpose)?;
+    Ok(match garbage.swept.progress {
+        Progress::Done => ExitCode::SUCCESS,
+        Progress::BrokenOff => ExitCode::from(code),
+    })
+}
+
+fn collected(args: &Gc, options: Options, purpose: Purpose, goes_on: &AtomicBool) -> Result<Garbage, StoreError> {
+    let (store, owner) = open(args, options, purpose)?;
+    let unreadable = if args.despite_damage { Unreadable::GiveUp } else { Unreadable::KeepAll };
     let retention = retention(args);
     let live_percent = args.live_percent;
     let collection = Collection {
@@ -31,19 +67,21 @@ pub(crate) fn gc(args: &Gc) -> Result<ExitCode, Failure> {
         purpose,
         bounds: Bounds { live_percent, ..Bounds::default() },
         now_ms: now_ms(),
-        watch: &mut |_| ControlFlow::Continue(()),
+        forgot: &mut |_| {},
+        watch: &mut |_| match goes_on.load(Ordering::Relaxed) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        },
     };
-    let garbage = collect(&store, collection).map_err(KernelError::Store)?;
-    report(&garbage, purpose)?;
-    Ok(ExitCode::SUCCESS)
+    collect(&store, collection)
 }
 
 /// To count, the store is only read, beside whoever writes it.
-fn open(args: &Gc, purpose: Purpose) -> Result<(LogStore, OwnerToken), StoreError> {
+fn open(args: &Gc, options: Options, purpose: Purpose) -> Result<(LogStore, OwnerToken), StoreError> {
     match purpose {
-        Purpose::Count => Ok((LogStore::read_only(&args.store)?, OwnerToken(0))),
+        Purpose::Count => Ok((options.read_only(&args.store)?, OwnerToken(0))),
         Purpose::Free => {
-            let store = LogStore::open(&args.store)?;
+            let store = options.open(&args.store)?;
             let owner = store.claim()?;
             Ok((store, owner))
         }
@@ -81,16 +119,28 @@ fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         forgotten.processes.len(),
         forgotten.histories.len()
     )?;
-    writeln!(
-        out,
-        "{freed}  {} of {} segments; {} contents of {} bytes; {} bytes moved",
-        swept.freed_parts, swept.parts, swept.dropped_contents, swept.dropped_content_bytes, swept.moved_bytes
-    )?;
-    writeln!(
-        out,
-        "log  {} bytes before, {} after; {live_contents} contents are referred to",
-        swept.bytes_before, swept.bytes_after
-    )?;
+    if swept.progress == Progress::BrokenOff {
+        writeln!(out, "broken off: what was given up stays so, and the next gc goes on with the room")?;
+    }
+    if swept.bytes_before > 0 {
+        writeln!(
+            out,
+            "{freed}  {} of {} segments; {} contents of {} bytes; {} bytes moved",
+            swept.freed_parts, swept.parts, swept.dropped_contents, swept.dropped_content_bytes, swept.moved_bytes
+        )?;
+        writeln!(
+            out,
+            "log  {} bytes before, {} after; {live_contents} contents are referred to",
+            swept.bytes_before, swept.bytes_after
+        )?;
+    }
+    if swept.left_bytes >= swept.bytes_after / 10 && swept.left_bytes > 0 {
+        writeln!(
+            out,
+            "{} bytes of garbage stay where too much is live: --live-percent 90 moves that and frees them",
+            swept.left_bytes
+        )?;
+    }
     for part in &swept.damaged_parts {
         writeln!(out, "segment {part:08} holds damage and is left alone: see dormouse fsck")?;
     }
@@ -98,7 +148,11 @@ fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         writeln!(out, "unreadable: {what}")?;
     }
     if !unreadable.is_empty() {
-        writeln!(out, "what cannot be read may refer to any content: all are kept, but with --despite-damage")?;
+        writeln!(
+            out,
+            "what cannot be read may refer to any content: all are kept, but with --despite-damage; and so are all processes \
+             where it may have been a checkpoint of theirs"
+        )?;
     }
     Ok(())
 }

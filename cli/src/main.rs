@@ -11,6 +11,7 @@ mod export;
 mod fsck;
 mod gc;
 mod history;
+mod key;
 mod page;
 mod progress;
 mod ps;
@@ -36,7 +37,7 @@ async fn main() -> ExitCode {
         Command::Run(run) => run::run(run).await,
         Command::Resume(resume) => run::resume(resume).await,
         Command::Ps(ps) => ps::ps(ps).await,
-        Command::Gc(gc) => gc::gc(&gc),
+        Command::Gc(gc) => gc::gc(gc).await,
         Command::Fsck(fsck) => fsck::run(&fsck),
         Command::Log(log) => history::log(log).await,
         Command::Diff(diff) => history::diff(diff).await,

@@ -19,7 +19,8 @@ use crate::watch::{Output, Watch};
 
 /// Runs a program to its end.
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
-    let kernel = Composition { store: args.store.as_deref(), permissions: &args.permissions }.kernel().await?;
+    let kernel =
+        Composition { store: args.store.as_deref(), key: &args.key, permissions: &args.permissions }.kernel().await?;
     let program = load(&kernel, &args.program)?;
     let mut start = kernel.start(program.clone());
     match said(args.input)? {
@@ -36,7 +37,7 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
 /// Goes on with everything that has not ended. Where all has, the newest result is shown once more.
 pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     let permissions = &args.permissions;
-    let kernel = Composition { store: Some(&args.store), permissions }.existing().await?;
+    let kernel = Composition { store: Some(&args.store), key: &args.key, permissions }.existing().await?;
     let watch = Watch::begin(&kernel, Output::of(args.json));
     let stop = StopSignals::listen()?;
     let roots: Vec<_> = kernel.processes().await?.into_iter().filter(|info| info.row.parent.is_none()).collect();

@@ -48,6 +48,7 @@ impl From<KernelError> for Failure {
     fn from(error: KernelError) -> Self {
         match error {
             KernelError::Store(StoreError::InUse { .. }) => Self::InUse(error.to_string()),
+            KernelError::Store(error @ StoreError::Key { .. }) => Self::Store(with_key_hint(&error)),
             KernelError::Store(_) | KernelError::NotDurable(_) | KernelError::Load(_) => Self::Store(error.to_string()),
             KernelError::UnknownProcess(_)
             | KernelError::NotInCheckpoint { .. }
@@ -71,6 +72,11 @@ impl From<std::io::Error> for Failure {
             _ => Self::Run(format!("the output cannot be written: {error}")),
         }
     }
+}
+
+/// What is wrong with a key, and where keys come from.
+pub(crate) fn with_key_hint(error: &StoreError) -> String {
+    format!("{error}. The key is the one in --key-file FILE; without that, the one in DORMOUSE_STORE_KEY")
 }
 
 /// The exit code of a run whose root process ended so.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dormouse::checkpoint::Checkpoint;
 use dormouse::id::{ContentHash, FactNumber, Pid};
 use dormouse::ports::{
-    Backing, Batch, Journal, Listing, OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange, Until, Written,
+    Backing, Batch, Journal, Listing, MarkToken, OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange, Until,
+    Written,
 };
 
 /// What is asked of a store.
@@ -158,8 +159,12 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::TempFiles, |store| store.temp_files(root))
     }
 
-    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+    fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         self.ask(Operation::BeginMark, |store| store.begin_mark(owner))
+    }
+
+    fn end_mark(&self, mark: MarkToken) {
+        self.inner.end_mark(mark);
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {

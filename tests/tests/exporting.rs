@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::future::IntoFuture;
 use std::io::Cursor;
 use std::ops::{ControlFlow, Range};
@@ -289,10 +290,10 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
             let is_birth = matches!(operation, Operation::Commit { until: Until::Synced, entries } if entries > 1);
             if is_birth && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
                 let (retention, bounds) = (&Retention::default(), Bounds::default());
-                let (purpose, unreadable) = (Purpose::Free, Unreadable::KeepContents);
+                let (purpose, unreadable) = (Purpose::Free, Unreadable::KeepAll);
                 let watch = &mut |_| ControlFlow::Continue(());
-                let owner = OwnerToken(1);
-                let order = Collection { owner, retention, unreadable, purpose, bounds, now_ms: 0, watch };
+                let (owner, forgot) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
+                let order = Collection { owner, retention, unreadable, purpose, bounds, now_ms: 0, forgot, watch };
                 assert_eq!(collect(&*inner, order).unwrap().live_contents, 0);
             }
             Fate::Pass

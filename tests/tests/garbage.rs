@@ -2,18 +2,23 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 
-use dormouse::id::Pid;
+use dormouse::id::{FactNumber, Pid};
 use dormouse::models::Scripted;
-use dormouse::ports::Purpose;
-use dormouse::retention::{EndedRule, Retention};
+use dormouse::ports::{Progress, Purpose};
+use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::LogStore;
-use dormouse::{FnTool, Kernel, KernelBuilder};
-use dormouse_tests::{Gate, Requests, program, results, within};
+use dormouse::{FnTool, Kernel, KernelBuilder, Process};
+use dormouse_tests::faulty::{Fate, Faulty, Operation};
+use dormouse_tests::{FnModel, Gate, Requests, program, results, says, turn, within};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 #[derive(Deserialize, JsonSchema)]
 struct Named {
@@ -119,5 +124,252 @@ async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
     assert!(read[0].0.contains("first says in line 2000"), "{read:?}");
     let garbage = within(kernel.collect_garbage(retention(), Purpose::Free)).await.unwrap();
     assert_eq!(garbage.forgotten.processes, [Pid(1), branch.pid()].into());
+    within(kernel.shutdown()).await;
+}
+
+const SESSION: &str = "[tools]\nenabled = [\"read_fd\", \"goto\"]\n";
+
+async fn sessions(folder: &Path) -> Kernel {
+    let model = FnModel(|_| async { Ok(says("ok")) });
+    let store = LogStore::options().segment_bytes(40_000).open(folder).unwrap();
+    Kernel::open(store).model("m", model).snapshot_after(6).build().await.unwrap()
+}
+
+/// 30 KB that are no other's.
+fn text(number: u64) -> String {
+    (0..1_500).map(|line| format!("content {number:04}, {line:04}\n")).collect()
+}
+
+async fn reads(process: &Process, fds: u64) {
+    for fd in 1..=fds {
+        let args = format!("{{\"fd\": \"fd:{fd}\", \"start_line\": 1000, \"end_line\": 1000}}");
+        let answer = within(process.call("read_fd", args)).await.unwrap();
+        assert!(answer.text.contains(&format!("content {fd:04}, 0999")), "fd:{fd}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = sessions(folder.path()).await;
+    let process = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
+    let untouched = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
+    for number in 1..=4 {
+        within(process.open("it", text(number), None)).await.unwrap();
+        within(untouched.open("it", text(number), None)).await.unwrap();
+    }
+    for round in 0..10 {
+        turn(&process, &format!("say {round}")).await;
+    }
+    let old = process.checkpoint("old").await.unwrap();
+    for round in 10..30 {
+        turn(&process, &format!("say {round}")).await;
+    }
+    let kept = process.checkpoint("kept").await.unwrap();
+    turn(&process, "and on").await;
+    let shorten = |last| Retention {
+        checkpoints: CheckpointRules { last, ..CheckpointRules::default() },
+        history: HistoryRule::FromOldestCheckpoint,
+        ..Retention::default()
+    };
+
+    // What a checkpoint that is kept goes back to is kept.
+    let garbage = within(kernel.collect_garbage(shorten(None), Purpose::Free)).await.unwrap();
+    let below = garbage.forgotten.histories[&process.pid()];
+    assert!(below <= old.standing(process.pid()).unwrap() && below > FactNumber(0), "{garbage:?}");
+    assert!(!garbage.forgotten.histories.contains_key(&untouched.pid()), "one in no checkpoint keeps all: {garbage:?}");
+    let branch = within(kernel.restore(old.id).stopped().into_future()).await.unwrap();
+    within(branch.cont()).await.unwrap();
+    reads(&branch, 4).await;
+    within(branch.kill()).await.unwrap();
+
+    let garbage = within(kernel.collect_garbage(shorten(Some(1)), Purpose::Free)).await.unwrap();
+    assert_eq!(garbage.forgotten.checkpoints, [old.id].into());
+    let later = garbage.forgotten.histories[&process.pid()];
+    assert!(later > below && later <= kept.standing(process.pid()).unwrap(), "{garbage:?}");
+    let again = within(kernel.collect_garbage(shorten(Some(1)), Purpose::Count)).await.unwrap();
+    assert!(again.forgotten.is_empty(), "there is nothing more to give up: {again:?}");
+
+    let refused = within(kernel.branch(process.pid(), FactNumber(1)).into_future()).await.unwrap_err().to_string();
+    assert!(refused.contains("fact 1 of process 1 was given up") && refused.contains("kept from fact"), "{refused}");
+    let refused = within(kernel.copy(process.pid(), Some(FactNumber(later.0 - 1)))).await.unwrap_err().to_string();
+    assert!(refused.contains("was given up"), "{refused}");
+    let refused = within(kernel.restore(old.id).into_future()).await.unwrap_err().to_string();
+    assert!(refused.contains(&format!("no checkpoint {}", old.id)), "{refused}");
+    assert_eq!(kernel.log(process.pid()).await.unwrap()[0].number, later.plus(1), "the log begins where it is kept");
+
+    // The process itself notices nothing: in memory, back from its journal, as a fork, restored, and in another kernel.
+    reads(&process, 4).await;
+    within(process.hibernate()).await.unwrap();
+    assert_eq!(turn(&process, "wake").await, "ok");
+    reads(&within(process.fork()).await.unwrap(), 4).await;
+    reads(&within(kernel.copy(process.pid(), Some(later))).await.unwrap(), 4).await;
+    within(process.restore(kept.id)).await.unwrap();
+    reads(&process, 4).await;
+    within(kernel.shutdown()).await;
+    fs::remove_dir_all(folder.path().join("index")).unwrap();
+    let kernel = sessions(folder.path()).await;
+    kernel.resume_all().await.unwrap();
+    let process = kernel.process(process.pid()).await.unwrap();
+    reads(&process, 4).await;
+    assert_eq!(turn(&process, "on").await, "ok");
+    assert_eq!(kernel.log(untouched.pid()).await.unwrap()[0].number, FactNumber(0));
+    within(kernel.shutdown()).await;
+}
+
+/// A store that stands still in the first journal that is read once it is told to, and counts what is asked of it from then on.
+struct Standing {
+    armed: AtomicBool,
+    entered: Semaphore,
+    released: Mutex<mpsc::Receiver<()>>,
+    journals: AtomicUsize,
+    sweeps: AtomicUsize,
+}
+
+impl Standing {
+    fn around(inner: LogStore) -> (Faulty<LogStore>, Arc<Self>, mpsc::Sender<()>) {
+        let (release, released) = mpsc::channel();
+        let (armed, released) = (AtomicBool::new(false), Mutex::new(released));
+        let (journals, sweeps) = Default::default();
+        let standing = Arc::new(Self { armed, entered: Semaphore::new(0), released, journals, sweeps });
+        let plan = standing.clone();
+        let store = Faulty::new(inner, move |_, operation| {
+            match operation {
+                Operation::Journal => {
+                    plan.journals.fetch_add(1, Ordering::SeqCst);
+                    if plan.armed.swap(false, Ordering::SeqCst) {
+                        plan.journals.store(0, Ordering::SeqCst);
+                        plan.entered.add_permits(1);
+                        let _ = plan.released.lock().unwrap().recv();
+                    }
+                }
+                Operation::Sweep => drop(plan.sweeps.fetch_add(1, Ordering::SeqCst)),
+                _ => {}
+            }
+            Fate::Pass
+        });
+        (store, standing, release)
+    }
+}
+
+#[tokio::test]
+async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_next_begins_anew() {
+    for by_shutdown in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, standing, release) =
+            Standing::around(LogStore::options().segment_bytes(40_000).open(folder.path()).unwrap());
+        let model = || FnModel(|_| async { Ok(says("ok")) });
+        let kernel = Kernel::open(store).model("m", model()).build().await.unwrap();
+        for number in 1..=6 {
+            let process = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
+            within(process.open("it", text(number), None)).await.unwrap();
+            if number == 3 {
+                within(process.kill()).await.unwrap();
+                within(process.wait()).await.unwrap();
+            }
+        }
+        let retention = || Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+        standing.armed.store(true, Ordering::SeqCst);
+        let collecting = {
+            let (kernel, retention) = (kernel.clone(), retention());
+            tokio::spawn(async move { kernel.collect_garbage(retention, Purpose::Free).await })
+        };
+        within(standing.entered.acquire()).await.unwrap().forget();
+        assert_eq!(kernel.processes().await.unwrap().len(), 5, "what was given up is in no list, whatever comes after");
+        let kernel = if by_shutdown {
+            let closing = tokio::spawn(kernel.shutdown());
+            // It is closing when it takes no more.
+            let store_is_let_go_of = async {
+                while !collecting.is_finished() && !closing.is_finished() {
+                    tokio::task::yield_now().await
+                }
+            };
+            let _ = tokio::time::timeout(std::time::Duration::from_millis(50), store_is_let_go_of).await;
+            release.send(()).unwrap();
+            let garbage = within(collecting).await.unwrap().unwrap();
+            assert_eq!(garbage.swept.progress, Progress::BrokenOff);
+            within(closing).await.unwrap();
+            let store = LogStore::options().segment_bytes(40_000).open(folder.path()).unwrap();
+            Kernel::open(store).model("m", model()).build().await.unwrap()
+        } else {
+            collecting.abort();
+            assert!(within(collecting).await.unwrap_err().is_cancelled());
+            release.send(()).unwrap();
+            kernel
+        };
+        // One waits for the other, so that this is asked when the first has stopped.
+        let nothing = within(kernel.collect_garbage(Retention::default(), Purpose::Count)).await.unwrap();
+        assert!(nothing.forgotten.is_empty(), "{nothing:?}");
+        assert_eq!(standing.sweeps.load(Ordering::SeqCst), usize::from(!by_shutdown), "the first did not sweep");
+        let counted = if by_shutdown { 0 } else { 5 };
+        let read = standing.journals.load(Ordering::SeqCst) - counted;
+        assert!(read <= 1, "{read} journals were read by a collection that was broken off");
+        let garbage = within(kernel.collect_garbage(retention(), Purpose::Free)).await.unwrap();
+        assert!(garbage.swept.progress == Progress::Done && garbage.swept.dropped_contents == 1, "{garbage:?}");
+        kernel.resume_all().await.unwrap();
+        for pid in [1, 2, 4, 5, 6] {
+            let args = r#"{"fd": "fd:1", "start_line": 1000, "end_line": 1000}"#;
+            let answer = within(kernel.process(Pid(pid)).await.unwrap().call("read_fd", args)).await.unwrap();
+            assert!(answer.text.contains(&format!("content {pid:04}, 0999")), "{answer:?}");
+        }
+        within(kernel.shutdown()).await;
+    }
+}
+
+#[tokio::test]
+async fn collections_that_are_asked_for_at_once_run_one_after_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = sessions(folder.path()).await;
+    let keeper = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
+    for number in 1..=6 {
+        let process = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
+        within(process.open("it", text(100 + number), None)).await.unwrap();
+        within(keeper.open("it", text(number), None)).await.unwrap();
+        within(process.kill()).await.unwrap();
+        within(process.wait()).await.unwrap();
+    }
+    let retention = || Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+    let collect = |purpose| within(kernel.collect_garbage(retention(), purpose));
+    let all = tokio::join!(
+        collect(Purpose::Free),
+        collect(Purpose::Count),
+        collect(Purpose::Free),
+        collect(Purpose::Free),
+        collect(Purpose::Count)
+    );
+    let all = [all.0.unwrap(), all.1.unwrap(), all.2.unwrap(), all.3.unwrap(), all.4.unwrap()];
+    assert_eq!(all[0].forgotten.processes.len(), 6, "{:?}", all[0]);
+    for later in &all[1..] {
+        assert!(later.forgotten.is_empty() && later.swept.damaged_parts.is_empty(), "{later:?}");
+    }
+    reads(&keeper, 6).await;
+    within(kernel.shutdown()).await;
+}
+
+#[tokio::test]
+async fn nobody_is_given_up_while_it_cannot_be_read_which_checkpoints_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = sessions(folder.path()).await;
+    let process = kernel.start(program(&kernel, SESSION)).session().without_input().await.unwrap();
+    within(process.open("it", text(1), None)).await.unwrap();
+    process.checkpoint("the label").await.unwrap();
+    within(process.kill()).await.unwrap();
+    within(process.wait()).await.unwrap();
+    within(kernel.shutdown()).await;
+    fs::remove_dir_all(folder.path().join("index")).unwrap();
+    for segment in fs::read_dir(folder.path().join("log")).unwrap() {
+        let path = segment.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(9).position(|window| window == b"the label") {
+            bytes[at] ^= 1;
+            fs::write(path, bytes).unwrap();
+        }
+    }
+    let kernel = sessions(folder.path()).await;
+    assert!(kernel.checkpoints().await.unwrap().is_empty());
+    let retention = Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+    let garbage = within(kernel.collect_garbage(retention, Purpose::Free)).await.unwrap();
+    assert!(garbage.forgotten.is_empty() && garbage.swept.dropped_contents == 0, "{garbage:?}");
+    assert!(garbage.unreadable.iter().any(|what| what.contains("checkpoint cp:1")), "{garbage:?}");
     within(kernel.shutdown()).await;
 }

@@ -243,6 +243,7 @@ impl KernelBuilder {
             events: RwLock::new(Some(broadcast::Sender::new(EVENTS))),
             model_permits: Providers::new(self.model_calls),
             limits: self.limits,
+            collecting: Arc::default(),
             compiled: Mutex::default(),
         });
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), table)).await;

@@ -1,8 +1,12 @@
 //! Collecting garbage while a kernel runs.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dormouse_kernel::retention::Retention;
+use dormouse_proto::id::Pid;
 
 use super::kernel::Kernel;
 use crate::clock::now_ms;
@@ -11,28 +15,51 @@ use crate::garbage::{Collection, Garbage, Unreadable, collect};
 use crate::ports::{Bounds, OwnerToken, Purpose};
 use crate::supervisor::SupervisorMessage;
 
+/// Says that nobody waits any more, when it is dropped.
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Kernel {
     /// Gives up what the rules say, and the room that nothing needs any more; or counts it and writes nothing. Processes run on
     /// meanwhile. Costs a read of every journal that is kept. A process that is given up is in no list from then on, and its
-    /// number is never given again.
+    /// number is never given again. One collection runs at a time; another waits for it.
+    ///
+    /// To drop the future breaks it off, and so does a shutdown: after one read of a journal, or one step of the sweep, at most.
+    /// What was given up or freed before stays so, and it can be called again. What was broken off says so:
+    /// [`Progress::BrokenOff`](crate::ports::Progress::BrokenOff).
     ///
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::Store`], [`KernelError::Closed`] where the kernel shuts down. What was given
     /// up or freed before stays so; it can be called again.
     pub async fn collect_garbage(&self, retention: Retention, purpose: Purpose) -> Result<Garbage, KernelError> {
+        // The lease comes second: whoever waits here for another collection does not hold up a shutdown.
+        let turn = self.world.collecting.clone().lock_owned().await;
         let store = self.world.store().ok_or(KernelError::NoStore)?;
-        let (owner, world) = (OwnerToken(self.world.opening), self.world.clone());
+        let (owner, world, supervisor) = (OwnerToken(self.world.opening), self.world.clone(), self.supervisor.clone());
+        let waits = Arc::new(AtomicBool::new(true));
+        let waiting = Waiting(waits.clone());
         let work = move || {
-            // A kernel that shuts down does not wait for the end of it.
-            let watch = &mut |_| if world.is_open() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
-            let (retention, bounds, unreadable) = (&retention, Bounds::default(), Unreadable::KeepContents);
-            collect(&*store, Collection { owner, retention, unreadable, purpose, bounds, now_ms: now_ms(), watch })
+            let _turn = turn;
+            let watch = &mut |_| match world.is_open() && waits.load(Ordering::Relaxed) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            };
+            // Said at once, and here: whatever becomes of the rest, the table is to show what the store holds.
+            let forgot = &mut |pids: &BTreeSet<Pid>| {
+                // Where the supervisor is gone, so is its table.
+                let _ = supervisor.cast(SupervisorMessage::Forget { pids: pids.iter().copied().collect() });
+            };
+            let (retention, bounds, unreadable) = (&retention, Bounds::default(), Unreadable::KeepAll);
+            let now_ms = now_ms();
+            collect(&*store, Collection { owner, retention, unreadable, purpose, bounds, now_ms, forgot, watch })
         };
         let garbage = tokio::task::spawn_blocking(work).await.map_err(|_| KernelError::Closed)??;
-        if purpose == Purpose::Free {
-            let pids = garbage.forgotten.processes.iter().copied().collect();
-            self.supervisor.cast(SupervisorMessage::Forget { pids }).map_err(|_| KernelError::Closed)?;
-        }
+        drop(waiting);
         Ok(garbage)
     }
 }

@@ -8,7 +8,7 @@ use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 
-use super::sweep::{Sweep, Swept};
+use super::sweep::{MarkToken, Sweep, Swept};
 
 /// A store. Synchronous and object-safe; the checkpoint actor calls it from a thread where blocking is allowed.
 ///
@@ -83,19 +83,22 @@ pub trait Store: Send + Sync + 'static {
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError>;
 
     /// From here on the store notes every content that a commit brings, or would have brought had it not been held: those
-    /// survive the next [`Store::sweep`], whatever it is told. Whoever then reads journals to find what is referred to
-    /// misses nothing.
+    /// survive the [`Store::sweep`] that shows this mark, whatever it is told. Whoever then reads journals to find what is
+    /// referred to misses nothing. A mark that was begun before is over: what it spared is not known any more.
     ///
     /// # Errors
     /// [`StoreError::Stale`].
-    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError>;
+    fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError>;
+
+    /// Notes nothing more: no sweep will follow this mark. A sweep does so itself.
+    fn end_mark(&self, mark: MarkToken);
 
     /// Gives back the room of what was given up, and of contents that nothing refers to. It changes no answer but that of
     /// [`Store::content`]. Commits and reads go on meanwhile; a crash at any moment loses nothing. To count needs no owner.
     ///
     /// # Errors
-    /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`]; [`StoreError::Io`] of kind `InvalidInput` where no
-    /// mark was begun. What was freed before stays freed.
+    /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`]; [`StoreError::Io`] of kind `InvalidInput` where the
+    /// mark was never begun, or another since. What was freed before stays freed.
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError>;
 }
 
@@ -437,8 +440,12 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).temp_files(root)
     }
 
-    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+    fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         (**self).begin_mark(owner)
+    }
+
+    fn end_mark(&self, mark: MarkToken) {
+        (**self).end_mark(mark);
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {

@@ -7,6 +7,8 @@ use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 
 /// An order to sweep.
 pub struct Sweep<'a> {
+    /// The mark by which it is known what stays; of no account where nothing is written.
+    pub mark: MarkToken,
     /// What stays.
     pub live: &'a Live,
     /// Whether anything is written.
@@ -16,6 +18,10 @@ pub struct Sweep<'a> {
     /// Asked before each step; to break off leaves the store whole, and what was freed stays freed.
     pub watch: &'a mut dyn FnMut(Step) -> ControlFlow<()>,
 }
+
+/// A mark that was begun. A later one takes its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MarkToken(pub u64);
 
 /// Whether a sweep writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +39,14 @@ pub struct Bounds {
     pub live_percent: u8,
     /// So many bytes are moved at a time; commits go on in between. A record that is longer is moved alone.
     pub step_bytes: u64,
+    /// The part that is still written is closed, and swept like the others, where so many bytes in it are garbage.
+    pub close_bytes: u64,
 }
 
 impl Default for Bounds {
-    /// What is at least half garbage, in steps of 4 MiB.
+    /// What is at least half garbage, in steps of 4 MiB; the part that is still written where 64 KiB of it are.
     fn default() -> Self {
-        Self { live_percent: 50, step_bytes: 4 << 20 }
+        Self { live_percent: 50, step_bytes: 4 << 20, close_bytes: 64 << 10 }
     }
 }
 
@@ -138,7 +146,9 @@ pub struct Swept {
     pub parts: u64,
     /// Those that were freed.
     pub freed_parts: u64,
-    /// Contents that were dropped with them.
+    /// Bytes of garbage that stay, since too much of the part that they are in is live.
+    pub left_bytes: u64,
+    /// Contents that were dropped with those that were freed.
     pub dropped_contents: u64,
     /// Their bytes.
     pub dropped_content_bytes: u64,

@@ -21,7 +21,7 @@ use crate::mark::{Hash, Location, Mark};
 use crate::progress::Progress;
 use crate::scan::{Found, walk};
 use crate::secret::Keys;
-use crate::table::{CheckpointLine, End, Kept, Line, Reach, Table, Touched};
+use crate::table::{CheckpointLine, CheckpointState, End, Kept, Line, Reach, Table, Touched};
 
 /// Records that the index is behind at most.
 const BATCH_RECORDS: usize = 1024;
@@ -195,12 +195,13 @@ impl Catalog {
             Kind::Checkpoint => {
                 let read = unless_damaged(payload().and_then(|bytes| read_checkpoint(&bytes)))?;
                 // In its own record it cannot say in which commit it stands.
-                let checkpoint = read.map(|read| Checkpoint { commit: CommitNumber(header.since), ..read });
-                self.note_checkpoint(CheckpointId(header.subject), CheckpointLine { checkpoint, at })
+                let state = read.map_or(CheckpointState::Damaged, |read| {
+                    CheckpointState::Kept(Checkpoint { commit: CommitNumber(header.since), ..read })
+                });
+                self.note_checkpoint(CheckpointId(header.subject), CheckpointLine { state, at })
             }
-            Kind::CheckpointDropped => {
-                self.note_checkpoint(CheckpointId(header.subject), CheckpointLine { checkpoint: None, at })
-            }
+            Kind::CheckpointDropped => self
+                .note_checkpoint(CheckpointId(header.subject), CheckpointLine { state: CheckpointState::Dropped, at }),
             Kind::Born
             | Kind::Facts
             | Kind::Snapshot

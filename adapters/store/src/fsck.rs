@@ -115,6 +115,22 @@ pub enum Finding {
     },
 }
 
+impl Finding {
+    /// Whether a repair mends it.
+    #[must_use]
+    pub fn can_be_mended(&self) -> bool {
+        match self {
+            Self::Head | Self::Image { .. } | Self::Content { .. } => true,
+            Self::Part { .. }
+            | Self::Row { .. }
+            | Self::Facts { .. }
+            | Self::Beginning { .. }
+            | Self::TempFile { .. }
+            | Self::Checkpoint { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

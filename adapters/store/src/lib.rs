@@ -83,4 +83,4 @@ pub use log_store::LogStore;
 pub use memory::MemoryStore;
 pub use options::Options;
 pub use packed::Compression;
-pub use secret::StoreSecret;
+pub use secret::{NotASecret, StoreSecret};

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, Listing, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, TempFileChange,
-    Until, Written,
+    Backing, Batch, Entry, Journal, Listing, MarkToken, OwnerToken, Purpose, Store, StoreError, Sweep, Swept,
+    TempFileChange, Until, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -44,7 +44,7 @@ pub struct LogStore {
     pub(crate) suspects: Arc<Suspects>,
     /// Contents that commits brought or spared since the mark began, while there is one. Changed only by who holds the writer.
     pub(crate) spared: Spared,
-    quota: Quota,
+    pub(crate) quota: Quota,
     /// None where it is only read.
     _lock: Option<StoreLock>,
 }
@@ -157,7 +157,7 @@ impl LogStore {
 
     /// The records that `entries` need, after all rules were checked.
     fn drafts(&self, Batch { entries, at_ms, .. }: Batch<'_>) -> Result<Vec<Draft>, StoreError> {
-        let is_held = |id: CheckpointId| self.catalog().table().checkpoint(id).is_some();
+        let is_held = |id: CheckpointId| self.catalog().table().checkpoint_line(id).is_some_and(|line| line.is_held());
         let needs = |pid: Pid| needed(self.catalog().table().checkpoints(), pid);
         let checkpoints =
             Checkpoints { last: self.catalog().table().last_checkpoint(), is_held: &is_held, needs: &needs };
@@ -328,12 +328,15 @@ impl Store for LogStore {
         self.reading(|| self.read_temp_files(root))
     }
 
-    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+    fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         let writer = self.writer();
         writer.check_alive()?;
         check_owner(owner, writer.owner())?;
-        self.spared.begin();
-        Ok(())
+        Ok(self.spared.begin())
+    }
+
+    fn end_mark(&self, mark: MarkToken) {
+        self.spared.end(mark);
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {

@@ -8,15 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, Listing, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, TempFileChange,
-    Unreadable, Written,
+    Backing, Batch, Entry, Journal, Listing, MarkToken, OwnerToken, Purpose, Store, StoreError, Sweep, Swept,
+    TempFileChange, Unreadable, Written,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Member};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 
 use crate::chunks::Chunks;
-use crate::error::refused;
 use crate::rules::{
     Checkpoints, Life, Stand, check_entries, check_kept, check_name, check_owner, clip, needed, no_image,
 };
@@ -256,10 +255,13 @@ impl Store for MemoryStore {
         held.processes.get(&root).map(|process| process.temp_files.clone()).ok_or(StoreError::UnknownProcess(root))
     }
 
-    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+    fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         check_owner(owner, OwnerToken(self.held().epoch))?;
-        self.spared.begin();
-        Ok(())
+        Ok(self.spared.begin())
+    }
+
+    fn end_mark(&self, mark: MarkToken) {
+        self.spared.end(mark);
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
@@ -277,11 +279,9 @@ impl Store for MemoryStore {
         swept.live_bytes = swept.bytes_before - swept.dropped_content_bytes;
         swept.bytes_after = swept.live_bytes;
         if sweep.purpose == Purpose::Free {
-            if !self.spared.is_begun() {
-                return Err(refused("a sweep frees nothing before a mark was begun"));
-            }
+            self.spared.check(sweep.mark)?;
             held.contents.retain(|hash, _| is_kept(hash));
-            self.spared.end();
+            self.spared.end(sweep.mark);
         }
         Ok(swept)
     }

@@ -38,8 +38,9 @@ impl Options {
 
     /// The most bytes that the log may have; without a bound until said otherwise. A commit that would exceed it is refused
     /// as [`StoreError::Full`], and nothing is lost: it can be made again when there is room. Ends of processes, and what
-    /// gives something up, may exceed it by a 64th. A sweep may for a while exceed it by what is live in one segment. The
-    /// index, which can be thrown away, is not counted.
+    /// gives something up, may exceed it by a 64th. A sweep may for a while exceed it by what is live in one segment; where more than
+    /// three quarters are used, it empties segments of which a tenth is garbage, whatever it was told to leave. The index,
+    /// which can be thrown away, is not counted.
     #[must_use]
     pub fn quota_bytes(self, bytes: u64) -> Self {
         Self { quota: Quota::of(bytes), ..self }

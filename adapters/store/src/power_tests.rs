@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use dormouse_actors::ports::{Batch, Bounds, Entry, Live, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, Until};
@@ -35,23 +35,29 @@ fn trials(default: u64) -> u64 {
     std::env::var("DORMOUSE_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(default)
 }
 
-fn content(number: u64) -> Bytes {
-    let length = if number.is_multiple_of(5) { 70_000 } else { 300 };
-    number.to_le_bytes().into_iter().cycle().take(length).collect()
-}
+/// The contents of all commits with their hashes, made once: every trial needs each several times.
+static CONTENTS: LazyLock<Vec<(ContentHash, Bytes)>> = LazyLock::new(|| {
+    let content = |number: u64| {
+        let length = if number.is_multiple_of(5) { 70_000 } else { 300 };
+        let bytes: Bytes = number.to_le_bytes().into_iter().cycle().take(length).collect();
+        (ContentHash(*blake3::hash(&bytes).as_bytes()), bytes)
+    };
+    (0..=COMMITS).map(content).collect()
+});
 
-fn hash(bytes: &[u8]) -> ContentHash {
-    ContentHash(*blake3::hash(bytes).as_bytes())
+/// The content that commit `number` brings.
+fn content(number: u64) -> &'static (ContentHash, Bytes) {
+    &CONTENTS[number as usize]
 }
 
 /// Commit `number`, from 1. Each brings a fact of process 1, so that these count the commits.
 fn entries(number: u64) -> Vec<Entry> {
     let row = |pid| ProcessRow::started(Pid(pid), "worker");
     let born = |pid| Entry::Born { row: row(pid), image: vec![pid as u8; 40] };
-    let bytes = content(number);
+    let (hash, bytes) = content(number).clone();
     let fact = |pid, number: u64| Entry::Facts { pid: Pid(pid), first: FactNumber(number), facts: vec![vec![7; 30]] };
     let mut entries: Vec<_> = if number == 1 { (1..=PIDS).map(born).collect() } else { Vec::new() };
-    entries.push(Entry::Content { hash: hash(&bytes), bytes, index: Bytes::from_static(b"index") });
+    entries.push(Entry::Content { hash, bytes, index: Bytes::from_static(b"index") });
     entries.extend((1..=PIDS).map(|pid| fact(pid, number)));
     entries.push(Entry::TempFile { root: Pid(1), number, record: number.to_le_bytes().to_vec() });
     if number.is_multiple_of(6) {
@@ -106,19 +112,19 @@ fn check(store: &LogStore, case: &str) -> u64 {
     }
     assert_eq!(checkpoints(store), checkpoints(&right), "{case}");
     for number in 1..=held {
-        let expected = content(number);
-        let read = store.content(hash(&expected)).unwrap().slice(0..expected.len() as u64);
-        assert_eq!(read.ok(), Some(expected), "{case}: the content of commit {number}");
+        let (hash, expected) = content(number);
+        let read = store.content(*hash).unwrap().slice(0..expected.len() as u64);
+        assert_eq!(read.ok().as_ref(), Some(expected), "{case}: the content of commit {number}");
     }
     held
 }
 
-/// Moves all that stands before the last segment, in small steps.
-fn sweep(store: &LogStore, owner: OwnerToken) -> Result<Swept, StoreError> {
-    store.begin_mark(owner)?;
-    let (live, bounds) = (Live::default(), Bounds { live_percent: 100, step_bytes: 50_000 });
+/// Moves all that stands before the last segment, or closes that first, in small steps.
+fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept, StoreError> {
+    let mark = store.begin_mark(owner)?;
+    let (live, bounds) = (Live::default(), Bounds { live_percent: 100, step_bytes: 50_000, close_bytes });
     let watch = &mut |_| ControlFlow::Continue(());
-    store.sweep(owner, Sweep { live: &live, purpose: Purpose::Free, bounds, watch })
+    store.sweep(owner, Sweep { mark, live: &live, purpose: Purpose::Free, bounds, watch })
 }
 
 /// Whether sweeps come between commits.
@@ -144,7 +150,8 @@ fn work(
             return (synced, Err(error));
         }
         if sweeps == Sweeps::Some && dice.below(6) == 0 {
-            match sweep(store, owner) {
+            let close_bytes = if dice.below(4) == 0 { 0 } else { u64::MAX };
+            match sweep(store, owner, close_bytes) {
                 Ok(swept) => assert!(swept.damaged_parts.is_empty(), "commit {number}: {swept:?}"),
                 Err(error) => return (synced, Err(error)),
             }
@@ -208,30 +215,36 @@ fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
         disk.steps()
     };
     assert!(steps > 60, "{steps} steps");
-    for step in 1..=steps {
-        let (disk, folder) = (Volatile::default(), folder());
-        disk.fail_at(step, Fault::Once(std::io::ErrorKind::StorageFull));
-        let case = format!("step {step} of {steps} fails");
-        let mut opened = open(&disk, folder.path());
-        let (mut synced, mut told) = (0, u32::from(opened.is_err()));
-        for _ in 0..4 {
-            let (store, owner) = match opened {
-                Ok(opened) => opened,
-                Err(_) => open(&disk, folder.path()).unwrap_or_else(|error| panic!("{case}: {error}")),
-            };
-            let held = check(&store, &case);
-            assert!(held >= synced, "{case}: {synced} commits were synced, {held} are there");
-            let (now, outcome) = work(&store, owner, held + 1, Sweeps::Some, &mut Dice(0));
-            synced = now;
-            told += u32::from(outcome.is_err());
-            if matches!(outcome, Err(StoreError::Io { .. })) && store.commit(owner, Batch::durable(&[], 0)).is_ok() {
-                // A write that was undone: the same store takes the next.
-                assert!(check(&store, &case) >= synced, "{case}");
-            }
-            drop(store);
-            opened = open(&disk, folder.path());
+    std::thread::scope(|threads| {
+        for half in 1..=2 {
+            threads.spawn(move || (half..=steps).step_by(2).for_each(|step| fail_at(step, steps)));
         }
-        assert_eq!(check(&opened.unwrap_or_else(|error| panic!("{case}: {error}")).0, &case), COMMITS, "{case}");
-        assert!(told <= 1, "{case}: one fault is told once, not {told} times");
+    });
+}
+
+fn fail_at(step: u64, steps: u64) {
+    let (disk, folder) = (Volatile::default(), folder());
+    disk.fail_at(step, Fault::Once(std::io::ErrorKind::StorageFull));
+    let case = format!("step {step} of {steps} fails");
+    let mut opened = open(&disk, folder.path());
+    let (mut synced, mut told) = (0, u32::from(opened.is_err()));
+    for _ in 0..4 {
+        let (store, owner) = match opened {
+            Ok(opened) => opened,
+            Err(_) => open(&disk, folder.path()).unwrap_or_else(|error| panic!("{case}: {error}")),
+        };
+        let held = check(&store, &case);
+        assert!(held >= synced, "{case}: {synced} commits were synced, {held} are there");
+        let (now, outcome) = work(&store, owner, held + 1, Sweeps::Some, &mut Dice(0));
+        synced = now;
+        told += u32::from(outcome.is_err());
+        if matches!(outcome, Err(StoreError::Io { .. })) && store.commit(owner, Batch::durable(&[], 0)).is_ok() {
+            // A write that was undone: the same store takes the next.
+            assert!(check(&store, &case) >= synced, "{case}");
+        }
+        drop(store);
+        opened = open(&disk, folder.path());
     }
+    assert_eq!(check(&opened.unwrap_or_else(|error| panic!("{case}: {error}")).0, &case), COMMITS, "{case}");
+    assert!(told <= 1, "{case}: one fault is told once, not {told} times");
 }

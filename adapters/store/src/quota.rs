@@ -14,6 +14,11 @@ impl Quota {
         Self(Some(bytes))
     }
 
+    /// Whether so much of it is used that garbage is worth more than the work of moving what is live.
+    pub(crate) fn is_tight(self, used: u64) -> bool {
+        self.0.is_some_and(|quota| used > quota - quota / 4)
+    }
+
     /// Refuses a commit that does not fit. What ends a process or gives something up may use the reserve: a store that is
     /// full must be able to become less so.
     ///
@@ -60,5 +65,7 @@ mod tests {
             assert_eq!((fits(&small), fits(&forgets)), (plain, lessening), "{needed} bytes to {used}");
         }
         assert!(Quota::default().check(u64::MAX, u64::MAX, &[]).is_ok());
+        assert_eq!([4800, 4801].map(|used| quota.is_tight(used)), [false, true]);
+        assert!(!Quota::default().is_tight(u64::MAX));
     }
 }

@@ -40,12 +40,47 @@ impl StoreSecret {
         Self(Zeroizing::new(bytes))
     }
 
+    /// Reads one as people keep it: 64 hexadecimal digits, white space around them apart, or the 32 bytes themselves. What was
+    /// read is wiped.
+    ///
+    /// # Errors
+    /// [`NotASecret`], which tells nothing of what was read; also for 32 bytes of text, which nobody has drawn at random.
+    pub fn read(text: Vec<u8>) -> Result<Self, NotASecret> {
+        let text = Zeroizing::new(text);
+        let not_one = NotASecret { bytes: text.len() };
+        if let Ok(bytes) = <[u8; 32]>::try_from(&text[..]) {
+            let is_text = bytes.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());
+            return if is_text { Err(not_one) } else { Ok(Self::new(bytes)) };
+        }
+        let digits = text.trim_ascii();
+        let mut secret = Zeroizing::new([0; 32]);
+        if digits.len() != 2 * secret.len() {
+            return Err(not_one);
+        }
+        for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |at: usize| char::from(pair[at]).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            let (Some(high), Some(low)) = (digit(0), digit(1)) else { return Err(not_one) };
+            *byte = high << 4 | low;
+        }
+        Ok(Self(secret))
+    }
+
     fn key(&self, salt: &Hash, purpose: &str) -> Zeroizing<Hash> {
         let mut material = Zeroizing::new([0; 64]);
         material[..32].copy_from_slice(&*self.0);
         material[32..].copy_from_slice(salt);
         Zeroizing::new(blake3::derive_key(purpose, &*material))
     }
+}
+
+/// What was to be a secret and is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{bytes} bytes were given that are no key. A key is 32 bytes that were drawn at random, written as 64 hexadecimal digits \
+     or as they are. `openssl rand -hex 32` makes one; a password is none"
+)]
+pub struct NotASecret {
+    bytes: usize,
 }
 
 impl fmt::Debug for StoreSecret {

@@ -2,7 +2,8 @@
 //!
 //! A segment of which little is live is emptied: what is live in it is moved to the log's end, made durable and vouched for by
 //! HEAD; then another file takes its name, which holds one record that says so (`Kind::Swept`). The segment that HEAD's mark is
-//! in, and all behind it, are never swept.
+//! in, and all behind it, are never swept: where that is worth it, the one that is written is closed first, so that the mark
+//! moves on.
 //!
 //! * What is garbage is asked of the catalog, which knows the place of every record that counts; a second copy that an earlier
 //!   sweep left when it was broken off is garbage as well. Of contents the order says which are referred to.
@@ -22,18 +23,21 @@ use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use crate::catalog::Catalog;
 use crate::draft::Draft;
 use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Sealed, Turn};
-use crate::error::{io as io_error, refused};
+use crate::error::io as io_error;
 use crate::index::{Fault, Name};
 use crate::log::end_of;
 use crate::log_store::LogStore;
-use crate::mark::{Hash, Location};
+use crate::mark::{Hash, Location, Mark};
 use crate::rules::check_owner;
 use crate::segment::Segment;
-use crate::table::Kept;
+use crate::table::{CheckpointLine, Kept};
 use crate::writer::Writer;
 
 /// Records that are judged while the catalog is held.
 const JUDGED_AT_ONCE: usize = 256;
+
+/// What is swept in a store that has nearly used up its quota, whatever its bounds say: what is at least a tenth garbage.
+const TIGHT_PERCENT: u8 = 90;
 
 /// A sweep under way.
 pub(crate) struct Sweeper<'s, 'a> {
@@ -93,10 +97,10 @@ impl<'s, 'a> Sweeper<'s, 'a> {
     /// Ready to begin.
     ///
     /// # Errors
-    /// [`StoreError::Io`] of kind `InvalidInput` where contents are to be dropped and no mark was begun.
+    /// [`StoreError::Io`] of kind `InvalidInput` where something is to be freed by a mark that is not the last, or is over.
     pub(crate) fn new(store: &'s LogStore, owner: OwnerToken, order: Sweep<'a>) -> Result<Self, StoreError> {
-        if order.purpose == Purpose::Free && !store.spared.is_begun() {
-            return Err(refused("a sweep frees nothing before a mark was begun".to_owned()));
+        if order.purpose == Purpose::Free {
+            store.spared.check(order.mark)?;
         }
         let named = match &order.live.contents {
             Contents::All => Named::All,
@@ -115,13 +119,23 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         let outcome = self.segments();
         if self.order.purpose == Purpose::Free {
             self.swept.bytes_after = self.store.log.bytes();
-            self.store.spared.end();
+            self.store.spared.end(self.order.mark);
         }
         outcome.map(|()| self.swept)
     }
 
     fn segments(&mut self) -> Result<(), StoreError> {
-        for number in self.candidates()? {
+        let end = match self.end() {
+            Ok(end) => end,
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::BrokenOff | Stop::Damaged) => {
+                self.swept.progress = Progress::BrokenOff;
+                return Ok(());
+            }
+        };
+        let (log, swept) = (&self.store.log, self.store.log.swept());
+        let candidates = log.numbers().into_iter().filter(|number| *number < end && !swept.contain(*number));
+        for number in candidates.collect::<Vec<_>>() {
             match self.segment(number) {
                 Ok(()) => {}
                 Err(Stop::Damaged) => self.swept.damaged_parts.push(number),
@@ -135,16 +149,59 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         Ok(())
     }
 
-    /// The segments before the one that HEAD's mark is in.
-    fn candidates(&self) -> Result<Vec<u32>, StoreError> {
-        let mut writer = self.store.writer();
-        if self.order.purpose == Purpose::Free {
-            writer.settle().map_err(io_error("write HEAD before a sweep"))?;
+    /// The first segment that is not swept: the one that HEAD's mark is in, or the one behind it where that is worth closing.
+    fn end(&mut self) -> Result<u32, Stop> {
+        let mark = match self.order.purpose {
+            Purpose::Count => self.store.writer().mark(),
+            Purpose::Free => self.vouched(&mut self.store.writer())?,
+        };
+        let number = mark.end.segment;
+        let at_ms = match self.closing(number) {
+            Ok(Some(at_ms)) => at_ms,
+            // What is damaged is left alone.
+            Ok(None) | Err(Stop::Damaged) => return Ok(number),
+            Err(stop) => return Err(stop),
+        };
+        if self.order.purpose == Purpose::Count {
+            return Ok(number + 1);
         }
-        let mark = if self.order.purpose == Purpose::Free { writer.vouched() } else { writer.mark() };
-        let head = mark.end.segment;
-        let (log, swept) = (&self.store.log, self.store.log.swept());
-        Ok(log.numbers().into_iter().filter(|number| *number < head && !swept.contain(*number)).collect())
+        let mut writer = self.store.writer();
+        check_owner(self.owner, writer.owner())?;
+        // A commit may have closed it meanwhile.
+        if writer.mark().end.segment == number {
+            let written = writer.begin_segment(at_ms)?;
+            self.store.note(&writer, &written);
+        }
+        Ok(self.vouched(&mut writer)?.end.segment)
+    }
+
+    fn vouched(&self, writer: &mut Writer) -> Result<Mark, Stop> {
+        writer.settle().map_err(|error| stop(error, "write HEAD before a sweep"))?;
+        Ok(writer.vouched())
+    }
+
+    /// The time of the last record in the segment that is written, where closing it is worth it.
+    fn closing(&mut self, number: u32) -> Result<Option<u64>, Stop> {
+        let end = self.store.log.segment(number).map_or(0, |segment| segment.end());
+        if end == 0 || end < self.order.bounds.close_bytes {
+            return Ok(None);
+        }
+        self.step(Step::Inspect(number))?;
+        let inspected = self.inspect(number)?;
+        let is_worth_it = self.is_worth_it(&inspected)
+            && inspected.bytes.saturating_sub(inspected.live_bytes) >= self.order.bounds.close_bytes;
+        if !is_worth_it {
+            self.swept.left_bytes += inspected.bytes.saturating_sub(inspected.live_bytes);
+        }
+        Ok(inspected.stub.filter(|_| is_worth_it).map(|stub| stub.at_ms))
+    }
+
+    /// Whether so little of a segment is live that it is swept.
+    fn is_worth_it(&self, inspected: &Inspected) -> bool {
+        let asked = self.order.bounds.live_percent;
+        let is_tight = self.store.quota.is_tight(self.swept.bytes_before);
+        let percent = if is_tight { asked.max(TIGHT_PERCENT) } else { asked };
+        u128::from(inspected.live_bytes) * 100 <= u128::from(inspected.bytes) * u128::from(percent)
     }
 
     fn segment(&mut self, number: u32) -> Result<(), Stop> {
@@ -153,8 +210,8 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         let Some(stub) = inspected.stub.take() else { return Err(Stop::Damaged) };
         self.swept.parts += 1;
         self.swept.live_bytes += inspected.live_bytes;
-        let limit = u128::from(inspected.bytes) * u128::from(self.order.bounds.live_percent);
-        if u128::from(inspected.live_bytes) * 100 > limit {
+        if !self.is_worth_it(&inspected) {
+            self.swept.left_bytes += inspected.bytes - inspected.live_bytes;
             return Ok(());
         }
         if self.order.purpose == Purpose::Free {
@@ -300,7 +357,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
                 }
             }
             Kind::Checkpoint => {
-                Ok(checkpoint.is_some_and(|line| line.checkpoint.is_some()) && !forgotten.checkpoints.contains(&id))
+                Ok(checkpoint.is_some_and(CheckpointLine::is_held) && !forgotten.checkpoints.contains(&id))
             }
             Kind::CheckpointDropped => Ok(checkpoint.is_some()),
             Kind::Shortened => Ok(line.is_some_and(|line| matches!(line.kept, Kept::From(_, place) if place == at))),
@@ -380,6 +437,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         let mut writer = self.store.writer();
         check_owner(self.owner, writer.owner())?;
         writer.check_alive()?;
+        self.store.spared.check(self.order.mark)?;
         self.save_spared(&mut writer, number, inspected)?;
         self.step(Step::Settle(number))?;
         writer.settle().map_err(|error| stop(error, "make durable what a sweep has moved"))?;

@@ -15,6 +15,7 @@ use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::pid_map::PidMap;
 use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
+use serde::{Deserialize, Serialize};
 
 use crate::envelope::{Header, StoreKey};
 use crate::error::damaged;
@@ -194,20 +195,46 @@ impl Line {
 /// A checkpoint as the table knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointLine {
-    /// None: given up, or its record is damaged.
-    pub(crate) checkpoint: Option<Checkpoint>,
+    /// What is known of it.
+    pub(crate) state: CheckpointState,
     /// The record that says so.
     pub(crate) at: Location,
 }
 
+/// What is known of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum CheckpointState {
+    /// It is kept.
+    Kept(Checkpoint),
+    /// It was given up.
+    Dropped,
+    /// It was not given up, and its record is damaged: which processes it needs is not known.
+    Damaged,
+}
+
 impl CheckpointLine {
     fn to_bytes(&self) -> Encoded {
-        codec::encode(&(&self.checkpoint, self.at.to_bytes()))
+        codec::encode(&(&self.state, self.at.to_bytes()))
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (checkpoint, at): (_, PlaceBytes) = codec::decode(bytes).ok()?;
-        Some(Self { checkpoint, at: Location::from_bytes(&at)? })
+        let (state, at): (_, PlaceBytes) = codec::decode(bytes).ok()?;
+        Some(Self { state, at: Location::from_bytes(&at)? })
+    }
+
+    fn kept(&self) -> Option<&Checkpoint> {
+        match &self.state {
+            CheckpointState::Kept(checkpoint) => Some(checkpoint),
+            CheckpointState::Dropped | CheckpointState::Damaged => None,
+        }
+    }
+
+    /// Whether it was never given up, whatever can be read of it.
+    pub(crate) fn is_held(&self) -> bool {
+        match self.state {
+            CheckpointState::Kept(_) | CheckpointState::Damaged => true,
+            CheckpointState::Dropped => false,
+        }
     }
 }
 
@@ -275,12 +302,7 @@ impl Table {
 
     /// The checkpoints that there are, by rising number.
     pub(crate) fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
-        self.checkpoints.values().filter_map(|line| line.checkpoint.as_ref())
-    }
-
-    /// The checkpoint of this number.
-    pub(crate) fn checkpoint(&self, id: CheckpointId) -> Option<&Checkpoint> {
-        self.checkpoints.get(&id)?.checkpoint.as_ref()
+        self.checkpoints.values().filter_map(CheckpointLine::kept)
     }
 
     /// The line of the checkpoint of this number, given up or not.
@@ -353,6 +375,10 @@ impl Table {
                 None => listing.lost.push(row_is_lost(pid).to_string()),
             }
         }
+        let damaged = self.checkpoints.iter().filter(|(_, line)| line.state == CheckpointState::Damaged);
+        listing.lost.extend(damaged.map(|(id, _)| {
+            format!("the record of checkpoint {id} does not match its hash: which processes it needs is not known")
+        }));
         if let Some(lost) = &self.lost {
             listing.last = listing.last.saturating_add(lost.most_records());
             let lost = format!(

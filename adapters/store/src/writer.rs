@@ -164,6 +164,19 @@ impl Writer {
         Ok(written)
     }
 
+    /// Begins a new segment with a commit that holds nothing else, so that the one before it can be swept.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    pub(crate) fn begin_segment(&mut self, at_ms: u64) -> Result<Vec<Placed>, StoreError> {
+        self.check_alive()?;
+        if self.segment.end() > 0 {
+            self.next_segment()?;
+        }
+        let nothing = self.finish(Vec::new(), at_ms)?;
+        self.append(nothing, Until::Written)
+    }
+
     /// Makes durable what was only written. Costs one fdatasync, or nothing.
     ///
     /// # Errors
@@ -245,8 +258,13 @@ impl Writer {
         if end == 0 || end + bytes <= self.segment_bytes {
             return Ok(());
         }
+        self.next_segment()
+    }
+
+    fn next_segment(&mut self) -> Result<(), StoreError> {
         self.settle().map_err(io_error("write HEAD at the end of a segment"))?;
         // Behind the end of a segment stands the next one, and nothing else.
+        let end = self.segment.end();
         if self.segment.is_reserved() {
             self.attempt("end a segment of the log", |segment| cut(segment, end))?;
         }

@@ -120,10 +120,13 @@ impl From<Fault> for io::Error {
 impl Bytestore {
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
-        if self.seen.len() < end {
-            self.seen.resize(end, 0);
+        if self.seen.len() < offset {
+            self.seen.resize(offset, 0);
         }
-        self.seen[offset..end].copy_from_slice(bytes);
+        // To append is what is mostly done, and a copy of memory where it is said to be one.
+        let over = bytes.len().min(self.seen.len() - offset);
+        self.seen[offset..offset + over].copy_from_slice(&bytes[..over]);
+        self.seen.extend_from_slice(&bytes[over..]);
         self.dirty.push(offset..end);
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, Listing, Live, OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange, Until,
-    Written,
+    Backing, Batch, Entry, Journal, Listing, Live, MarkToken, OwnerToken, Store, StoreError, Sweep, Swept,
+    TempFileChange, Until, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
@@ -26,6 +26,7 @@ fn the_memory_store_conforms() {
     });
 }
 
+/// The only one of these that waits for a disk.
 #[test]
 fn the_log_store_conforms() {
     conforms(&mut || {
@@ -41,7 +42,7 @@ fn the_log_store_conforms() {
 #[test]
 fn the_log_store_conforms_reopened_without_its_index_between_any_two_operations() {
     conforms(&mut || {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         Box::new(move |operation| {
             operation(&LogStore::open(folder.path()).unwrap());
             fs::remove_dir_all(folder.path().join("index")).unwrap();
@@ -52,7 +53,7 @@ fn the_log_store_conforms_reopened_without_its_index_between_any_two_operations(
 #[test]
 fn the_log_store_conforms_reopened_in_small_segments() {
     conforms(&mut || {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         Box::new(move |operation| operation(&LogStore::options().segment_bytes(700).open(folder.path()).unwrap()))
     });
 }
@@ -60,7 +61,7 @@ fn the_log_store_conforms_reopened_in_small_segments() {
 #[test]
 fn the_log_store_conforms_though_its_index_is_deleted_while_it_is_open() {
     conforms(&mut || {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         let store = LogStore::open(folder.path()).unwrap();
         Box::new(move |operation| {
             operation(&store);
@@ -83,7 +84,7 @@ fn the_log_store_conforms_swept_between_any_two_operations() {
     let cases = [(LogStore::options(), false), (LogStore::options(), true), (sealed, true)];
     for (options, reopened) in cases {
         conforms(&mut || {
-            let (folder, mut store, options) = (tempfile::tempdir().unwrap(), None, options.clone());
+            let (folder, mut store, options) = (tempdir(), None, options.clone());
             Box::new(move |operation| {
                 let open = || options.clone().segment_bytes(700).open(folder.path()).unwrap();
                 let held = store.take().unwrap_or_else(open);
@@ -107,7 +108,7 @@ fn the_log_store_conforms_swept_between_any_two_operations() {
 fn a_store_that_is_encrypted_or_compressed_conforms() {
     for (name, options) in coded() {
         conforms(&mut || {
-            let (folder, options) = (tempfile::tempdir().unwrap(), options.clone());
+            let (folder, options) = (tempdir(), options.clone());
             Box::new(move |operation| {
                 let store = options.clone().segment_bytes(700).open(folder.path());
                 operation(&store.unwrap_or_else(|error| panic!("{name}: {error}")));
@@ -120,7 +121,7 @@ fn a_store_that_is_encrypted_or_compressed_conforms() {
 fn what_is_open_for_reading_only_answers_like_the_store_that_it_stands_beside() {
     for options in [LogStore::options()].into_iter().chain(coded().into_iter().map(|(_, options)| options)) {
         conforms(&mut || {
-            let folder = tempfile::tempdir().unwrap();
+            let folder = tempdir();
             let store = Arc::new(options.clone().segment_bytes(700).open(folder.path()).unwrap());
             let options = options.clone();
             Box::new(move |operation| {
@@ -168,8 +169,11 @@ impl Store for Beside {
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
         self.reads.temp_files(root)
     }
-    fn begin_mark(&self, owner: OwnerToken) -> Result<(), StoreError> {
+    fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         self.writes.begin_mark(owner)
+    }
+    fn end_mark(&self, mark: MarkToken) {
+        self.writes.end_mark(mark);
     }
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
         self.writes.sweep(owner, sweep)

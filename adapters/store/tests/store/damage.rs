@@ -138,13 +138,13 @@ fn no_damage_to_a_store_that_is_encrypted_or_compressed_is_silent() {
 fn check_damage(name: &str, options: &Options, trials: u64) {
     let seed = std::env::var("DORMOUSE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let trials = std::env::var("DORMOUSE_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(trials);
-    let (folder, right) = (tempfile::tempdir().unwrap(), MemoryStore::new());
+    let (folder, right) = (tempdir(), MemoryStore::new());
     fill(&right);
     fill(&options.clone().segment_bytes(20_000).open(folder.path()).unwrap());
     let mut dice = Dice(seed);
     let mut outcomes = [0; 3];
     for trial in 0..trials {
-        let copy = tempfile::tempdir().unwrap();
+        let copy = tempdir();
         copy_folder(folder.path(), copy.path());
         let paths = files(copy.path());
         let path = &paths[dice.below(paths.len())];

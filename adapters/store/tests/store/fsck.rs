@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, Store, StoreError};
-use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_actors::ports::{Entry, Live, Store, StoreError};
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_store::{Finding, LogStore, Options, Repair, fsck};
 
 use crate::support::*;
@@ -43,7 +43,7 @@ fn state(folder: &Path) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_store_that_is_whole_is_said_to_be() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     fill(folder.path());
     let before = state(folder.path());
     let mut pieces = 0;
@@ -70,7 +70,7 @@ fn damage_is_reported_by_process_and_by_content() {
         (&bytes(5, 2_000), format!("content {held}: it is damaged")),
     ];
     for (text, expected) in cases {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         fill(folder.path());
         damage(folder.path(), text);
         let before = state(folder.path());
@@ -82,7 +82,7 @@ fn damage_is_reported_by_process_and_by_content() {
 
 #[test]
 fn a_snapshot_that_is_damaged_is_given_up_and_the_journal_is_replayed() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     fill(folder.path());
     damage(folder.path(), b"image of 1 at 9");
     assert_eq!(check(folder.path(), Repair::Yes).unwrap().len(), 1);
@@ -93,7 +93,7 @@ fn a_snapshot_that_is_damaged_is_given_up_and_the_journal_is_replayed() {
 
 #[test]
 fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let held = fill(folder.path());
     damage(folder.path(), &held);
     assert_eq!(check(folder.path(), Repair::Yes).unwrap().len(), 1);
@@ -115,7 +115,7 @@ fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
 #[test]
 fn a_head_that_is_lost_is_written_again_where_the_log_proves_itself() {
     for both_lost in [false, true] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         fill(folder.path());
         if both_lost {
             fs::remove_file(folder.path().join("HEAD")).unwrap();
@@ -128,7 +128,7 @@ fn a_head_that_is_lost_is_written_again_where_the_log_proves_itself() {
         check(folder.path(), Repair::Yes).unwrap();
         assert_eq!(LogStore::open(folder.path()).unwrap().journal(Pid(1), None).unwrap().facts.len(), 1);
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     fill(folder.path());
     fs::remove_file(folder.path().join("HEAD")).unwrap();
     damage(folder.path(), b"DMLG\x01\x02");
@@ -139,7 +139,7 @@ fn a_head_that_is_lost_is_written_again_where_the_log_proves_itself() {
 
 #[test]
 fn a_store_with_a_damaged_birth_lists_the_others() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     fill(folder.path());
     damage(folder.path(), b"image of 2");
     fs::remove_dir_all(folder.path().join("index")).unwrap();
@@ -150,8 +150,54 @@ fn a_store_with_a_damaged_birth_lists_the_others() {
 }
 
 #[test]
+fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_given_again() {
+    let folder = tempdir();
+    let open = || LogStore::options().segment_bytes(400).open(folder.path()).unwrap();
+    {
+        let store = open();
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[born(1), facts(1, 1..=2)]);
+        commit(&store, owner, &[checkpoint(1, &[1])]);
+        commit(&store, owner, &[checkpoint(2, &[1])]);
+        (3..=6).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
+    }
+    let harmed = files(&folder.path().join("log")).into_iter().rev().find_map(|path| {
+        let mut log = fs::read(&path).unwrap();
+        let at = log.windows(6).position(|window| window == b"before")?;
+        log[at] ^= 1;
+        fs::write(&path, log).unwrap();
+        Some(path)
+    });
+    let path = harmed.expect("the label stands in a segment");
+    let bytes = fs::read(&path).unwrap();
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(folder.path().join("index")).unwrap();
+        } else {
+            // An index that was told before the damage came knows better, and is believed.
+            drop(open());
+            fs::remove_dir_all(folder.path().join("index")).unwrap();
+            drop(open());
+        }
+        let store = open();
+        assert_eq!((store.checkpoints().unwrap().len(), store.last_checkpoint().unwrap()), (1, 2));
+        let lost = store.processes().unwrap().lost;
+        assert!(lost.len() == 1 && lost[0].contains("checkpoint cp:2"), "{lost:?}");
+        let owner = store.claim().unwrap();
+        let swept = sweep(&store, owner, &Live::default());
+        assert_eq!(swept.damaged_parts.len(), 1, "{swept:?}");
+        assert_eq!(fs::read(&path).unwrap(), bytes, "what is damaged stays where it can be looked into");
+    }
+    let store = open();
+    let owner = store.claim().unwrap();
+    assert_eq!(store.last_checkpoint().unwrap(), 2);
+    commit(&store, owner, &[Entry::CheckpointDropped { id: CheckpointId(2) }]);
+    assert!(store.processes().unwrap().lost.is_empty(), "it can be given up");
+}
+
+#[test]
 fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let options = LogStore::options().key(secret(1));
     let segment = folder.path().join("log/00000001.seg");
     let held = bytes(5, 2_000);
@@ -183,7 +229,7 @@ fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals(
 
 #[test]
 fn a_head_that_an_encrypted_store_has_lost_is_written_again_with_its_key() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let options = LogStore::options().key(secret(1));
     let held = bytes(5, 2_000);
     {

@@ -23,7 +23,7 @@ fn check(path: &Path, when: &str) {
 
 #[test]
 fn all_files_are_for_their_owner_alone_under_any_umask() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let test = std::env::current_exe().unwrap();
     let status = Command::new("sh")
         .args(["-c", "umask 0; exec \"$0\" --exact permissions::fill_without_a_umask --ignored"])

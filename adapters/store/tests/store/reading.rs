@@ -18,7 +18,7 @@ fn bytes_of(folder: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 
 #[test]
 fn what_is_open_for_reading_only_refuses_to_write_and_writes_nothing() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::options().segment_bytes(2_000).open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1), content(&bytes(1, 300_000))]);
@@ -36,7 +36,7 @@ fn what_is_open_for_reading_only_refuses_to_write_and_writes_nothing() {
 
 #[test]
 fn where_there_is_no_store_none_is_made() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let error = LogStore::read_only(folder.path().join("nowhere")).unwrap_err();
     assert!(error.to_string().contains("nothing stands in it"), "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -44,7 +44,7 @@ fn where_there_is_no_store_none_is_made() {
 
 #[test]
 fn a_torn_tail_is_neither_damage_nor_cut() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1)]);
@@ -62,7 +62,7 @@ fn a_torn_tail_is_neither_damage_nor_cut() {
 
 #[test]
 fn a_reader_sees_a_moment_of_what_another_process_writes() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let mut writer = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "reading::write_for_another_test", "--ignored", "--nocapture"])
         .env(WRITTEN, folder.path())

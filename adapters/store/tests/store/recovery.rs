@@ -37,14 +37,14 @@ fn refusal(folder: &Path) -> String {
 
 /// The folder as a crash would leave it: copied while the store is open.
 fn crash_copy(folder: &Path) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
+    let copy = tempdir();
     copy_folder(folder, copy.path());
     copy
 }
 
 #[test]
 fn a_torn_commit_is_there_wholly_or_not_at_all() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1), facts(1, 1..=2), temp_file(1, 1)]);
@@ -53,24 +53,30 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
     commit(&store, owner, &[content(&brought), facts(1, 3..=4), temp_file(1, 2), born(2), temp_file(2, 1)]);
     let after = written(&segment(folder.path(), 1));
     let crashed = crash_copy(folder.path());
-    for length in before..=after {
-        let copy = crash_copy(crashed.path());
+    let (crashed, brought) = (crashed.path(), &brought);
+    let cut = |length: u64| {
+        let copy = crash_copy(crashed);
         File::options().write(true).open(segment(copy.path(), 1)).unwrap().set_len(length).unwrap();
         let store = LogStore::open(copy.path()).unwrap();
         let whole = length == after;
         assert_eq!(last_fact(&store, 1), if whole { 4 } else { 2 }, "cut at {length} of {after}");
         assert_eq!(store.processes().unwrap().rows.len(), if whole { 2 } else { 1 }, "cut at {length} of {after}");
-        assert_eq!(read(&store, hash(&brought)).is_ok(), whole, "cut at {length} of {after}");
+        assert_eq!(read(&store, hash(brought)).is_ok(), whole, "cut at {length} of {after}");
         assert_eq!(last_change(&store, 1), if whole { 2 } else { 1 }, "cut at {length} of {after}");
         assert_eq!(store.temp_files(Pid(2)).is_ok(), whole, "cut at {length} of {after}");
         let owner = store.claim().unwrap();
         commit(&store, owner, &[facts(1, if whole { 5..=5 } else { 3..=3 })]);
-    }
+    };
+    std::thread::scope(|threads| {
+        for half in [before, before + 1] {
+            threads.spawn(move || (half..=after).step_by(2).for_each(cut));
+        }
+    });
 }
 
 #[test]
 fn a_commit_whose_beginning_was_lost_is_cut_though_its_end_was_kept() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1), facts(1, 1..=2)]);
@@ -87,7 +93,7 @@ fn a_commit_whose_beginning_was_lost_is_cut_though_its_end_was_kept() {
 
 #[test]
 fn damage_in_the_middle_is_never_cut() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1), born(2)]);
@@ -117,7 +123,7 @@ fn damage_in_the_middle_is_never_cut() {
 
 #[test]
 fn a_damaged_image_gives_way_to_an_earlier_one() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1), facts(1, 1..=4)]);
@@ -136,7 +142,7 @@ fn a_damaged_image_gives_way_to_an_earlier_one() {
 #[test]
 fn a_damaged_content_is_written_again_when_it_comes_again() {
     for length in [300, 200_000] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         let store = LogStore::open(folder.path()).unwrap();
         let owner = store.claim().unwrap();
         let brought = bytes(9, length);
@@ -153,7 +159,7 @@ fn a_damaged_content_is_written_again_when_it_comes_again() {
 
 #[test]
 fn a_log_longer_than_head_says_is_read_to_its_end() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     let old_head = fs::read(folder.path().join("HEAD")).unwrap();
@@ -166,7 +172,7 @@ fn a_log_longer_than_head_says_is_read_to_its_end() {
 
 #[test]
 fn a_log_that_is_not_the_one_head_speaks_of_is_refused() {
-    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (folder, other) = (tempdir(), tempdir());
     let write = |folder: &Path, upto: u64| {
         let store = LogStore::open(folder).unwrap();
         let owner = store.claim().unwrap();
@@ -204,7 +210,7 @@ fn a_log_that_is_not_the_one_head_speaks_of_is_refused() {
 
 #[test]
 fn another_branch_of_the_same_store_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let grow = |folder: &Path, text: &str, times: u64| {
         let store = LogStore::open(folder).unwrap();
         let owner = store.claim().unwrap();
@@ -224,7 +230,7 @@ fn another_branch_of_the_same_store_is_refused() {
 
 #[test]
 fn a_log_without_head_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     drop(LogStore::open(folder.path()).unwrap());
     fs::remove_file(folder.path().join("HEAD")).unwrap();
     assert!(refusal(folder.path()).contains("no HEAD beside its log"));
@@ -232,7 +238,7 @@ fn a_log_without_head_is_refused() {
 
 #[test]
 fn an_index_from_the_future_or_another_store_is_rebuilt() {
-    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (folder, other) = (tempdir(), tempdir());
     for (folder, upto) in [(folder.path(), 3), (other.path(), 5)] {
         let store = LogStore::open(folder).unwrap();
         let owner = store.claim().unwrap();
@@ -253,7 +259,7 @@ fn an_index_from_the_future_or_another_store_is_rebuilt() {
 
 #[test]
 fn segments_roll_and_their_files_are_private() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::options().segment_bytes(1000).open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1)]);
@@ -293,7 +299,7 @@ fn room_is_reserved_behind_the_end_and_given_back() {
 
 #[test]
 fn a_missing_segment_in_the_middle_leaves_the_rest_readable() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::options().segment_bytes(1000).open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1), born(2)]);
@@ -316,7 +322,7 @@ fn a_missing_segment_in_the_middle_leaves_the_rest_readable() {
 
 #[test]
 fn a_content_is_stored_once() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let large = bytes(2, 1 << 20);
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -330,7 +336,7 @@ fn a_content_is_stored_once() {
 
 #[test]
 fn damage_to_temporary_files_is_told_and_leaves_the_rest_readable() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1)]);
@@ -357,7 +363,7 @@ fn damage_to_temporary_files_is_told_and_leaves_the_rest_readable() {
 
 #[test]
 fn the_files_of_a_process_whose_birth_is_lost_are_not_said_to_be_none() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::options().segment_bytes(700).open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     let filler = bytes(6, 500);
@@ -377,7 +383,7 @@ fn the_files_of_a_process_whose_birth_is_lost_are_not_said_to_be_none() {
 /// The disk may keep the end of what was written and lose its beginning, and the index that was written behind both.
 #[test]
 fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     let head = fs::read(folder.path().join("HEAD")).unwrap();

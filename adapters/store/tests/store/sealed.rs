@@ -56,7 +56,7 @@ fn seen(folder: &Path, what: &[u8]) -> Vec<String> {
 #[test]
 fn no_byte_of_an_encrypted_store_tells_what_it_holds() {
     for options in [encrypted(), encrypted().compression(Compression::Zstd(3))] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         let contents = fill(folder.path(), &options);
         for canary in CANARIES {
             assert_eq!(seen(folder.path(), canary.as_bytes()), [""; 0], "{canary}");
@@ -70,7 +70,7 @@ fn no_byte_of_an_encrypted_store_tells_what_it_holds() {
         assert_eq!(&*store.processes().unwrap().rows[0].exit.as_ref().unwrap().message, "the-exit");
         assert_eq!(&*store.checkpoints().unwrap()[0].label, "the-label");
     }
-    let plain = tempfile::tempdir().unwrap();
+    let plain = tempdir();
     fill(plain.path(), &LogStore::options());
     for canary in CANARIES {
         assert!(!seen(plain.path(), canary.as_bytes()).is_empty(), "a store that is not encrypted shows {canary}");
@@ -85,7 +85,7 @@ fn a_wrong_key_is_refused_by_name_and_leaves_no_trace() {
         (LogStore::options(), encrypted(), KeyFault::Needless),
     ];
     for (made, opened, expected) in cases {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         fill(folder.path(), &made);
         fs::write(folder.path().join("LOCK"), "someone before").unwrap();
         let before: Vec<_> = files(folder.path()).into_iter().map(|path| (fs::read(&path).unwrap(), path)).collect();
@@ -113,7 +113,7 @@ fn contents_are_kept_compressed_where_that_saves_an_eighth() {
             .collect();
     let mixed = Bytes::from([&compressible[..400_000], &random].concat());
     let tiny = Bytes::from_static(b"x");
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let size = || written(&folder.path().join("log/00000001.seg"));
     let options = LogStore::options().compression(Compression::Zstd(3));
     let store = options.open(folder.path()).unwrap();
@@ -134,7 +134,7 @@ fn contents_are_kept_compressed_where_that_saves_an_eighth() {
 #[test]
 fn a_damaged_chunk_of_a_packed_content_leaves_the_others_readable() {
     for (name, options) in coded() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         let bytes: Bytes = (0..300_000_u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
         let store = options.clone().open(folder.path()).unwrap();
         let owner = store.claim().unwrap();

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use std::ops::ControlFlow;
 
 use dormouse_actors::ports::{
-    Batch, Bounds, Contents, Entry, Live, OwnerToken, Purpose, Step, Store, StoreError, Sweep, Swept, TempFileChange,
+    Batch, Bounds, Contents, Entry, Live, MarkToken, OwnerToken, Purpose, Step, Store, StoreError, Sweep, Swept,
+    TempFileChange,
 };
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
@@ -129,6 +130,12 @@ pub(crate) fn commit(store: &dyn Store, owner: OwnerToken, entries: &[Entry]) {
         .unwrap_or_else(|error| panic!("{entries:?} is refused: {error}"));
 }
 
+/// A folder for a store, in memory where the machine has that: no test waits for a disk that loses no power meanwhile. What a
+/// loss of power takes is shown on a disk of our own (`power_tests`).
+pub(crate) fn tempdir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 pub(crate) fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -143,7 +150,7 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
 }
 
 /// Segments of whatever is live but for a little, in small steps.
-pub(crate) const THOROUGH: Bounds = Bounds { live_percent: 99, step_bytes: 400 };
+pub(crate) const THOROUGH: Bounds = Bounds { live_percent: 99, step_bytes: 400, close_bytes: u64::MAX };
 
 /// Only these contents stay.
 pub(crate) fn only(contents: &[&Bytes]) -> Live {
@@ -155,22 +162,25 @@ pub(crate) fn only(contents: &[&Bytes]) -> Live {
 pub(crate) fn sweep_watched(
     store: &dyn Store,
     owner: OwnerToken,
+    mark: MarkToken,
     live: &Live,
     watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
 ) -> Result<Swept, StoreError> {
-    store.sweep(owner, Sweep { live, purpose: Purpose::Free, bounds: THOROUGH, watch })
+    store.sweep(owner, Sweep { mark, live, purpose: Purpose::Free, bounds: THOROUGH, watch })
 }
 
 /// Begins a mark and sweeps as thoroughly as can be.
 pub(crate) fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
-    store.begin_mark(owner).unwrap();
-    sweep_watched(store, owner, live, &mut |_| ControlFlow::Continue(())).unwrap()
+    let mark = store.begin_mark(owner).unwrap();
+    sweep_watched(store, owner, mark, live, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 /// What a sweep would do.
 pub(crate) fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
     let watch = &mut |_| ControlFlow::Continue(());
-    store.sweep(owner, Sweep { live, purpose: Purpose::Count, bounds: THOROUGH, watch }).unwrap()
+    store
+        .sweep(owner, Sweep { mark: MarkToken::default(), live, purpose: Purpose::Count, bounds: THOROUGH, watch })
+        .unwrap()
 }
 
 pub(crate) fn forgotten(pid: u64) -> Entry {

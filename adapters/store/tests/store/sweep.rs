@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Batch, Entry, Live, OwnerToken, Progress, Step, Store, StoreError, Until};
+use dormouse_actors::ports::{Batch, Entry, Live, MarkToken, OwnerToken, Progress, Step, Store, StoreError, Until};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_store::{LogStore, MemoryStore};
 
@@ -19,7 +19,7 @@ fn open(folder: &Path) -> LogStore {
 }
 
 /// Contents that some commits bring, and what else fills a few segments.
-fn fill(store: &dyn Store, owner: OwnerToken) -> Vec<Bytes> {
+pub(crate) fn fill(store: &dyn Store, owner: OwnerToken) -> Vec<Bytes> {
     let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
     commit(store, owner, &[born(1), born(2)]);
     for (number, bytes) in (1..).zip(&contents) {
@@ -35,7 +35,7 @@ fn fill(store: &dyn Store, owner: OwnerToken) -> Vec<Bytes> {
 }
 
 /// Everything that can be asked of a store, contents apart.
-fn answers(store: &dyn Store) -> String {
+pub(crate) fn answers(store: &dyn Store) -> String {
     let mut said = format!("{:?}\n{:?}\n", store.processes(), store.checkpoints());
     for pid in (1..=6).map(Pid) {
         said += &format!("{:?} {:?}\n", store.history(pid), store.temp_files(pid));
@@ -46,13 +46,13 @@ fn answers(store: &dyn Store) -> String {
     said
 }
 
-fn held<'a>(store: &dyn Store, contents: &'a [Bytes]) -> Vec<&'a Bytes> {
+pub(crate) fn held<'a>(store: &dyn Store, contents: &'a [Bytes]) -> Vec<&'a Bytes> {
     contents.iter().filter(|content| read(store, hash(content)).is_ok_and(|found| found == **content)).collect()
 }
 
 #[test]
 fn a_sweep_frees_what_nothing_refers_to_and_changes_no_other_answer() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
@@ -86,7 +86,7 @@ fn a_sweep_frees_what_nothing_refers_to_and_changes_no_other_answer() {
 
 #[test]
 fn a_sweep_of_what_was_swept_finds_nothing_more() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
@@ -106,12 +106,12 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
     let moments = [None, Some("inspect"), Some("move"), Some("clean")];
     let all = [("plain", LogStore::options())].into_iter().chain(coded());
     for ((name, options), at) in all.flat_map(|options| moments.map(|at| (options.clone(), at))) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempdir();
         let open = || options.clone().segment_bytes(SEGMENT_BYTES).open(folder.path()).unwrap();
         let store = open();
         let owner = store.claim().unwrap();
         let contents = fill(&store, owner);
-        store.begin_mark(owner).unwrap();
+        let mark = store.begin_mark(owner).unwrap();
         let refer = || commit(&store, owner, &[content(&contents[3]), Entry::Held { hash: hash(&contents[5]) }]);
         if at.is_none() {
             refer();
@@ -130,7 +130,7 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
             }
             ControlFlow::Continue(())
         };
-        sweep_watched(&store, owner, &only(&[&contents[1]]), watch).unwrap();
+        sweep_watched(&store, owner, mark, &only(&[&contents[1]]), watch).unwrap();
         assert_eq!(held(&store, &contents), [&contents[1], &contents[3], &contents[5]], "{name}, {at:?}");
         drop(store);
         fs::remove_dir_all(folder.path().join("index")).unwrap();
@@ -141,7 +141,7 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
 
 #[test]
 fn who_reads_a_content_reads_on_while_it_is_swept_away() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
@@ -154,16 +154,16 @@ fn who_reads_a_content_reads_on_while_it_is_swept_away() {
 
 #[test]
 fn a_sweep_that_is_broken_off_leaves_every_answer_and_can_be_made_again() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
     let before = answers(&store);
     let live = only(&[&contents[2], &contents[7]]);
     for steps in 0..40 {
-        store.begin_mark(owner).unwrap();
+        let mark = store.begin_mark(owner).unwrap();
         let mut left = steps;
-        let swept = sweep_watched(&store, owner, &live, &mut |_| match left {
+        let swept = sweep_watched(&store, owner, mark, &live, &mut |_| match left {
             0 => ControlFlow::Break(()),
             _ => {
                 left -= 1;
@@ -182,7 +182,7 @@ fn a_sweep_that_is_broken_off_leaves_every_answer_and_can_be_made_again() {
 
 #[test]
 fn a_crash_at_any_step_leaves_every_answer() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
@@ -190,19 +190,19 @@ fn a_crash_at_any_step_leaves_every_answer() {
     commit(&store, owner, &[forgotten(2), shortened(1, 6)]);
     let right = answers(&store);
     let live = only(&[&contents[2], &contents[7]]);
-    store.begin_mark(owner).unwrap();
+    let mark = store.begin_mark(owner).unwrap();
     let mut crashes = Vec::new();
     let watch = &mut |step: Step| {
         // Some of the segments are enough.
         let chosen = if step.segment() % 4 == 2 { &[true, false][..] } else { &[] };
         for with_index in chosen.iter().copied() {
-            let copy = tempfile::tempdir().unwrap();
+            let copy = tempdir();
             copy_folder(folder.path(), copy.path());
             crashes.push((step, with_index, copy));
         }
         ControlFlow::Continue(())
     };
-    sweep_watched(&store, owner, &live, watch).unwrap();
+    sweep_watched(&store, owner, mark, &live, watch).unwrap();
     let kinds: BTreeSet<_> =
         crashes.iter().map(|(step, ..)| format!("{step:?}").split('(').next().unwrap().to_owned()).collect();
     assert_eq!(kinds.len(), 6, "each step is seen: {kinds:?}");
@@ -227,7 +227,7 @@ fn a_crash_at_any_step_leaves_every_answer() {
 
 #[test]
 fn what_is_damaged_is_left_where_it_is() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
@@ -252,33 +252,73 @@ fn what_is_damaged_is_left_where_it_is() {
 
 #[test]
 fn an_older_owner_sweeps_nothing() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = open(folder.path());
     let old = store.claim().unwrap();
     let contents = fill(&store, old);
     let new = store.claim().unwrap();
     assert!(matches!(store.begin_mark(old), Err(StoreError::Stale { .. })));
-    store.begin_mark(new).unwrap();
-    let refused = sweep_watched(&store, old, &only(&[]), &mut |_| ControlFlow::Continue(()));
+    let mark = store.begin_mark(new).unwrap();
+    let refused = sweep_watched(&store, old, mark, &only(&[]), &mut |_| ControlFlow::Continue(()));
     assert!(matches!(refused, Err(StoreError::Stale { .. })), "{refused:?}");
     assert_eq!(held(&store, &contents).len(), 12);
 }
 
 #[test]
 fn a_sweep_without_a_mark_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     for store in [Box::new(open(folder.path())) as Box<dyn Store>, Box::new(MemoryStore::new())] {
         let owner = store.claim().unwrap();
         let contents = fill(&*store, owner);
-        let error = sweep_watched(&*store, owner, &only(&[]), &mut |_| ControlFlow::Continue(())).unwrap_err();
+        let error = sweep_watched(&*store, owner, MarkToken::default(), &only(&[]), &mut |_| ControlFlow::Continue(()))
+            .unwrap_err();
         assert!(error.to_string().contains("mark"), "{error}");
         assert_eq!(held(&*store, &contents).len(), 12);
     }
 }
 
 #[test]
+fn what_a_commit_named_is_kept_from_whoever_shows_an_earlier_mark() {
+    let folder = tempdir();
+    for store in [Box::new(open(folder.path())) as Box<dyn Store>, Box::new(MemoryStore::new())] {
+        let owner = store.claim().unwrap();
+        let contents = fill(&*store, owner);
+        let first = store.begin_mark(owner).unwrap();
+        commit(&*store, owner, &[Entry::Held { hash: hash(&contents[5]) }, facts(1, 13..=13)]);
+        let second = store.begin_mark(owner).unwrap();
+        // What was named before the second began stands in a journal that whoever began the first may have read before.
+        let refused = sweep_watched(&*store, owner, first, &only(&[]), &mut |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(refused.to_string().contains("once at a time"), "{refused}");
+        store.end_mark(first);
+        assert_eq!(held(&*store, &contents).len(), 12);
+        sweep_watched(&*store, owner, second, &only(&[&contents[5]]), &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(held(&*store, &contents), [&contents[5]]);
+    }
+}
+
+#[test]
+fn a_mark_that_begins_while_another_sweeps_ends_that_sweep_before_it_frees_more() {
+    let folder = tempdir();
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    let contents = fill(&store, owner);
+    let mark = store.begin_mark(owner).unwrap();
+    commit(&store, owner, &[Entry::Held { hash: hash(&contents[5]) }, facts(1, 13..=13)]);
+    let mut begun = None;
+    let watch = &mut |step: Step| {
+        if matches!(step, Step::Move(_)) && begun.is_none() {
+            begun = Some(store.begin_mark(owner).unwrap());
+        }
+        ControlFlow::Continue(())
+    };
+    let refused = sweep_watched(&store, owner, mark, &only(&[]), watch).unwrap_err();
+    assert!(refused.to_string().contains("once at a time"), "{refused}");
+    assert_eq!(held(&store, &contents).len(), 12);
+}
+
+#[test]
 fn a_quota_refuses_by_name_and_gives_way_after_a_sweep() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
@@ -334,7 +374,7 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
     let rounds: u64 = std::env::var("DORMOUSE_TRIALS").ok().and_then(|trials| trials.parse().ok()).unwrap_or(12);
     let mut freed = 0;
     for seed in seed..seed + rounds {
-        let (folder, right, mut dice) = (tempfile::tempdir().unwrap(), MemoryStore::new(), Dice(seed));
+        let (folder, right, mut dice) = (tempdir(), MemoryStore::new(), Dice(seed));
         let contents: Vec<_> = (0..10).map(|number| bytes(number, 40 << number)).collect();
         let mut store = open(folder.path());
         let mut owners = (store.claim().unwrap(), right.claim().unwrap());
@@ -351,8 +391,8 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
                 let named: Vec<_> = contents.iter().filter(|_| dice.below(3) > 0).collect();
                 let live = if dice.below(3) == 0 { Live::default() } else { only(&named) };
                 let mut left = if dice.below(2) == 0 { dice.below(20) } else { 1_000 };
-                store.begin_mark(owners.0).unwrap();
-                let swept = sweep_watched(&store, owners.0, &live, &mut |_| {
+                let mark = store.begin_mark(owners.0).unwrap();
+                let swept = sweep_watched(&store, owners.0, mark, &live, &mut |_| {
                     left = left.saturating_sub(1);
                     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 });
@@ -364,7 +404,6 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
                         assert_eq!(here.ok(), there.ok(), "{case}: a content of {} bytes", bytes.len());
                     }
                 }
-                right.begin_mark(owners.1).unwrap();
                 sweep(&right, owners.1, &live);
             }
             if dice.below(12) == 0 {

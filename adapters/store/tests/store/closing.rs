@@ -1,0 +1,77 @@
+//! Sweeps of the segment that is still written: it is closed first, where that is worth it.
+
+use std::fs;
+use std::ops::ControlFlow;
+
+use dormouse_actors::ports::{Bounds, MarkToken, Purpose, Step, Store, Sweep};
+use dormouse_store::LogStore;
+
+use crate::support::*;
+use crate::sweep::{answers, fill, held};
+
+/// The segment that is written, closed where anything in it is garbage.
+const TO_THE_END: Bounds = Bounds { live_percent: 99, step_bytes: 400, close_bytes: 1 };
+
+#[test]
+fn a_store_of_one_segment_is_swept_as_well() {
+    for options in [LogStore::options(), LogStore::options().key(secret(1))] {
+        let folder = tempdir();
+        let store = options.clone().open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        let contents = fill(&store, owner);
+        let before = answers(&store);
+        let live = only(&[&contents[2], &contents[7]]);
+        let bounds = Bounds { close_bytes: 5_000, ..TO_THE_END };
+        let ask = |mark, purpose| {
+            let watch = &mut |_| ControlFlow::Continue(());
+            store.sweep(owner, Sweep { mark, live: &live, purpose, bounds, watch }).unwrap()
+        };
+        let foreseen = ask(MarkToken::default(), Purpose::Count);
+        let swept = ask(store.begin_mark(owner).unwrap(), Purpose::Free);
+        assert_eq!((swept.freed_parts, swept.dropped_contents), (1, 12), "ten of the first, and two behind them");
+        assert_eq!((foreseen.freed_parts, foreseen.dropped_contents), (swept.freed_parts, swept.dropped_contents));
+        assert!(foreseen.bytes_after.abs_diff(swept.bytes_after) < 1_000, "{foreseen:?} {swept:?}");
+        let again = ask(store.begin_mark(owner).unwrap(), Purpose::Free);
+        assert_eq!((again.freed_parts, again.bytes_after), (0, swept.bytes_after), "so little is not worth it");
+        drop(store);
+        fs::remove_dir_all(folder.path().join("index")).unwrap();
+        let store = options.open(folder.path()).unwrap();
+        assert_eq!(answers(&store), before);
+        assert_eq!(held(&store, &contents), [&contents[2], &contents[7]]);
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[content(&contents[0]), facts(1, 13..=13)]);
+        assert_eq!(held(&store, &contents).len(), 3, "it is written on");
+    }
+}
+
+#[test]
+fn a_crash_while_the_last_segment_is_closed_and_swept_leaves_every_answer() {
+    let folder = tempdir();
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    let contents = fill(&store, owner);
+    let right = answers(&store);
+    let live = only(&[&contents[2], &contents[7]]);
+    let mark = store.begin_mark(owner).unwrap();
+    let mut crashes = Vec::new();
+    let watch = &mut |step: Step| {
+        let copy = tempdir();
+        copy_folder(folder.path(), copy.path());
+        crashes.push((step, copy));
+        ControlFlow::Continue(())
+    };
+    store.sweep(owner, Sweep { mark, live: &live, purpose: Purpose::Free, bounds: TO_THE_END, watch }).unwrap();
+    assert!(crashes.len() > 5, "{crashes:?}");
+    for (step, copy) in &crashes {
+        let store = LogStore::open(copy.path()).unwrap();
+        assert_eq!(answers(&store), right, "a crash before {step:?}");
+        let there = held(&store, &contents);
+        assert!(there.contains(&&contents[2]) && there.contains(&&contents[7]), "a crash before {step:?}");
+        let owner = store.claim().unwrap();
+        let mark = store.begin_mark(owner).unwrap();
+        let watch = &mut |_| ControlFlow::Continue(());
+        store.sweep(owner, Sweep { mark, live: &live, purpose: Purpose::Free, bounds: TO_THE_END, watch }).unwrap();
+        assert_eq!(answers(&store), right, "a crash before {step:?}, and swept again");
+        assert_eq!(held(&store, &contents), [&contents[2], &contents[7]], "a crash before {step:?}, and swept again");
+    }
+}

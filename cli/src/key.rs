@@ -1,0 +1,68 @@
+//! The key of an encrypted store: from a file, or from the environment, and never from the command line, which everybody sees.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
+
+use dormouse::store::{LogStore, Options, StoreSecret};
+
+use crate::args::Key;
+use crate::status::Failure;
+
+/// Where the key is looked for when no file is named.
+const VARIABLE: &str = "DORMOUSE_STORE_KEY";
+
+/// How to open a store: with the key, where one was given.
+pub(crate) fn options(key: &Key) -> Result<Options, Failure> {
+    let secret = secret(key.key_file.as_deref(), std::env::var_os(VARIABLE))?;
+    Ok(secret.into_iter().fold(LogStore::options(), Options::key))
+}
+
+/// The key in the file, if one is named; otherwise the one in the variable, if that is set to anything.
+fn secret(file: Option<&Path>, variable: Option<OsString>) -> Result<Option<StoreSecret>, Failure> {
+    if let Some(path) = file {
+        let wrong = |why: String| Failure::Usage(format!("--key-file {}: {why}", path.display()));
+        let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+        return StoreSecret::read(bytes).map(Some).map_err(|error| wrong(error.to_string()));
+    }
+    let Some(digits) = variable.filter(|digits| !digits.is_empty()) else { return Ok(None) };
+    let secret = StoreSecret::read(digits.into_vec());
+    secret.map(Some).map_err(|error| Failure::Usage(format!("{VARIABLE}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_comes_from_the_file_before_the_environment_and_errors_tell_nothing_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let digits = "0f".repeat(32);
+        let file = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path
+        };
+        let of = |path: Option<&Path>, variable: Option<&str>| secret(path, variable.map(OsString::from));
+        let good = [file("hex", format!("{digits}\n").as_bytes()), file("raw", &[200; 32])];
+        for path in &good {
+            assert!(of(Some(path), Some("nonsense")).unwrap().is_some(), "{}", path.display());
+        }
+        assert!(of(None, Some(&digits.to_uppercase())).unwrap().is_some());
+        assert!(of(None, Some("")).unwrap().is_none() && of(None, None).unwrap().is_none());
+        let wrong = [
+            file("short", b"0f0f"),
+            file("password", &[b'x'; 32]),
+            file("digits", &[b'g'; 64]),
+            folder.path().join("no"),
+        ];
+        for path in &wrong {
+            let Err(Failure::Usage(why)) = of(Some(path), Some(&digits)) else {
+                panic!("{} is no key", path.display())
+            };
+            assert!(why.contains("--key-file") && !why.contains("xxxx") && !why.contains("0f0f"), "{why}");
+        }
+        let Err(Failure::Usage(why)) = of(None, Some("swordfish")) else { panic!("it is no key") };
+        assert!(why.contains(VARIABLE) && why.contains("64 hexadecimal digits") && !why.contains("swordfish"), "{why}");
+    }
+}

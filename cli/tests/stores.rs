@@ -1,0 +1,126 @@
+//! The program on stores, as a user has it: keys, and what is said of folders that are none.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// What the program says to these words, with this in `DORMOUSE_STORE_KEY`.
+fn dormouse(words: &str, store: &Path, key: Option<&str>) -> (i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+    command.args(words.split_whitespace()).arg("--store").arg(store).env_remove("DORMOUSE_STORE_KEY");
+    command.envs(key.map(|key| ("DORMOUSE_STORE_KEY", key)));
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let said = String::from_utf8_lossy(&stdout) + String::from_utf8_lossy(&stderr);
+    (status.code().unwrap(), said.into_owned())
+}
+
+/// A store with one process that has ended.
+fn store(folder: &Path, name: &str, words: &str, key: Option<&str>) -> PathBuf {
+    let (program, calls, store) = (folder.join("p.toml"), folder.join("calls.jsonl"), folder.join(name));
+    std::fs::write(&program, "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"list_fds\"]\n")
+        .unwrap();
+    std::fs::write(&calls, "{\"tool\": \"list_fds\"}\n").unwrap();
+    let words = format!("call {} --calls {} {words}", program.display(), calls.display());
+    let (code, said) = dormouse(&words, &store, key);
+    assert_eq!(code, 0, "{said}");
+    store
+}
+
+/// Every command that opens a store that is there, and its exit code where the key is wrong.
+const COMMANDS: [(&str, i32); 11] = [
+    ("ps", 3),
+    ("log 1", 3),
+    ("diff 1@1 1", 3),
+    ("checkpoint 1", 3),
+    ("checkpoints", 3),
+    ("gc --dry-run", 3),
+    ("gc", 3),
+    ("fsck", 2),
+    ("fsck --repair", 2),
+    ("resume", 3),
+    ("branch 1", 3),
+];
+
+#[test]
+fn every_command_opens_an_encrypted_store_with_its_key_and_with_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, other) = (folder.path().join("key"), folder.path().join("other"));
+    std::fs::write(&file, format!("{KEY}\n")).unwrap();
+    std::fs::write(&other, [7; 32]).unwrap();
+    let store = store(folder.path(), "encrypted", &format!("--key-file {}", file.display()), None);
+    let head = std::fs::read(store.join("HEAD")).unwrap();
+    let log = std::fs::read(store.join("log/00000001.seg")).unwrap();
+    for (words, wrong) in COMMANDS {
+        let (code, said) = dormouse(words, &store, None);
+        assert!(code == wrong && said.contains("no key was given") && said.contains("--key-file"), "{words}: {said}");
+        let (code, said) = dormouse(&format!("{words} --key-file {}", other.display()), &store, Some(KEY));
+        assert!(code == wrong && said.contains("another key"), "{words}: {said}");
+        let (code, said) = dormouse(words, &store, Some("swordfish"));
+        assert!(code == 2 && said.contains("DORMOUSE_STORE_KEY") && !said.contains("swordfish"), "{words}: {said}");
+    }
+    assert_eq!(std::fs::read(store.join("HEAD")).unwrap(), head, "who has no key changes nothing");
+    assert_eq!(std::fs::read(store.join("log/00000001.seg")).unwrap(), log);
+    for (words, _) in COMMANDS {
+        let by_file = dormouse(&format!("{words} --key-file {}", file.display()), &store, Some("nonsense"));
+        let by_variable = dormouse(words, &store, Some(KEY));
+        for (code, said) in [by_file, by_variable] {
+            // The only process was killed when its calls were answered.
+            assert!(code == 0 || code == 1, "{words}: {code}: {said}");
+            assert!(!said.contains("key"), "{words}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_key_for_a_store_that_is_not_encrypted_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), "plain", "", None);
+    for (words, wrong) in COMMANDS {
+        let (code, said) = dormouse(words, &store, Some(KEY));
+        assert!(
+            code == wrong && said.contains("is not encrypted") && said.contains("DORMOUSE_STORE_KEY"),
+            "{words}: {said}"
+        );
+    }
+    assert_eq!(dormouse("fsck", &store, None).0, 0);
+}
+
+#[test]
+fn a_folder_that_is_no_store_is_not_called_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    for (words, _) in COMMANDS {
+        let (code, said) = dormouse(words, &folder.path().join("none"), None);
+        assert!(code == 2 && said.contains("is not a store") && !said.contains("damaged"), "{words}: {said}");
+    }
+    let store = store(folder.path(), "headless", "", None);
+    std::fs::remove_file(store.join("HEAD")).unwrap();
+    let (code, said) = dormouse("ps", &store, None);
+    assert!(code == 2 && said.contains("dormouse fsck"), "{said}");
+    let (code, said) = dormouse("fsck", &store, None);
+    assert!(code == 1 && said.contains("--repair mends 1"), "{said}");
+    let (code, said) = dormouse("fsck --repair", &store, None);
+    assert!(code == 1 && said.contains("1 were mended"), "{said}");
+    assert_eq!(dormouse("fsck", &store, None).0, 0);
+}
+
+#[test]
+fn room_is_given_back_by_a_store_of_any_size_and_said_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), "s", "", None);
+    let (program, calls, text) = (folder.path().join("p.toml"), folder.path().join("c"), folder.path().join("text"));
+    std::fs::write(&text, (0..20_000).map(|line| format!("line {line}\n")).collect::<String>()).unwrap();
+    std::fs::write(&calls, format!("{{\"open\": {{\"file\": \"{}\"}}}}\n", text.display())).unwrap();
+    let (code, said) = dormouse(&format!("call {} --calls {}", program.display(), calls.display()), &store, None);
+    assert_eq!(code, 0, "{said}");
+    let (_, said) = dormouse("gc --dry-run --drop-ended 0s", &store, None);
+    assert!(said.contains("2 processes") && said.contains("would free  1 of 1 segments; "), "{said}");
+    let (code, said) = dormouse("gc --drop-ended 0s", &store, None);
+    assert!(code == 0 && said.contains("freed  1 of 1 segments; "), "{said}");
+    assert!(std::fs::metadata(store.join("log/00000001.seg")).unwrap().len() < 1_000);
+    assert_eq!(dormouse("fsck", &store, None).0, 0);
+    let (code, said) = dormouse("gc --pin kept", &store, None);
+    assert!(code == 2 && said.contains("--keep-checkpoints"), "{said}");
+}
