@@ -442,13 +442,14 @@ fn encode(durable: Durable, Written { entries, contents }: &mut Written, size: &
     let entry = match durable {
         Durable::Born { row, image } => Entry::Born { row, image: codec::encode(&image.try_map(&mut refer)?)? },
         Durable::Snapshot { pid, at, image, worth } => {
-            let image = codec::encode(&image.try_map(&mut refer)?)?;
-            if image.len() as u64 > worth {
+            // Facts beside it do not fail with an image that is too long even to be encoded.
+            let image = image.try_map(&mut refer).and_then(|image| codec::encode(&image));
+            let Some(image) = image.ok().filter(|image| image.len() as u64 <= worth) else {
                 size.image = Imaged::TooLong;
                 entries.truncate(whole.0);
                 contents.truncate(whole.1);
                 return Ok(());
-            }
+            };
             size.image = Imaged::Kept(image.len() as u64);
             Entry::Snapshot { pid, at, image }
         }

@@ -3,11 +3,11 @@
 //! It reads the store and blocks. A process at a time is in memory, and of a content a part. Where something is to be masked,
 //! everything is read twice: the names of masked contents are their hashes, and stand in images that come before them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::export::{Framer, Masker, Naming, Redact, mask_text, masked_bundle, named};
+use dormouse_kernel::export::{Framer, Masker, Naming, Redact, Unmasked, mask_text, masked_bundle, named};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::{Facts, Head, Member, Record, Redaction};
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
@@ -226,15 +226,12 @@ impl Contents {
         redact: Option<&dyn Redact>,
         out: &mut Out<W>,
     ) -> Result<usize, KernelError> {
-        let mut written = BTreeSet::new();
-        for (hash, named) in &self.0 {
-            // Two that differ in what is masked only are one.
-            if !written.insert(named.there) {
-                continue;
-            }
+        // Two that differ in what is masked only are one. In the order of their new names: that of the others would tell of them.
+        let written: BTreeMap<_, _> = self.0.iter().map(|(hash, named)| (named.there, (hash, named))).collect();
+        for (hash, named) in written.values() {
             let header = out.framer.content(named.len);
             out.put(&header)?;
-            read(store, *hash, named, redact, &mut |part| {
+            read(store, **hash, named, redact, &mut |part| {
                 out.framer.part(part);
                 out.put(part)
             })?;
@@ -264,8 +261,13 @@ fn read(
     };
     if named.holds == Holds::Program {
         let bytes = content.slice(0..named.len).map_err(unreadable)?;
-        if let Some(masked) = masked_bundle(redact, &bytes) {
-            return each(&masked);
+        match masked_bundle(redact, &bytes) {
+            Ok(masked) => return each(&masked),
+            Err(Unmasked::NoBundle) => {}
+            Err(Unmasked::Alike) => {
+                let what = "two files of a program come to have one name: let the mask leave them apart";
+                return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, what)));
+            }
         }
     }
     let mut masker = Masker::new(redact);

@@ -14,7 +14,7 @@ use std::convert::Infallible;
 use std::io;
 use std::ops::ControlFlow;
 
-use dormouse_kernel::retention::Retention;
+use dormouse_kernel::retention::{Retention, without_ancestors};
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 use dormouse_proto::record::codec::{self, CodecError};
@@ -219,6 +219,9 @@ fn forget(
         })
     };
     forgotten.checkpoints.retain(|id| keeps(give_up(Entry::CheckpointDropped { id: *id })));
+    // Choosing reads every history: somebody may have been born meanwhile who goes on from one of them.
+    let rows = store.processes()?.rows;
+    forgotten.processes = without_ancestors(&rows, std::mem::take(&mut forgotten.processes));
     forgotten.processes.retain(|pid| keeps(give_up(Entry::Forgotten { pid: *pid })));
     forgotten.histories.retain(|pid, below| keeps(give_up(Entry::Shortened { pid: *pid, below: *below })));
     forgot(&forgotten.processes);

@@ -42,9 +42,10 @@ pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
     let mendable = checkup.findings.iter().filter(|finding| finding.can_be_mended()).count();
     writeln!(
         out,
-        "{} records, {} bytes, {damage} findings: {}",
+        "{} records, {} bytes, {damage} {}: {}",
         checkup.records,
         checkup.bytes,
+        if damage == 1 { "finding" } else { "findings" },
         verdict(damage, mendable, repair)
     )?;
     Ok(if damage == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
@@ -56,9 +57,9 @@ fn verdict(damage: usize, mendable: usize, repair: Repair) -> String {
     match (damage, mendable, repair) {
         (0, _, _) => "whole".to_owned(),
         (_, 0, _) => format!("damaged. None of it can be mended. {REST}"),
-        (_, _, Repair::No) => format!("damaged. --repair mends {mendable} of them; nothing was changed"),
-        (_, _, Repair::Yes) if mendable == damage => format!("damaged. {mendable} were mended"),
-        (_, _, Repair::Yes) => format!("damaged. {mendable} were mended. The rest cannot be. {REST}"),
+        (_, _, Repair::No) => format!("damaged. --repair mends {mendable} of {damage}; nothing was changed"),
+        (_, _, Repair::Yes) if mendable == damage => "damaged. All of it was mended".to_owned(),
+        (_, _, Repair::Yes) => format!("damaged. {mendable} of {damage} are mended. The rest cannot be. {REST}"),
     }
 }
 

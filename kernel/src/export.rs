@@ -17,7 +17,7 @@ mod scan;
 pub use birth::Birth;
 pub use frame::{Framer, Naming};
 pub use manifest::{Checker, Manifest, Told, named};
-pub use mask::{Masker, Place, Redact, mask_text, masked_bundle};
+pub use mask::{Masker, Place, Redact, Unmasked, mask_text, masked_bundle};
 pub use scan::{Piece, Scanner};
 
 /// Why a file is not taken in, or not looked into. Nothing of it was used.

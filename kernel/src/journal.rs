@@ -3,7 +3,8 @@
 //! A pure decision over sizes. An image holds what the facts before it came to. Where they only added to it, as in a conversation
 //! that grows, it is as long as they are, and reading it is no quicker than replaying them: there it would only take room. So an
 //! image is worth writing where it is at most a quarter of what would be read without it. All images of a journal together then
-//! take at most a third of what its facts take, however long it gets.
+//! take at most a third of what its facts take, however long it gets; of a process that sleeps and wakes again and again, about
+//! as much as its facts.
 //!
 //! How long an image would be is known once it is made, so it is looked at when what follows the latest one has doubled.
 
@@ -70,6 +71,14 @@ impl Tail {
         Self { looked_at: Some(self.followed), ..self }
     }
 
+    /// The longest image, in bytes, that is worth writing before the process sleeps: it is read at the next wake, so it may be as
+    /// long as what follows the latest one. None where that one was longer.
+    #[must_use]
+    pub fn worth_before_sleep(&self) -> Option<u64> {
+        let cost = self.followed.cost();
+        (cost > 0 && cost >= self.image_bytes).then_some(cost)
+    }
+
     /// The longest image, in bytes, that is worth writing.
     #[must_use]
     pub fn worth(&self) -> u64 {
@@ -125,6 +134,20 @@ mod tests {
         let (images, _) = images(facts, bytes, |_| 5_000);
         let times = facts * (bytes + BYTES_A_FACT) / AT_LEAST_BYTES;
         assert!(images >= (times - 1) * 5_000, "{images}");
+    }
+
+    #[test]
+    fn one_that_sleeps_after_each_turn_writes_no_more_images_than_facts() {
+        let (mut tail, mut images, mut facts, turn) = (Tail::of(0), 0, 0, 2_000);
+        for _ in 0..2_000 {
+            (tail, facts) = (tail.and(1, turn), facts + turn + BYTES_A_FACT);
+            let state = facts;
+            if tail.worth_before_sleep().is_some_and(|worth| state <= worth) {
+                (tail, images) = (tail.imaged(state), images + state);
+            }
+            assert!(images <= 2 * facts, "{images} bytes of images, {facts} of facts");
+        }
+        assert!(images > 0 && tail.facts() > 0);
     }
 
     #[test]

@@ -94,20 +94,7 @@ impl Retention {
             let is_old = || ended_ms(row.pid).is_some_and(|ended| now_ms.saturating_sub(ended) >= age);
             row.exit.is_some() && !needed.contains(&row.pid) && is_old()
         };
-        let parents: BTreeMap<Pid, Option<Pid>> = rows.iter().map(|row| (row.pid, row.parent)).collect();
-        let trees: Vec<(Pid, &ProcessRow)> = rows.iter().map(|row| (root(&parents, row.pid), row)).collect();
-        let mut kept: BTreeSet<Pid> = trees.iter().filter(|(_, row)| !is_over(row)).map(|(root, _)| *root).collect();
-        // Whoever goes on from another knows others by its numbers: what those mean stands in the rows of its tree.
-        loop {
-            let before = kept.len();
-            let of_kept = trees.iter().filter(|(root, _)| kept.contains(root));
-            let ancestors: Vec<Pid> = of_kept.filter_map(|(_, row)| Some(row.ancestor()?.0)).collect();
-            kept.extend(ancestors.into_iter().map(|pid| root(&parents, pid)));
-            if kept.len() == before {
-                break;
-            }
-        }
-        trees.iter().filter(|(root, _)| !kept.contains(root)).map(|(_, row)| row.pid).collect()
+        without_ancestors(rows, rows.iter().filter(|row| is_over(row)).map(|row| row.pid).collect())
     }
 
     /// The first fact of each process that is needed, where these checkpoints are kept. All of the others' facts are.
@@ -122,6 +109,26 @@ impl Retention {
         }
         floors
     }
+}
+
+/// Those of `over` whose whole tree is, and that nobody goes on from who stays. Whoever goes on from another knows others by its
+/// numbers: what those mean stands in the rows of its tree.
+#[must_use]
+pub fn without_ancestors(rows: &[ProcessRow], over: BTreeSet<Pid>) -> BTreeSet<Pid> {
+    let parents: BTreeMap<Pid, Option<Pid>> = rows.iter().map(|row| (row.pid, row.parent)).collect();
+    let trees: Vec<(Pid, &ProcessRow)> = rows.iter().map(|row| (root(&parents, row.pid), row)).collect();
+    let mut kept: BTreeSet<Pid> =
+        trees.iter().filter(|(_, row)| !over.contains(&row.pid)).map(|(root, _)| *root).collect();
+    loop {
+        let before = kept.len();
+        let of_kept = trees.iter().filter(|(root, _)| kept.contains(root));
+        let ancestors: Vec<Pid> = of_kept.filter_map(|(_, row)| Some(row.ancestor()?.0)).collect();
+        kept.extend(ancestors.into_iter().map(|pid| root(&parents, pid)));
+        if kept.len() == before {
+            break;
+        }
+    }
+    trees.iter().filter(|(root, _)| !kept.contains(root)).map(|(_, row)| row.pid).collect()
 }
 
 /// The process that a tree begins with. One whose parent is not known begins its own.

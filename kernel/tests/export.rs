@@ -329,7 +329,7 @@ fn the_files_of_a_program_are_masked_and_stay_a_program() {
     assert!(!String::from_utf8_lossy(&masked).contains("secret"));
     let program = Bundle::from_bytes(&masked).expect("it is one still").compile(&[]).expect("it compiles").program;
     assert_eq!(program.key(), mask_text(&Secrets, compiled.program.key()).expect("it is masked"));
-    assert!(dormouse_kernel::export::masked_bundle(&Secrets, b"no bundle").is_none());
+    assert!(dormouse_kernel::export::masked_bundle(&Secrets, b"no bundle").is_err());
 }
 
 /// A content of 20 MiB is masked as it would be in one piece, wherever its parts end.
@@ -380,8 +380,8 @@ proptest! {
     #[test]
     fn arbitrary_bytes_are_refused(tail in any::<Vec<u8>>(), keep in 0_usize..2000) {
         let file = parts().file();
-        let mut bytes = file[..keep.min(file.len())].to_vec();
+        let mut bytes = file[..keep.min(file.len() - 1)].to_vec();
         bytes.extend(tail);
-        prop_assert!(read(&bytes, 64).is_err());
+        prop_assert!(bytes == file || read(&bytes, 64).is_err());
     }
 }

@@ -54,30 +54,30 @@ impl Running {
         }
     }
 
-    /// Hibernates where nothing is pending. Its facts are durable by then; it goes once an image at the last of them is written,
-    /// so that waking costs no replay, and so that no more images wait for a slow disk than processes would.
+    /// Hibernates where nothing is pending. Its facts are durable by then. Where much followed its latest image, it goes once
+    /// another at the last of them is written, so that waking costs little replay, and so that no more images wait for a slow disk
+    /// than processes would.
     pub(super) fn hibernate(&mut self) {
         if let Some(why) = self.unrest() {
             return self.stay_awake(why);
         }
-        if self.tail.facts() == 0 {
-            return self.fall_asleep();
-        }
+        let Some(worth) = self.tail.worth_before_sleep() else { return self.fall_asleep() };
         let (pid, at, image) = (self.pid(), self.last, Box::new(self.state.image()));
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
             // Where the process is gone, its successor reads the journal.
             let _ = myself.cast(ProcessMessage::Imaged { result });
         });
-        self.world.append(vec![Durable::Snapshot { pid, at, image, worth: u64::MAX }], acknowledge);
+        self.world.append(vec![Durable::Snapshot { pid, at, image, worth }], acknowledge);
     }
 
     pub(super) fn imaged(&mut self, result: Result<Size, CommitError>) {
         match result {
             Err(error) => self.stay_awake(StaysAwake::NotDurable(error)),
             Ok(size) => {
-                if let Imaged::Kept(bytes) = size.image {
-                    self.tail = self.tail.imaged(bytes);
+                match size.image {
+                    Imaged::Kept(bytes) => self.tail = self.tail.imaged(bytes),
+                    Imaged::TooLong | Imaged::None => {}
                 }
                 self.fall_asleep();
             }

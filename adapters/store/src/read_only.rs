@@ -19,12 +19,15 @@ use crate::disk::{Disk, Reading};
 use crate::error::io as io_error;
 use crate::head::Head;
 use crate::log::{Log, segment_numbers};
+use crate::mark::Location;
 use crate::options::Options;
 use crate::recover::{check_log, check_tail, keys_of};
 use crate::writer::Writer;
 
 /// A writer begins a segment now and then, not all the time.
 const ATTEMPTS: usize = 64;
+/// So often damage that nobody vouches for is looked at again.
+const DOUBTED: usize = 4;
 
 /// A store that is only read.
 #[derive(Debug)]
@@ -47,20 +50,25 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> 
         match open_once(dir, options) {
             // Its writer gave back room behind the end of a segment while that was looked for.
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof && attempts > 0 => {}
-            opened => return opened,
+            // What its writer wrote while that was read can look like damage behind HEAD's mark, but not again and again.
+            Ok((opened, vouched))
+                if attempts > ATTEMPTS - DOUBTED && opened.catalog.table().is_lost_behind(vouched) => {}
+            opened => return opened.map(|(opened, _)| opened),
         }
     }
 }
 
-fn open_once(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
+/// The moment, and what HEAD vouches for in it.
+fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreError> {
     let (head, log) = moment(dir, options)?;
     check_log(&log, head.mark)?;
     let (catalog, mark) = Catalog::in_memory(&log, head.mark)?;
     check_tail(&log, mark)?;
     let segment = log.segment(mark.end.segment).ok_or_else(|| no_store(dir))?;
     let log = Arc::new(log);
+    let vouched = head.mark.end;
     let writer = Writer::reading(dir.to_owned(), Arc::clone(&log), segment, Head { mark, ..head }, options);
-    Ok(Opened { log, catalog, writer })
+    Ok((Opened { log, catalog, writer }, vouched))
 }
 
 /// HEAD, and the segments that belong to it.

@@ -87,9 +87,10 @@ impl Segment {
         if bytes > RESERVED_BYTES || wanted <= self.length.load(Ordering::Acquire) || length <= wanted {
             return;
         }
-        match self.file.reserve(length) {
-            Ok(()) => drop(self.length.fetch_max(length, Ordering::AcqRel)),
-            Err(error) => tracing::debug!(%error, "no room was reserved"),
+        // What fails half-way may have made it longer.
+        self.length.fetch_max(length, Ordering::AcqRel);
+        if let Err(error) = self.file.reserve(length) {
+            tracing::debug!(%error, "no room was reserved");
         }
     }
 

@@ -338,6 +338,11 @@ impl Table {
         self.digest
     }
 
+    /// Whether something is lost from there on.
+    pub(crate) fn is_lost_behind(&self, place: Location) -> bool {
+        self.lost().is_some_and(|lost| lost.from >= place)
+    }
+
     /// The latest damage that records of any process may have been in.
     pub(crate) fn lost(&self) -> Option<Lost> {
         self.lost

@@ -16,6 +16,8 @@ use crate::program::MAX_BUNDLE_BYTES;
 
 /// No number of a file may be greater: what counts on from it must have somewhere to go.
 const MAX_NUMBER: u64 = 1 << 53;
+/// Nor may the highest number of its store be: pids go on behind it, and what is exported then is to be taken in again.
+const MAX_LAST: u64 = 1 << 48;
 const MAX_COUNT: u32 = 1 << 31;
 
 /// More than the files of a program take as a bundle.
@@ -83,7 +85,11 @@ struct Found {
     files: Vec<TempFileRecord<ContentRef>>,
     /// What is named, and whether it has come.
     contents: BTreeMap<ContentHash, (u64, bool)>,
+    /// One has begun.
+    is_behind_records: bool,
     bundles: BTreeSet<ContentHash>,
+    /// The lengths that contents of programs are named with.
+    bundle_lens: BTreeSet<u64>,
     programs: BTreeMap<ContentHash, Bytes>,
     /// Of each process that has some: how many, and the last.
     facts: BTreeMap<Pid, (u64, FactNumber)>,
@@ -132,8 +138,8 @@ impl Found {
         match piece {
             Piece::Record(record) => return self.record(record, told),
             Piece::Content(len) => {
-                let is_program = |hash: &ContentHash| self.contents.get(hash).is_some_and(|(known, _)| *known == len);
-                let may_be_program = len <= MAX_PROGRAM_BYTES && self.bundles.iter().any(is_program);
+                self.is_behind_records = true;
+                let may_be_program = len <= MAX_PROGRAM_BYTES && self.bundle_lens.contains(&len);
                 self.coming = (len, may_be_program.then(Vec::new));
                 told.content(len);
             }
@@ -162,11 +168,11 @@ impl Found {
     fn record(&mut self, record: Record, told: &mut dyn Told) -> Result<(), ExportError> {
         let Some(head) = &self.head else {
             let Record::Head(head) = record else { return Err(ExportError::invalid("it has no head")) };
-            check(head.last.0 < MAX_NUMBER, || format!("process {} is no number to count on from", head.last))?;
+            check(head.last.0 < MAX_LAST, || format!("process {} is no number to count on from", head.last))?;
             self.head = Some(head);
             return Ok(());
         };
-        check(self.contents.values().all(|(_, has_come)| !has_come), || "a record stands behind contents".to_owned())?;
+        check(!self.is_behind_records, || "a record stands behind contents".to_owned())?;
         match record {
             Record::Head(_) => Err(ExportError::invalid("it has two heads")),
             Record::Member(member) => {
@@ -196,6 +202,7 @@ impl Found {
     /// Notes what an image names.
     fn name(&mut self, image: &Image<ContentRef>) -> Result<(), ExportError> {
         self.bundles.insert(image.bundle.hash);
+        self.bundle_lens.insert(image.bundle.len);
         named(image).into_iter().try_for_each(|content| self.want(content).map(drop))
     }
 

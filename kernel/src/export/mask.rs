@@ -44,17 +44,28 @@ pub fn mask_text(redact: &dyn Redact, text: &str) -> Option<String> {
     is_masked.then(|| String::from_utf8(bytes).expect("characters are replaced by characters"))
 }
 
-/// The files of a program masked; none where these bytes are no such files. Their names stand in images as well, and are masked
-/// here as there.
-#[must_use]
-pub fn masked_bundle(redact: &dyn Redact, bytes: &[u8]) -> Option<Bytes> {
+/// The files of a program masked. Their names stand in images as well, and are masked here as there.
+///
+/// # Errors
+/// [`Unmasked`].
+pub fn masked_bundle(redact: &dyn Redact, bytes: &[u8]) -> Result<Bytes, Unmasked> {
     let name = |name: &str| mask_text(redact, name).unwrap_or_else(|| name.to_owned());
     let file = |file: &Bytes| {
         let mut bytes = file.to_vec();
         mask(&mut bytes, redact.masks(Place::Program, file));
         Bytes::from(bytes)
     };
-    Some(Bundle::from_bytes(bytes).ok()?.rewritten(name, file).to_bytes())
+    let bundle = Bundle::from_bytes(bytes).map_err(|_| Unmasked::NoBundle)?;
+    Ok(bundle.rewritten(name, file).ok_or(Unmasked::Alike)?.to_bytes())
+}
+
+/// Why no bundle was masked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmasked {
+    /// It is none.
+    NoBundle,
+    /// Two of its files would come to have one name.
+    Alike,
 }
 
 /// So much is looked at together.

@@ -93,10 +93,11 @@ impl Bundle {
         if version == VERSION { Self { entry, files }.checked() } else { Err(BundleError::Version(version)) }
     }
 
-    /// The same files under other names and with other bytes, each as long as it was.
-    pub(crate) fn rewritten(&self, name: impl Fn(&str) -> String, file: impl Fn(&Bytes) -> Bytes) -> Self {
-        let files = self.files.iter().map(|(known, bytes)| (name(known), file(bytes)));
-        Self { entry: name(&self.entry), files: files.collect() }
+    /// The same files under other names and with other bytes, each as long as it was; none where two would come to have one
+    /// name.
+    pub(crate) fn rewritten(&self, name: impl Fn(&str) -> String, file: impl Fn(&Bytes) -> Bytes) -> Option<Self> {
+        let files: BTreeMap<_, _> = self.files.iter().map(|(known, bytes)| (name(known), file(bytes))).collect();
+        (files.len() == self.files.len()).then(|| Self { entry: name(&self.entry), files })
     }
 
     /// Compiles the program again, from these files alone. `host_tools` names the tools that the embedder registered.

@@ -4,10 +4,14 @@
 //! A mask must keep the length of a text in bytes, as everything that counts bytes of it stays as it is. Numbers, hashes and the
 //! names of variants pass as they are.
 
+use std::collections::BTreeSet;
+
 use serde::ser::{
-    Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
+    Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
     SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
+
+use super::codec;
 
 /// What becomes of a text; none: it passes as it is.
 pub type Mask<'a> = dyn Fn(&str) -> Option<String> + 'a;
@@ -52,7 +56,7 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
     type SerializeTuple = Masking<'a, S::SerializeTuple>;
     type SerializeTupleStruct = Masking<'a, S::SerializeTupleStruct>;
     type SerializeTupleVariant = Masking<'a, S::SerializeTupleVariant>;
-    type SerializeMap = Masking<'a, S::SerializeMap>;
+    type SerializeMap = MaskingMap<'a, S::SerializeMap>;
     type SerializeStruct = Masking<'a, S::SerializeStruct>;
     type SerializeStructVariant = Masking<'a, S::SerializeStructVariant>;
 
@@ -122,7 +126,7 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
     }
 
     fn serialize_map(self, len: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
-        Ok(Masking { inner: self.inner.serialize_map(len)?, mask: self.mask })
+        Ok(MaskingMap { inner: self.inner.serialize_map(len)?, mask: self.mask, keys: BTreeSet::new() })
     }
 
     fn serialize_struct(self, name: &'static str, len: usize) -> Result<Self::SerializeStruct, S::Error> {
@@ -170,12 +174,23 @@ parts! {
     SerializeStructVariant::serialize_field(key)
 }
 
-impl<S: SerializeMap> SerializeMap for Masking<'_, S> {
+/// A map of which texts are masked: two keys that become one would take a value with them.
+struct MaskingMap<'a, S> {
+    inner: S,
+    mask: &'a Mask<'a>,
+    keys: BTreeSet<Vec<u8>>,
+}
+
+impl<S: SerializeMap> SerializeMap for MaskingMap<'_, S> {
     type Ok = S::Ok;
     type Error = S::Error;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), S::Error> {
-        self.inner.serialize_key(&Masked::new(key, self.mask))
+        let masked = Masked::new(key, self.mask);
+        if !self.keys.insert(codec::encode(&masked).map_err(S::Error::custom)?) {
+            return Err(S::Error::custom("two names are masked alike: let the mask leave them apart"));
+        }
+        self.inner.serialize_key(&masked)
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), S::Error> {
@@ -205,6 +220,15 @@ mod tests {
 
     #[derive(serde::Serialize)]
     struct Wrapped(Vec<String>);
+
+    #[test]
+    fn keys_that_a_mask_makes_one_are_refused() {
+        let record = BTreeMap::from([("key-1", 1), ("key-2", 2)]);
+        let mask = |text: &str| Some(text.replace(['1', '2'], "x"));
+        let refused = codec::encode(&Masked::new(&record, &mask)).unwrap_err().to_string();
+        assert!(refused.contains("masked alike"), "{refused}");
+        assert!(codec::encode(&Masked::new(&record, &|_: &str| None)).is_ok());
+    }
 
     #[test]
     fn every_text_is_masked_wherever_it_stands_and_nothing_else_is() {

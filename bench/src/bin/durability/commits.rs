@@ -51,39 +51,40 @@ fn row() -> ProcessRow {
     ProcessRow::started(Pid(1), "bench")
 }
 
-const OPENINGS: usize = 200;
+const FACTS: usize = 200;
 
-/// Descriptors that processes are handed: of 32 at once, and of one, which waits for each commit alone.
+/// One fact each: words to processes that are stopped. To 32 at once, and to one, which waits for each commit alone.
 pub(crate) fn many_processes(folder: &Path) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut a_second = Vec::new();
     for processes in [1, 32] {
         let folder = folder.join(processes.to_string());
-        a_second.push(runtime.block_on(openings(&folder, processes))?);
+        a_second.push(runtime.block_on(facts(&folder, processes))?);
     }
     let times = a_second[1] / a_second[0];
     line(format_args!(
-        "durable openings a second: {:.0} of 32 processes at once, {:.0} of one, each in a commit of its own: {times:.1}x",
+        "durable facts a second: {:.0} of 32 processes at once, {:.0} of one, each in a commit of its own: {times:.1}x",
         a_second[1], a_second[0]
     ))?;
     Ok(())
 }
 
-async fn openings(folder: &Path, processes: usize) -> Outcome<f64> {
+async fn facts(folder: &Path, processes: usize) -> Outcome<f64> {
     let model = Replies(|_: Request| async { says("done") });
     let kernel = Kernel::open(LogStore::open(folder)?).model("m", model).build().await?;
     let program = program(&kernel)?;
     let start = || kernel.start(program.clone()).session().without_input();
     let started: Vec<Process> = try_join_all((0..processes).map(|_| async { start().await })).await?;
+    try_join_all(started.iter().map(|process| async { process.stop().await })).await?;
     let began = Instant::now();
     let each = started.iter().enumerate().map(|(number, process)| async move {
-        for opening in 0..OPENINGS {
-            process.open("bench", format!("{number} {opening}"), None).await?;
+        for fact in 0..FACTS {
+            process.input(format!("{number} {fact}")).await?;
         }
         Ok::<_, dormouse::KernelError>(())
     });
     try_join_all(each).await?;
     let took: Duration = began.elapsed();
     kernel.shutdown().await;
-    Ok((processes * OPENINGS) as f64 / took.as_secs_f64())
+    Ok((processes * FACTS) as f64 / took.as_secs_f64())
 }
