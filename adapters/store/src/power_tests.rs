@@ -206,6 +206,21 @@ fn lose_power(seed: u64, trials: &[u64]) {
 }
 
 #[test]
+fn room_that_was_reserved_in_part_is_no_part_of_the_log() {
+    for last in 1..=COMMITS {
+        let (disk, place) = (Volatile::default(), folder());
+        disk.reserve_in_part();
+        let (store, owner) = open(&disk, place.path()).unwrap();
+        (1..=last).for_each(|number| store.commit(owner, Batch::durable(&entries(number), number)).unwrap());
+        // Killed, and nothing that was written is lost.
+        let killed = disk.after_power_loss(&mut |sides| usize::from(sides == 3));
+        drop(store);
+        let (store, _) = open(&killed, place.path()).unwrap();
+        assert_eq!(check(&store, &format!("killed after commit {last}")), last);
+    }
+}
+
+#[test]
 fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
     let steps = {
         let (disk, folder) = (Volatile::default(), folder());

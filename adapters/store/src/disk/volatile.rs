@@ -27,6 +27,8 @@ struct Held {
     /// The step at which it fails, and what happens there.
     fault: Option<(u64, Fault)>,
     failed: bool,
+    /// Reserving fails, once it has made the file as long as it was to be.
+    reserves_in_part: bool,
 }
 
 /// What goes wrong.
@@ -62,6 +64,11 @@ impl Volatile {
     /// Fails at step `number`, counted from 1 and from the disk's beginning.
     pub(crate) fn fail_at(&self, number: u64, fault: Fault) {
         self.held().fault = Some((number, fault));
+    }
+
+    /// From now on reserving fails half-way.
+    pub(crate) fn reserve_in_part(&self) {
+        self.held().reserves_in_part = true;
     }
 
     /// Whether the fault has come.
@@ -265,7 +272,7 @@ impl DiskFile for Open {
         let mut bytes = self.bytes();
         let length = bytes.seen.len().max(length as usize);
         bytes.seen.resize(length, 0);
-        Ok(())
+        if self.disk.held().reserves_in_part { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
     fn map(&self, length: u64) -> io::Result<Bytes> {
