@@ -178,8 +178,8 @@ impl Process {
     }
 
     /// Makes it only its journal and a line in the process table, until a message, a signal, the end of a child or somebody
-    /// who waits for it wakes it, under its pid. Handles on it stay valid. It is durable when this returns, and read from an
-    /// image at its last fact; what arrives meanwhile wakes it again. One that does not run is left as it is.
+    /// who waits for it wakes it, under its pid. Handles on it stay valid. It is durable when this returns, and read from
+    /// its latest image and the few facts behind that; what arrives meanwhile wakes it again. One that does not run is left as it is.
     ///
     /// # Errors
     /// [`KernelError::Pending`] while it has something to do: a turn, unless it was stopped, a call, a message that waits, or the
