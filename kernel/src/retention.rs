@@ -51,7 +51,8 @@ pub enum HistoryRule {
     /// To its birth: any fact is a point to go back to.
     #[default]
     Whole,
-    /// To the oldest checkpoint that is kept of it; to its birth where it is in none.
+    /// To the oldest checkpoint that is kept of it; to its birth where it is in none. A history can begin only at an image: one
+    /// that had none worth writing ([`crate::journal`]) is kept whole, and of others two images before the checkpoint are.
     FromOldestCheckpoint,
 }
 
