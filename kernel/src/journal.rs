@@ -3,7 +3,7 @@
 //! A pure decision over sizes. An image holds what the facts before it came to. Where they only added to it, as in a conversation
 //! that grows, it is as long as they are, and reading it is no quicker than replaying them: there it would only take room. So an
 //! image is worth writing where it is at most a quarter of what would be read without it. All images of a journal together then
-//! take at most a third of what its facts take, however long it gets; of a process that sleeps and wakes again and again, about
+//! take at most a third of what its facts cost, however long it gets; of a process that sleeps and wakes again and again, about
 //! as much as its facts.
 //!
 //! How long an image would be is known once it is made, so it is looked at when what follows the latest one has doubled.
@@ -12,8 +12,8 @@
 const TIMES_AN_IMAGE: u64 = 4;
 /// So much may follow an image however small that is: some milliseconds of replay.
 const AT_LEAST_BYTES: u64 = 1 << 20;
-/// What replaying a fact costs beside its bytes, as if it were so much longer.
-const BYTES_A_FACT: u64 = 64;
+/// What a fact costs beside its bytes, as if it were so much longer: its header on the disk, and that it is looked up and replayed.
+const BYTES_A_FACT: u64 = 512;
 
 /// What follows the latest image of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

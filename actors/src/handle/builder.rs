@@ -151,7 +151,7 @@ impl KernelBuilder {
 
     /// After so many facts a process's image is written, so that reading its journal stays short. Until said otherwise it is
     /// written where over 1 MiB would have to be replayed and the image is at most a quarter of that: all images of a process
-    /// take at most a third of what its facts take.
+    /// take about a third of what its facts take, at most.
     pub fn snapshot_after(mut self, facts: u64) -> Self {
         self.limits.snapshot_after_facts = Some(facts.max(1));
         self

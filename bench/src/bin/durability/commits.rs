@@ -53,9 +53,40 @@ fn row() -> ProcessRow {
 
 const FACTS: usize = 200;
 
+const SHARING: u64 = 32;
+
+/// Facts of 32 processes in one commit of the store, beside as many commits of one.
+fn shared(folder: &Path) -> Outcome {
+    let store = LogStore::open(folder)?;
+    let owner = store.claim()?;
+    let born = |pid| Entry::Born { row: ProcessRow::started(Pid(pid), "bench"), image: vec![0; FACT_BYTES] };
+    store.commit(owner, Batch::durable(&(1..=SHARING).map(born).collect::<Vec<_>>(), 0))?;
+    let (mut alone, mut together) = (Duration::ZERO, Duration::ZERO);
+    for round in 0..200 {
+        let fact =
+            |pid, number| Entry::Facts { pid: Pid(pid), first: FactNumber(number), facts: vec![vec![7; FACT_BYTES]] };
+        let one_each = |number| (1..=SHARING).map(|pid| fact(pid, number)).collect::<Vec<_>>();
+        let (done, took) = timed(|| {
+            let mut each = one_each(2 * round + 1).into_iter();
+            each.try_for_each(|fact| store.commit(owner, Batch::durable(&[fact], 0)))
+        });
+        done?;
+        alone += took;
+        let (done, took) = timed(|| store.commit(owner, Batch::durable(&one_each(2 * round + 2), 0)));
+        done?;
+        together += took;
+    }
+    line(format_args!(
+        "in the store: {SHARING} facts that share a commit, over {SHARING} commits: {:.1}x",
+        ratio(alone, together)
+    ))?;
+    Ok(())
+}
+
 /// One fact each: words to processes that are stopped. To 32 at once, and to one, which waits for each commit alone.
 pub(crate) fn many_processes(folder: &Path) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    shared(&folder.join("shared"))?;
     let mut a_second = Vec::new();
     for processes in [1, 32] {
         let folder = folder.join(processes.to_string());
@@ -63,7 +94,7 @@ pub(crate) fn many_processes(folder: &Path) -> Outcome {
     }
     let times = a_second[1] / a_second[0];
     line(format_args!(
-        "durable facts a second: {:.0} of 32 processes at once, {:.0} of one, each in a commit of its own: {times:.1}x",
+        "through a kernel: {:.0} facts a second of 32 processes at once, {:.0} of one, each in a commit of its own: {times:.1}x",
         a_second[1], a_second[0]
     ))?;
     Ok(())
