@@ -95,11 +95,8 @@ pub(crate) struct Input {
 /// `dormouse resume`
 #[derive(Debug, Args)]
 pub(crate) struct Resume {
-    /// The store's folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) key: Key,
+    pub(crate) store: Store,
     #[command(flatten)]
     pub(crate) permissions: Permissions,
     /// Print events and the results as one JSON object a line.
@@ -110,11 +107,8 @@ pub(crate) struct Resume {
 /// `dormouse ps`
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
-    /// The store's folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) key: Key,
+    pub(crate) store: Store,
     /// Print one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -123,11 +117,8 @@ pub(crate) struct Ps {
 /// `dormouse gc`
 #[derive(Debug, Args)]
 pub(crate) struct Gc {
-    /// The store's folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) key: Key,
+    pub(crate) store: Store,
     /// Write nothing, and say what would be given up and freed. The store may be in use meanwhile.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -158,11 +149,8 @@ pub(crate) struct Gc {
 /// `dormouse fsck`
 #[derive(Debug, Args)]
 pub(crate) struct Fsck {
-    /// The store's folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) key: Key,
+    pub(crate) store: Store,
     /// Mend what can be: build the index again, give up damaged snapshots that can be replayed, note what is lost.
     #[arg(long)]
     pub(crate) repair: bool,
@@ -174,11 +162,8 @@ pub(crate) struct Log {
     /// The process.
     #[arg(value_name = "PID")]
     pub(crate) pid: u64,
-    /// The store's folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) key: Key,
+    pub(crate) store: Store,
     /// The first fact that is listed.
     #[arg(long, value_name = "FACT", default_value_t = 0)]
     pub(crate) from: u64,
@@ -199,11 +184,8 @@ pub(crate) struct Diff {
     /// The other.
     #[arg(value_name = "POINT")]
     pub(crate) right: PointOf,
-    /// The store's folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) key: Key,
+    pub(crate) store: Store,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -215,11 +197,8 @@ pub(crate) struct Checkpoint {
     /// The process.
     #[arg(value_name = "PID")]
     pub(crate) pid: u64,
-    /// The store's folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) key: Key,
+    pub(crate) store: Store,
     /// What the checkpoint is called.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
@@ -231,11 +210,8 @@ pub(crate) struct Checkpoint {
 /// `dormouse checkpoints`
 #[derive(Debug, Args)]
 pub(crate) struct Checkpoints {
-    /// The store's folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) key: Key,
+    pub(crate) store: Store,
     /// Print one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -247,11 +223,8 @@ pub(crate) struct Branch {
     /// Where to begin: PID (as it stands), PID@FACT or PID@cp:N. The whole tree of the process goes with it.
     #[arg(value_name = "POINT")]
     pub(crate) of: PointOf,
-    /// The store's folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) key: Key,
+    pub(crate) store: Store,
     #[command(flatten)]
     pub(crate) going: Going,
 }
@@ -262,11 +235,8 @@ pub(crate) struct Restore {
     /// The checkpoint, such as cp:3.
     #[arg(value_name = "CHECKPOINT")]
     pub(crate) checkpoint: CheckpointId,
-    /// The store's folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) store: PathBuf,
     #[command(flatten)]
-    pub(crate) key: Key,
+    pub(crate) store: Store,
     #[command(flatten)]
     pub(crate) going: Going,
 }
@@ -384,6 +354,16 @@ pub(crate) struct Page {
     /// Print one JSON object a page: page, lines, continued, truncated, text.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A store that is there.
+#[derive(Debug, Args)]
+pub(crate) struct Store {
+    /// The store's folder.
+    #[arg(long = "store", value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) key: Key,
 }
 
 /// The key of a store that is encrypted. It is never an argument itself: those can be seen by everybody.

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use dormouse::id::Pid;
 use dormouse::{Kernel, Process};
 
-use crate::args::{Branch, Checkpoint, Going, Key, Permissions, Restore};
+use crate::args::{Branch, Checkpoint, Going, Permissions, Restore, Store};
 use crate::compose::Composition;
 use crate::run::finish;
 use crate::status::Failure;
@@ -17,7 +16,8 @@ use crate::watch::{Output, Watch};
 
 /// Makes a checkpoint, and prints its number.
 pub(crate) async fn checkpoint(args: Checkpoint) -> Result<ExitCode, Failure> {
-    let composition = Composition { store: Some(&args.store), key: &args.key, permissions: &Permissions::default() };
+    let composition =
+        Composition { store: Some(&args.store.folder), key: &args.store.key, permissions: &Permissions::default() };
     let kernel = composition.existing().await?;
     let process = kernel.process(Pid(args.pid)).await?;
     let label = args.label.unwrap_or_default();
@@ -31,22 +31,22 @@ pub(crate) async fn checkpoint(args: Checkpoint) -> Result<ExitCode, Failure> {
 /// Goes on from a point of a process as other processes, to their end.
 pub(crate) async fn branch(args: Branch) -> Result<ExitCode, Failure> {
     let point = args.of;
-    go_on(&args.store, &args.key, args.going, |kernel| kernel.branch(point.pid, point.at)).await
+    go_on(&args.store, args.going, |kernel| kernel.branch(point.pid, point.at)).await
 }
 
 /// Goes on from a checkpoint as other processes, to their end.
 pub(crate) async fn restore(args: Restore) -> Result<ExitCode, Failure> {
-    go_on(&args.store, &args.key, args.going, |kernel| kernel.restore(args.checkpoint)).await
+    go_on(&args.store, args.going, |kernel| kernel.restore(args.checkpoint)).await
 }
 
 /// Born stopped, so that what is said to the process is there before it goes on.
 async fn go_on(
-    store: &Path,
-    key: &Key,
+    store: &Store,
     going: Going,
     branch: impl FnOnce(&Kernel) -> dormouse::Branch,
 ) -> Result<ExitCode, Failure> {
-    let kernel = Composition { store: Some(store), key, permissions: &going.permissions }.existing().await?;
+    let kernel =
+        Composition { store: Some(&store.folder), key: &store.key, permissions: &going.permissions }.existing().await?;
     let watch = Watch::begin(&kernel, Output::of(going.json));
     let stop = StopSignals::listen()?;
     let process = branch(&kernel).stopped().await?;
@@ -58,7 +58,7 @@ async fn go_on(
     if root.exit().is_none() {
         root.tree().cont().await?;
     }
-    finish(kernel, vec![root], watch, stop, Some(store)).await
+    finish(kernel, vec![root], watch, stop, Some(&store.folder)).await
 }
 
 /// The process that its tree begins with.

@@ -22,11 +22,11 @@ pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
         Ok(contents) => contents.into_iter().for_each(|hash| holders.entry(hash).or_default().extend([pid])),
         Err(error) => undecoded.push(format!("process {pid}: a record with the right hash has no meaning: {error}")),
     };
-    if !args.store.join("log").is_dir() {
-        let path = args.store.display();
+    if !args.store.folder.join("log").is_dir() {
+        let path = args.store.folder.display();
         return Err(Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store")));
     }
-    let checkup = match fsck(&args.store, &key::options(&args.key)?, repair, &mut note) {
+    let checkup = match fsck(&args.store.folder, &key::options(&args.store.key)?, repair, &mut note) {
         Ok(checkup) => checkup,
         Err(error @ StoreError::Key { .. }) => return Err(Failure::Usage(with_key_hint(&error))),
         Err(error) => return Err(Failure::Usage(error.to_string())),

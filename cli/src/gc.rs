@@ -22,7 +22,7 @@ use crate::stop::StopSignals;
 
 /// Collects, or counts, and says what that came to. A signal breaks it off at the next step.
 pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
-    check_store(&args.store)?;
+    check_store(&args.store.folder)?;
     if !args.pin.is_empty() && args.keep_checkpoints.is_none() && args.older_than.is_none() {
         return Err(Failure::Usage(
             "--pin keeps checkpoints that other rules give up, and none was named: add --keep-checkpoints N or \
@@ -30,7 +30,7 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
                 .to_owned(),
         ));
     }
-    let options = key::options(&args.key)?;
+    let options = key::options(&args.store.key)?;
     let mut stop = StopSignals::listen()?;
     let goes_on = Arc::new(AtomicBool::new(true));
     let asked = goes_on.clone();
@@ -79,9 +79,9 @@ fn collected(args: &Gc, options: Options, purpose: Purpose, goes_on: &AtomicBool
 /// To count, the store is only read, beside whoever writes it.
 fn open(args: &Gc, options: Options, purpose: Purpose) -> Result<(LogStore, OwnerToken), StoreError> {
     match purpose {
-        Purpose::Count => Ok((options.read_only(&args.store)?, OwnerToken(0))),
+        Purpose::Count => Ok((options.read_only(&args.store.folder)?, OwnerToken(0))),
         Purpose::Free => {
-            let store = options.open(&args.store)?;
+            let store = options.open(&args.store.folder)?;
             let owner = store.claim()?;
             Ok((store, owner))
         }

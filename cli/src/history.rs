@@ -7,13 +7,13 @@ use dormouse::Kernel;
 use dormouse::id::Pid;
 use serde_json::json;
 
-use crate::args::{Checkpoints, Diff, Key, Log, Permissions};
+use crate::args::{Checkpoints, Diff, Log, Permissions, Store};
 use crate::compose::Composition;
 use crate::status::Failure;
 
 /// Lists the facts of a process.
 pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
-    let kernel = looking(&args.store, &args.key).await?;
+    let kernel = looking(&args.store).await?;
     let lines = kernel.log(Pid(args.pid)).await;
     kernel.shutdown().await;
     let mut out = std::io::stdout().lock();
@@ -33,7 +33,7 @@ pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
 
 /// Shows what differs between two points.
 pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
-    let kernel = looking(&args.store, &args.key).await?;
+    let kernel = looking(&args.store).await?;
     let diff = kernel.diff((args.left.pid, args.left.at), (args.right.pid, args.right.at)).await;
     kernel.shutdown().await;
     let mut out = std::io::stdout().lock();
@@ -47,7 +47,7 @@ pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
 
 /// Lists the checkpoints of a store.
 pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> {
-    let kernel = looking(&args.store, &args.key).await?;
+    let kernel = looking(&args.store).await?;
     let checkpoints = kernel.checkpoints().await;
     kernel.shutdown().await;
     let mut out = std::io::stdout().lock();
@@ -63,8 +63,8 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
 }
 
 /// A kernel that runs nothing.
-async fn looking(store: &std::path::Path, key: &Key) -> Result<Kernel, Failure> {
-    Composition { store: Some(store), key, permissions: &Permissions::default() }.existing().await
+async fn looking(store: &Store) -> Result<Kernel, Failure> {
+    Composition { store: Some(&store.folder), key: &store.key, permissions: &Permissions::default() }.existing().await
 }
 
 /// A time of day, UTC.

@@ -13,7 +13,9 @@ use crate::status::Failure;
 /// Lists them as a tree, with what each holds. Exits with 3 where a journal cannot be read.
 pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
     let permissions = Permissions::default();
-    let kernel = Composition { store: Some(&args.store), key: &args.key, permissions: &permissions }.to_look().await?;
+    let kernel = Composition { store: Some(&args.store.folder), key: &args.store.key, permissions: &permissions }
+        .to_look()
+        .await?;
     let processes = kernel.processes().await?;
     let roots: Vec<_> = processes.iter().filter(|info| info.row.parent.is_none()).map(|info| info.row.pid).collect();
     let lines = tree(&kernel, &roots).await?;

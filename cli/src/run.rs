@@ -37,7 +37,7 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
 /// Goes on with everything that has not ended. Where all has, the newest result is shown once more.
 pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     let permissions = &args.permissions;
-    let kernel = Composition { store: Some(&args.store), key: &args.key, permissions }.existing().await?;
+    let kernel = Composition { store: Some(&args.store.folder), key: &args.store.key, permissions }.existing().await?;
     let watch = Watch::begin(&kernel, Output::of(args.json));
     let stop = StopSignals::listen()?;
     let roots: Vec<_> = kernel.processes().await?.into_iter().filter(|info| info.row.parent.is_none()).collect();
@@ -48,12 +48,15 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     }
     match roots.last() {
         None => {
-            return Err(Failure::Usage(format!("the store {} holds no process: run a program", args.store.display())));
+            return Err(Failure::Usage(format!(
+                "the store {} holds no process: run a program",
+                args.store.folder.display()
+            )));
         }
         Some(newest) if going_on.is_empty() => going_on.push(kernel.process(newest.row.pid).await?),
         Some(_) => {}
     }
-    finish(kernel, going_on, watch, stop, Some(&args.store)).await
+    finish(kernel, going_on, watch, stop, Some(&args.store.folder)).await
 }
 
 fn no_input(program: &str) -> String {

@@ -3,7 +3,6 @@
 mod replay;
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -43,30 +42,10 @@ fn process(lifetime: Lifetime, tools: &str) -> State {
     State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid")
 }
 
-/// A run: the state, all facts, and what the last input asked for.
-struct Run {
-    replay: Replay,
-    uses: u32,
-}
-
-impl Deref for Run {
-    type Target = Replay;
-
-    fn deref(&self) -> &Replay {
-        &self.replay
-    }
-}
-
-impl DerefMut for Run {
-    fn deref_mut(&mut self) -> &mut Replay {
-        &mut self.replay
-    }
-}
-
-impl Run {
+impl Replay {
     fn new(lifetime: Lifetime, tools: &str) -> Self {
         let state = process(lifetime, tools);
-        Self { replay: Replay::of(state, 0), uses: 0 }
+        Self::of(state, 0)
     }
 
     fn thinking(&self) -> CallId {
@@ -80,9 +59,8 @@ impl Run {
     fn reply(&mut self, calls: &[(&str, &str)]) {
         let call = self.thinking();
         let mut blocks = vec![Block::text("I think.")];
-        for (name, args) in calls {
-            self.uses += 1;
-            let id = format!("u{}", self.uses).into();
+        for (at, (name, args)) in calls.iter().enumerate() {
+            let id = format!("u{}.{at}", self.facts.len()).into();
             blocks.push(Block::ToolUse { id, name: (*name).into(), args: (*args).into(), raw: None });
         }
         let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
@@ -147,7 +125,7 @@ fn texts(request: &Request) -> Vec<String> {
 
 #[test]
 fn a_model_goes_back_to_a_message_that_it_was_shown_the_number_of() {
-    let mut run = Run::new(Lifetime::Task, PLAIN);
+    let mut run = Replay::new(Lifetime::Task, PLAIN);
     run.grep("a dead end");
     run.grep("another");
     assert_eq!(texts(&run.request())[..3], ["go [msg:1]", "I think. (grep)", "=a dead end [msg:3]"]);
@@ -168,7 +146,7 @@ fn a_model_goes_back_to_a_message_that_it_was_shown_the_number_of() {
 
 #[test]
 fn a_reply_that_called_tools_stands_for_the_message_that_answers_them() {
-    let mut run = Run::new(Lifetime::Task, PLAIN);
+    let mut run = Replay::new(Lifetime::Task, PLAIN);
     run.grep("one");
     run.grep("two");
     run.reply(&[("goto", r#"{"position": "msg:2", "message": "again"}"#)]);
@@ -185,20 +163,20 @@ fn a_position_that_cannot_be_is_an_answer_of_its_own_kind() {
         ("msg:5", "future_position"),
     ];
     for (position, word) in cases {
-        let mut run = Run::new(Lifetime::Task, PLAIN);
+        let mut run = Replay::new(Lifetime::Task, PLAIN);
         run.grep("found");
         run.reply(&[("goto", &format!(r#"{{"position": "{position}", "message": "m"}}"#))]);
         let said = texts(&run.request());
         assert_eq!(said.len(), 5, "nothing is dropped");
         assert!(said[4].starts_with(&format!("=<goto_error type=\"{word}\">")), "{position}: {}", said[4]);
-        let (text, is_error) = Run::new(Lifetime::Session, PLAIN).send_back(position, "m");
+        let (text, is_error) = Replay::new(Lifetime::Session, PLAIN).send_back(position, "m");
         assert!(is_error && text.contains("_position"), "{text}");
     }
 }
 
 #[test]
 fn what_is_called_beside_goto_is_done_and_answered_and_goto_is_refused() {
-    let mut run = Run::new(Lifetime::Task, PLAIN);
+    let mut run = Replay::new(Lifetime::Task, PLAIN);
     run.grep("one");
     let goto = ("goto", r#"{"position": "msg:1", "message": "m"}"#);
     run.reply(&[goto, ("grep", "{}"), goto]);
@@ -210,7 +188,7 @@ fn what_is_called_beside_goto_is_done_and_answered_and_goto_is_refused() {
 
 #[test]
 fn a_turn_that_goes_back_for_ever_ends_at_its_limit_of_model_calls() {
-    let mut run = Run::new(Lifetime::Task, PLAIN);
+    let mut run = Replay::new(Lifetime::Task, PLAIN);
     run.grep("one");
     for _ in 0..4 {
         run.grep("more");
@@ -224,7 +202,7 @@ fn a_turn_that_goes_back_for_ever_ends_at_its_limit_of_model_calls() {
 
 #[test]
 fn descriptors_stay_and_notes_of_messages_that_are_gone_go() {
-    let mut run = Run::new(Lifetime::Task, REFERRING);
+    let mut run = Replay::new(Lifetime::Task, REFERRING);
     run.grep("a line of the output that is large\n");
     run.reply(&[
         ("rename_fd", r#"{"fd": "msg:3", "name": "preview"}"#),
@@ -259,7 +237,7 @@ fn descriptors_stay_and_notes_of_messages_that_are_gone_go() {
 
 #[test]
 fn a_host_sends_a_process_back_in_the_middle_of_a_call() {
-    let mut run = Run::new(Lifetime::Session, PLAIN);
+    let mut run = Replay::new(Lifetime::Session, PLAIN);
     run.grep("one");
     run.reply(&[("grep", "{}")]);
     let call = run.called().expect("grep is called");
@@ -279,7 +257,7 @@ fn a_host_sends_a_process_back_in_the_middle_of_a_call() {
 
 #[test]
 fn a_host_may_call_the_tool_itself() {
-    let mut run = Run::new(Lifetime::Session, PLAIN);
+    let mut run = Replay::new(Lifetime::Session, PLAIN);
     run.reply(&[]);
     let args = r#"{"position": "msg:1", "message": "again"}"#.to_owned();
     run.feed(Input::HostCalled { ticket: "t".into(), tool: "goto".into(), args });
@@ -289,7 +267,7 @@ fn a_host_may_call_the_tool_itself() {
 
 #[test]
 fn a_stopped_process_takes_in_what_was_in_flight_and_begins_nothing_until_it_is_continued() {
-    let mut run = Run::new(Lifetime::Session, PLAIN);
+    let mut run = Replay::new(Lifetime::Session, PLAIN);
     run.feed(Input::Stopped);
     run.reply(&[("grep", "{}"), ("grep", "{}")]);
     assert!(run.effects.is_empty() && run.called().is_none(), "{:?}", run.effects);
@@ -319,7 +297,7 @@ fn a_stopped_process_takes_in_what_was_in_flight_and_begins_nothing_until_it_is_
 #[test]
 fn a_stopped_process_is_interrupted_and_killed_like_any_other() {
     for (signal, status) in [(Input::Interrupted, ExitStatus::Interrupted), (Input::Killed, ExitStatus::Killed)] {
-        let mut run = Run::new(Lifetime::Task, PLAIN);
+        let mut run = Replay::new(Lifetime::Task, PLAIN);
         run.feed(Input::Stopped);
         run.feed(signal);
         assert_eq!(run.state.exit().map(|exit| exit.status), Some(status));
@@ -328,8 +306,8 @@ fn a_stopped_process_is_interrupted_and_killed_like_any_other() {
 
 #[test]
 fn one_that_comes_back_while_it_is_stopped_takes_up_what_was_in_flight_when_it_is_continued() {
-    let mut thinking = Run::new(Lifetime::Session, PLAIN);
-    let mut acting = Run::new(Lifetime::Session, PLAIN);
+    let mut thinking = Replay::new(Lifetime::Session, PLAIN);
+    let mut acting = Replay::new(Lifetime::Session, PLAIN);
     acting.reply(&[("grep", "{}")]);
     for run in [&mut thinking, &mut acting] {
         run.feed(Input::Stopped);
@@ -348,7 +326,7 @@ fn one_that_comes_back_while_it_is_stopped_takes_up_what_was_in_flight_when_it_i
 
 #[test]
 fn a_process_that_is_stopped_can_be_sent_back_and_asks_when_it_is_continued() {
-    let mut run = Run::new(Lifetime::Session, PLAIN);
+    let mut run = Replay::new(Lifetime::Session, PLAIN);
     run.reply(&[]);
     run.feed(Input::Stopped);
     let (_, is_error) = run.send_back("msg:1", "again");
@@ -363,7 +341,7 @@ fn a_process_that_is_stopped_can_be_sent_back_and_asks_when_it_is_continued() {
 
 #[test]
 fn a_process_is_at_rest_where_nothing_happens_before_somebody_speaks_to_it() {
-    let mut run = Run::new(Lifetime::Session, PLAIN);
+    let mut run = Replay::new(Lifetime::Session, PLAIN);
     assert_eq!(run.state.unrest(), Some(Unrest::Turn), "it asks its model");
     run.reply(&[("grep", "{}")]);
     assert_eq!(run.state.unrest(), Some(Unrest::Turn), "it waits for a tool");
@@ -378,7 +356,7 @@ fn a_process_is_at_rest_where_nothing_happens_before_somebody_speaks_to_it() {
     run.feed(Input::Killed);
     assert_eq!(run.state.unrest(), Some(Unrest::Ended));
 
-    let mut timed = Run::new(Lifetime::Session, &format!("{PLAIN}[budget]\nwall_time = \"1h\"\n"));
+    let mut timed = Replay::new(Lifetime::Session, &format!("{PLAIN}[budget]\nwall_time = \"1h\"\n"));
     timed.reply(&[]);
     assert_eq!(timed.state.unrest(), Some(Unrest::Deadline), "it is to be ended when its time is over");
 }
@@ -390,7 +368,7 @@ fn one_restored_from_right_after_an_interrupt_does_not_ask_after_its_own_last_wo
         (Lifetime::Task, Input::Interrupted),
         (Lifetime::Session, Input::Killed),
     ] {
-        let mut run = Run::new(lifetime, PLAIN);
+        let mut run = Replay::new(lifetime, PLAIN);
         run.feed(Input::Stopped);
         run.reply(&[]);
         run.feed(signal);

@@ -2,7 +2,6 @@
 
 mod replay;
 
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,26 +21,7 @@ use replay::Replay;
 
 const MAIL: &str = "\"send_message\", \"receive_messages\", \"wait\", \"list_processes\", \"spawn\"";
 
-/// A process, all its facts, and what its last input asked for.
-struct Run {
-    replay: Replay,
-}
-
-impl Deref for Run {
-    type Target = Replay;
-
-    fn deref(&self) -> &Replay {
-        &self.replay
-    }
-}
-
-impl DerefMut for Run {
-    fn deref_mut(&mut self) -> &mut Replay {
-        &mut self.replay
-    }
-}
-
-impl Run {
+impl Replay {
     /// A session that waits. `rest` is what follows the tools in its program.
     fn new(pid: u64, tools: &str, rest: &str) -> Self {
         let child = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
@@ -61,7 +41,7 @@ impl Run {
         };
         let image = born(&program, &around, birth, 0);
         let state = State::from_image(Pid(pid), program, around, image).expect("a new image is valid");
-        Self { replay: Replay::of(state, 9) }
+        Self::of(state, 9)
     }
 
     /// The kernel stops, and the process comes back from its journal.
@@ -134,8 +114,8 @@ fn with_descriptors() -> String {
 }
 
 /// A sender that sends `args`, and its first message.
-fn sending(args: &str) -> (Run, (CallId, u32, PendingMessage)) {
-    let mut sender = Run::new(1, MAIL, "");
+fn sending(args: &str) -> (Replay, (CallId, u32, PendingMessage)) {
+    let mut sender = Replay::new(1, MAIL, "");
     sender.calls(&[("send_message", args)]);
     let message = sender.sent().pop().expect("it sends");
     (sender, message)
@@ -149,7 +129,7 @@ const HEARD: &str =
 fn a_message_is_heard_by_the_next_turn_and_the_sender_is_told_that_it_was_kept() {
     let (mut sender, message) = sending(HELLO);
     assert_eq!(message.2.to, Address::Process(Pid(2)));
-    let mut receiver = Run::new(2, MAIL, "");
+    let mut receiver = Replay::new(2, MAIL, "");
     let receipt = receiver.takes(1, &message);
     assert_eq!(receipt, Answer::ok("<message_sent to=\"2\"/>"));
     assert_eq!(receiver.heard(), [HEARD]);
@@ -161,7 +141,7 @@ fn a_message_is_heard_by_the_next_turn_and_the_sender_is_told_that_it_was_kept()
 #[test]
 fn a_message_that_is_sent_again_is_acknowledged_and_heard_once() {
     let (mut sender, message) = sending(HELLO);
-    let mut receiver = Run::new(2, MAIL, "");
+    let mut receiver = Replay::new(2, MAIL, "");
     let receipt = receiver.takes(1, &message);
     // The receipt is lost with the kernel: the sender's open call is its outbox.
     sender.restart();
@@ -184,10 +164,10 @@ fn a_message_that_is_sent_again_is_acknowledged_and_heard_once() {
 
 #[test]
 fn messages_of_one_reply_that_overtake_each_other_are_all_heard() {
-    let mut sender = Run::new(1, MAIL, "");
+    let mut sender = Replay::new(1, MAIL, "");
     sender.calls(&[("send_message", HELLO), ("send_message", r#"{"to": 2, "text": "second"}"#)]);
     let sent = sender.sent();
-    let mut receiver = Run::new(2, MAIL, "");
+    let mut receiver = Replay::new(2, MAIL, "");
     for message in [&sent[1], &sent[0], &sent[1]] {
         assert!(!receiver.takes(1, message).is_error);
     }
@@ -207,7 +187,7 @@ fn what_was_given_up_is_not_sent_again() {
 
 #[test]
 fn descriptors_travel_by_content_and_say_where_they_come_from() {
-    let mut sender = Run::new(1, &with_descriptors(), "");
+    let mut sender = Replay::new(1, &with_descriptors(), "");
     for text in ["one\ntwo\nthree\n", "other"] {
         let collected = dormouse_kernel::content::Collected { bytes: text.into(), cut_bytes: 0 };
         sender.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: Some(5) });
@@ -215,7 +195,7 @@ fn descriptors_travel_by_content_and_say_where_they_come_from() {
     sender.calls(&[("rename_fd", r#"{"fd": "fd:1", "name": "log"}"#)]);
     sender.reply(&[("send_message", r#"{"to": "2", "text": "see", "fds": ["log", "fd:2", "fd:1 lines 2-3"]}"#)]);
     let message = sender.sent().pop().expect("it sends");
-    let mut receiver = Run::new(2, &with_descriptors(), "");
+    let mut receiver = Replay::new(2, &with_descriptors(), "");
     assert!(!receiver.takes(1, &message).is_error);
     let expected = [("1/fd:1", "one\ntwo\nthree\n"), ("1/fd:2", "other"), ("1/fd:1 lines 2-3", "two\nthree\n")];
     for (number, (source, text)) in (1..).zip(expected) {
@@ -236,7 +216,7 @@ fn a_long_text_becomes_a_descriptor_of_the_receiver() {
     let text = "line\n".repeat(30);
     let args = format!("{{\"to\": \"2\", \"text\": {}}}", serde_json::to_string(&text).unwrap());
     let (_, message) = sending(&args);
-    let mut receiver = Run::new(2, &with_descriptors(), "[file_descriptor]\nmax_direct_output_chars = 100\n");
+    let mut receiver = Replay::new(2, &with_descriptors(), "[file_descriptor]\nmax_direct_output_chars = 100\n");
     receiver.takes(1, &message);
     assert_eq!(receiver.descriptor(1), ("process:1".to_owned(), text));
     assert!(receiver.heard()[0].contains("<message>\n    <fd_result fd=\"fd:1\""), "{:?}", receiver.heard());
@@ -244,9 +224,9 @@ fn a_long_text_becomes_a_descriptor_of_the_receiver() {
 
 #[test]
 fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
-    let mut receiver = Run::new(2, MAIL, "[limits]\nmax_mailbox = 2\n");
+    let mut receiver = Replay::new(2, MAIL, "[limits]\nmax_mailbox = 2\n");
     receiver.feed(Input::Spoke { from: Speaker::Host, spoken: "work".into() });
-    let mut sender = Run::new(1, MAIL, "");
+    let mut sender = Replay::new(1, MAIL, "");
     sender.calls(&[("send_message", HELLO); 3]);
     let answers: Vec<_> = sender.sent().iter().map(|message| receiver.takes(1, message)).collect();
     assert!(!answers[0].is_error && !answers[1].is_error);
@@ -255,11 +235,11 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
     receiver.reply(&[]);
     assert!(!receiver.takes(1, &sender.sent()[2]).is_error, "what was refused can be sent again");
 
-    let mut handing = Run::new(1, &with_descriptors(), "");
+    let mut handing = Replay::new(1, &with_descriptors(), "");
     let collected = dormouse_kernel::content::Collected { bytes: "x".into(), cut_bytes: 0 };
     handing.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: None });
     handing.calls(&[("send_message", r#"{"to": "2", "text": "see", "fds": ["fd:1"]}"#)]);
-    let mut plain = Run::new(2, MAIL, "");
+    let mut plain = Replay::new(2, MAIL, "");
     let answer = plain.takes(1, &handing.sent()[0]);
     assert!(answer.is_error && answer.text.contains("has no descriptors"), "{answer:?}");
     assert!(plain.facts.is_empty());
@@ -267,7 +247,7 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
 
 #[test]
 fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
-    let mut handing = Run::new(1, &with_descriptors(), "");
+    let mut handing = Replay::new(1, &with_descriptors(), "");
     let collected = dormouse_kernel::content::Collected { bytes: "x".repeat(20).into(), cut_bytes: 0 };
     handing.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: None });
     let long = format!(r#"{{"to": "2", "text": "{}"}}"#, "y".repeat(40));
@@ -277,7 +257,7 @@ fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
         [("send_message", twice), ("send_message", one), ("send_message", long.as_str()), ("send_message", HELLO)];
     handing.calls(&asked);
     let rest = "[file_descriptor]\nmax_direct_output_chars = 30\n[budget]\nresident_bytes = 40\n";
-    let mut receiver = Run::new(2, &with_descriptors(), rest);
+    let mut receiver = Replay::new(2, &with_descriptors(), rest);
     let answers: Vec<_> = handing.sent().iter().map(|message| receiver.takes(1, message)).collect();
     let refused: Vec<_> = answers.iter().map(|answer| answer.is_error).collect();
     assert_eq!(refused, [true, false, true, false], "{answers:?}");
@@ -290,7 +270,7 @@ fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
 #[test]
 fn an_ended_process_says_so() {
     let (_, message) = sending(HELLO);
-    let mut receiver = Run::new(2, MAIL, "");
+    let mut receiver = Replay::new(2, MAIL, "");
     receiver.feed(Input::Killed);
     assert_eq!(receiver.takes(1, &message), Answer::error("Process 2 has ended."));
 }
@@ -298,7 +278,7 @@ fn an_ended_process_says_so() {
 #[test]
 fn a_stopped_process_keeps_what_it_is_told_until_it_goes_on() {
     let (_, message) = sending(HELLO);
-    let mut receiver = Run::new(2, MAIL, "");
+    let mut receiver = Replay::new(2, MAIL, "");
     receiver.feed(Input::Stopped);
     assert!(!receiver.takes(1, &message).is_error);
     assert_eq!((receiver.state.phase(), receiver.state.waiting_messages()), (&Phase::Idle, 1));
@@ -309,7 +289,7 @@ fn a_stopped_process_keeps_what_it_is_told_until_it_goes_on() {
 #[test]
 fn receive_messages_shows_what_processes_said_and_leaves_the_users_words_for_the_next_turn() {
     let (_, message) = sending(HELLO);
-    let mut receiver = Run::new(2, MAIL, "");
+    let mut receiver = Replay::new(2, MAIL, "");
     receiver.feed(Input::Spoke { from: Speaker::Host, spoken: "work".into() });
     receiver.takes(1, &message);
     receiver.feed(Input::Spoke { from: Speaker::Process(Pid(7)), spoken: "from afar".into() });
@@ -333,7 +313,7 @@ fn receive_messages_shows_what_processes_said_and_leaves_the_users_words_for_the
 fn a_call_that_waits_for_a_message_is_answered_when_one_comes_or_its_time_is_over() {
     let (_, message) = sending(HELLO);
     let waiting = || {
-        let mut receiver = Run::new(2, MAIL, "");
+        let mut receiver = Replay::new(2, MAIL, "");
         receiver.calls(&[("receive_messages", r#"{"timeout_ms": 500}"#)]);
         let Some(Effect::Await { call, timeout_ms: 500 }) = receiver.effects.last() else {
             panic!("it waits: {:?}", receiver.effects)
@@ -356,8 +336,8 @@ fn a_call_that_waits_for_a_message_is_answered_when_one_comes_or_its_time_is_ove
 }
 
 /// A process with children 7, 8, … that run in the background.
-fn parent(children: u64) -> (Run, Vec<CallId>) {
-    let mut parent = Run::new(1, MAIL, "");
+fn parent(children: u64) -> (Replay, Vec<CallId>) {
+    let mut parent = Replay::new(1, MAIL, "");
     let spawn = ("spawn", r#"{"program_name": "helper", "query": "q", "wait": false}"#);
     parent.calls(&vec![spawn; children as usize]);
     let calls = open_calls(&parent);
@@ -368,12 +348,12 @@ fn parent(children: u64) -> (Run, Vec<CallId>) {
 }
 
 /// The tool calls that it made last.
-fn open_calls(run: &Run) -> Vec<CallId> {
+fn open_calls(run: &Replay) -> Vec<CallId> {
     let Phase::Acting { slots, .. } = run.state.phase() else { panic!("it acts") };
     slots.iter().map(|slot| slot.call).collect()
 }
 
-fn ends(parent: &mut Run, call: CallId, child: u64) {
+fn ends(parent: &mut Replay, call: CallId, child: u64) {
     let exit = Exit::new(ExitStatus::Done, format!("said {child}"));
     parent.feed(Input::ChildEnded { call, index: 0, child: Pid(child), exit });
 }
@@ -413,7 +393,7 @@ fn a_wait_that_comes_back_from_the_journal_still_waits_for_those_that_run() {
 
 #[test]
 fn wait_for_all_counts_those_that_are_on_their_way() {
-    let mut parent = Run::new(1, MAIL, "");
+    let mut parent = Replay::new(1, MAIL, "");
     let spawn = ("spawn", r#"{"program_name": "helper", "query": "q", "wait": false}"#);
     parent.calls(&[("wait", "{}"), spawn]);
     let call = open_calls(&parent)[1];
@@ -439,7 +419,7 @@ fn wait_says_who_still_runs_when_its_time_is_over() {
 
 #[test]
 fn an_answer_shows_as_many_messages_as_it_may_hold_and_the_rest_waits() {
-    let mut receiver = Run::new(2, &with_descriptors(), "[file_descriptor]\nmax_read_chars = 250\n");
+    let mut receiver = Replay::new(2, &with_descriptors(), "[file_descriptor]\nmax_read_chars = 250\n");
     receiver.feed(Input::Spoke { from: Speaker::Host, spoken: "work".into() });
     for sender in 5..=9 {
         let text = "x".repeat(40);
@@ -462,8 +442,7 @@ fn a_copy_of_a_process_does_not_send_again_what_the_other_sends() {
     let (mut sender, message) = sending(HELLO);
     let (program, around) = (sender.state.program().clone(), Arc::new(Surroundings::default()));
     let image = copied(sender.state.image(), 9);
-    let mut copy = Run::new(7, MAIL, "");
-    copy.replay = Replay::of(State::from_image(Pid(7), program, around, image).expect("a copy is valid"), 9);
+    let copy = Replay::of(State::from_image(Pid(7), program, around, image).expect("a copy is valid"), 9);
     assert!(copy.sent().is_empty());
     assert!(copy.heard()[0].contains("Its effect is unknown"), "{:?}", copy.heard());
     sender.restart();
@@ -473,9 +452,9 @@ fn a_copy_of_a_process_does_not_send_again_what_the_other_sends() {
 #[test]
 fn who_has_written_can_be_answered_wherever_it_is() {
     let (_, message) = sending(HELLO);
-    let mut receiver = Run::new(2, MAIL, "");
+    let mut receiver = Replay::new(2, MAIL, "");
     receiver.takes(1, &message);
-    let to = |receiver: &mut Run, pid: u64| {
+    let to = |receiver: &mut Replay, pid: u64| {
         receiver.reply(&[("send_message", &format!("{{\"to\": {pid}, \"text\": \"well\"}}"))]);
         let (call, _, pending) = receiver.sent().pop().expect("it sends");
         receiver.feed(Input::MessageSent { call, receipt: Answer::ok("kept") });

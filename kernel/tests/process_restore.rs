@@ -2,7 +2,6 @@
 
 mod replay;
 
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,25 +27,7 @@ const PROGRAM: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\
                        [linked_programs]\nme = \"p.toml\"\n[limits]\nmax_restores = 2\n[file_descriptor]\n\
                        max_input_chars = 20\n";
 
-struct Run {
-    replay: Replay,
-}
-
-impl Deref for Run {
-    type Target = Replay;
-
-    fn deref(&self) -> &Replay {
-        &self.replay
-    }
-}
-
-impl DerefMut for Run {
-    fn deref_mut(&mut self) -> &mut Replay {
-        &mut self.replay
-    }
-}
-
-impl Run {
+impl Replay {
     fn new(lifetime: Lifetime) -> Self {
         let text = Bytes::from(PROGRAM);
         let compiled = compile(Path::new("p.toml"), &mut |_| Ok(text.clone()), &[]);
@@ -57,7 +38,7 @@ impl Run {
         let birth = Birth { access: Access::Admin, depth: 0, lifetime, priority, preloads, input: Some(&said) };
         let image = born(&program, &around, birth, 0);
         let state = State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid");
-        Self { replay: Replay::of(state, 0) }
+        Self::of(state, 0)
     }
 
     fn reply(&mut self, calls: &[(&str, &str)]) {
@@ -141,7 +122,7 @@ impl Run {
 
 #[test]
 fn a_model_that_goes_back_stands_behind_its_own_call_and_is_told_so() {
-    let mut run = Run::new(Lifetime::Task);
+    let mut run = Replay::new(Lifetime::Task);
     let standing = run.checkpoint(1);
     let (usage, next_fd) = (run.state.usage(), run.state.table().next_fd());
     run.feed(Input::Opened {
@@ -165,7 +146,7 @@ fn a_model_that_goes_back_stands_behind_its_own_call_and_is_told_so() {
 
 #[test]
 fn a_model_goes_back_as_often_as_its_program_permits_and_a_host_always() {
-    let mut run = Run::new(Lifetime::Task);
+    let mut run = Replay::new(Lifetime::Task);
     let standing = run.checkpoint(1);
     for _ in 0..2 {
         run.restore(&standing);
@@ -179,7 +160,7 @@ fn a_model_goes_back_as_often_as_its_program_permits_and_a_host_always() {
 
 #[test]
 fn going_back_beside_another_call_is_refused() {
-    let mut run = Run::new(Lifetime::Task);
+    let mut run = Replay::new(Lifetime::Task);
     run.checkpoint(1);
     run.reply(&[("restore_process", r#"{"checkpoint_id": "cp:1"}"#), ("list_checkpoints", "{}")]);
     let (call, op) = run.asked().expect("the other is called");
@@ -190,7 +171,7 @@ fn going_back_beside_another_call_is_refused() {
 
 #[test]
 fn children_that_were_made_since_are_given_up_and_mail_waits_again() {
-    let mut run = Run::new(Lifetime::Session);
+    let mut run = Replay::new(Lifetime::Session);
     run.reply(&[]);
     assert_eq!(run.state.phase(), &Phase::Idle);
     run.feed(Input::Stopped);
@@ -212,7 +193,7 @@ fn children_that_were_made_since_are_given_up_and_mail_waits_again() {
 #[test]
 fn a_session_that_was_idle_is_idle_again_and_a_task_is_asked() {
     for (lifetime, is_idle) in [(Lifetime::Session, true), (Lifetime::Task, false)] {
-        let mut run = Run::new(lifetime);
+        let mut run = Replay::new(lifetime);
         let idle = Image { phase: Phase::Idle, ..run.state.image() };
         let standing = Standing { image: idle, ..run.standing(1) };
         run.take_back(standing);
@@ -223,7 +204,7 @@ fn a_session_that_was_idle_is_idle_again_and_a_task_is_asked() {
 
 #[test]
 fn a_process_of_a_branch_has_the_wall_time_that_was_left() {
-    let mut image = Run::new(Lifetime::Task).state.image();
+    let mut image = Replay::new(Lifetime::Task).state.image();
     image.budget.began_ms = 1_000;
     image.control = Control::Stopped;
     let branch = branched(image.clone(), 5_000, 60_000, Beginning::Running);
@@ -235,7 +216,7 @@ fn a_process_of_a_branch_has_the_wall_time_that_was_left() {
 
 #[test]
 fn a_diff_says_where_two_points_part() {
-    let mut run = Run::new(Lifetime::Task);
+    let mut run = Replay::new(Lifetime::Task);
     run.reply(&[("list_checkpoints", "{}")]);
     let left = run.state.image();
     let (call, _) = run.asked().expect("the list is asked for");
