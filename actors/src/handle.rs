@@ -8,6 +8,7 @@ mod garbage;
 mod history;
 mod import;
 mod kernel;
+mod passing;
 mod process;
 mod recovery;
 mod start;

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dormouse::checkpoint::Scope;
 use dormouse::id::{CheckpointId, FactNumber, Pid};
@@ -14,7 +15,7 @@ use dormouse::ports::{Store, StoreError};
 use dormouse::process::{ExitStatus, ProcessRow};
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{Kernel, KernelBuilder, KernelError, Point, View};
-use dormouse_tests::faulty::Faulty;
+use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::pair::{TOOLS, answers, check_end, model, root_of, rows, swarm};
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, says, turn, within};
 
@@ -377,4 +378,31 @@ async fn the_host_takes_a_session_back_and_a_branch_finds_the_checkpoints_of_wha
     assert!(matches!(other.restore(kept.id).await, Err(KernelError::NotInCheckpoint { .. })));
     check_histories(&requests);
     kernel.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_cannot_be_born_leaves_no_checkpoint() {
+    let is_full = Arc::new(AtomicBool::new(false));
+    let full = is_full.clone();
+    let store = Faulty::new(MemoryStore::new(), move |_, operation| match operation {
+        // The births, with the checkpoint that is given up by them.
+        Operation::Commit { entries, .. } if entries > 1 && full.load(Ordering::SeqCst) => {
+            Fate::Fail(StoreError::Io { doing: "append".into(), source: std::io::ErrorKind::StorageFull.into() })
+        }
+        _ => Fate::Pass,
+    });
+    let kernel =
+        Kernel::open(store).model("m", FnModel(|_: Request| async { Ok(says("well")) })).build().await.unwrap();
+    let program = program(&kernel, "");
+    let process = kernel.start(program).session().without_input().await.unwrap();
+    within(process.wait_for(View::is_idle)).await.unwrap();
+    is_full.store(true, Ordering::SeqCst);
+    let refused = kernel.branch(process.pid(), Point::Now).await;
+    assert!(matches!(refused, Err(KernelError::NotDurable(_))), "{refused:?}");
+    within(async {
+        while !kernel.checkpoints().await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::kernel::Kernel;
+use super::passing::Passing;
 use super::process::Process;
 use super::tree::Tree;
 use crate::checkpoint::Durable;
@@ -192,6 +193,7 @@ impl Kernel {
             Cutting::Here(checkpoint) => (checkpoint.of, Some(checkpoint.id)),
             Cutting::Behind(_) => (self.family(pid).await?.root, None),
         };
+        let passing = Passing::of(self, done_with);
         let family = self.family(top).await?;
         let read = points::reading(&self.world, move |store, world| {
             let cut = match &cut {
@@ -208,8 +210,16 @@ impl Kernel {
         });
         let (grafts, files) = read.await?;
         let asked = grafts.iter().position(|graft| graft.row.pid == pid).unwrap_or(0);
+        // The commit of the births gives it up, where it comes about.
+        let done_with = passing.hand_over();
         let branching = |reply| Branching { grafts, asked, files, done_with, launch: Launch::Run, reply };
-        Ok(self.grown(branching).await?.0)
+        match self.grown(branching).await {
+            Ok((process, _)) => Ok(process),
+            Err(error) => {
+                drop(Passing::of(self, done_with));
+                Err(error)
+            }
+        }
     }
 
     /// Makes new processes: the one that was asked for, and the pids of all.

@@ -2,15 +2,14 @@
 
 use std::fmt;
 use std::io::Write;
-use std::sync::Arc;
 
 use dormouse_kernel::export::Redact;
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
-use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
+use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 
 use super::branch::Point;
 use super::kernel::Kernel;
-use crate::checkpoint::Durable;
+use super::passing::Passing;
 use crate::error::KernelError;
 use crate::export::{self, Exported, Order};
 use crate::points::{self, Cut};
@@ -97,6 +96,7 @@ impl Export {
             Cutting::Here(checkpoint) => Some(checkpoint.id),
             Cutting::Checkpoint(_) | Cutting::Behind(_) | Cutting::End => None,
         };
+        let passing = Passing::of(&kernel, done_with);
         let mut family = kernel.family(of).await?;
         if scope == Scope::Process {
             family.rows.retain(|row| row.pid == of);
@@ -110,28 +110,12 @@ impl Export {
             let Family { root, rows, last } = family;
             export::write(store, world, &Order { scope, rows, root, last, cut, redact }, to)
         };
-        let mut passing = Passing { world: kernel.world.clone(), id: done_with };
         let written = points::reading(&kernel.world, write).await;
-        if let Some(id) = passing.id.take() {
+        if let Some(id) = passing.hand_over() {
             let dropped = kernel.drop_checkpoint(id).await;
             return written.and_then(|written| dropped.map(|()| written));
         }
         written
-    }
-}
-
-/// A checkpoint that goes with whoever waits for the export.
-struct Passing {
-    world: Arc<World>,
-    id: Option<CheckpointId>,
-}
-
-impl Drop for Passing {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            // Nobody waits for it. Where it fails, the checkpoint can be seen and dropped.
-            self.world.append(vec![Durable::CheckpointDropped { id }], Box::new(drop));
-        }
     }
 }
 
