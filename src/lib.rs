@@ -57,9 +57,16 @@ pub use dormouse_actors::handle::{
     AskFn, Branch, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder, LogLine, Point, Process,
     ProcessInfo, Recover, Recovery, Start, Tree,
 };
+/// What the expansion of [`macro@tool`] stands on.
+#[doc(hidden)]
+pub mod derive {
+    pub use {schemars, serde};
+}
+
 pub use dormouse_actors::{DescriptorView, Durability, Event, Fact, KernelError, LoadError, View, garbage, ports};
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, Reached};
+pub use dormouse_macros::tool;
 /// What differs between two points of processes.
 pub mod diff {
     pub use dormouse_kernel::process::{Diff, Difference, Held, Line, Pair};
@@ -72,9 +79,10 @@ pub mod export {
     pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
 }
 pub use dormouse_kernel::{content, program, retention};
+pub use dormouse_mcp as mcp;
 pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
 pub use dormouse_proto::{
-    checkpoint, command, descriptor, file, id, mail, message, model, process, record, spoken, tool,
+    checkpoint, command, descriptor, file, id, mail, message, model, process, record, server, spoken, tool,
 };
 pub use dormouse_store as store;

@@ -63,6 +63,7 @@ fn ends_something(durable: &Durable) -> bool {
             | Fact::DescriptorNoted { .. }
             | Fact::ModelCalled { .. }
             | Fact::ModelReplied { .. }
+            | Fact::ModelSwitched { .. }
             | Fact::HostCalled { .. }
             | Fact::ToolCalled { .. }
             | Fact::ChildEnded { .. }

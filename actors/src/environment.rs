@@ -1,21 +1,25 @@
-//! Facts of the environment that a program may ask for by `[env_info]`: found out before a process is born, never again.
+//! What is found out before a process is born, and never again: facts of the environment that its program asks for by
+//! `[env_info]`, and what its tool servers offer.
 //!
 //! What belongs to the user (environment variables, the output of programs) is asked of the host, which decides what is
-//! permitted. What is not, or fails, is told as that, in the place of the fact; a process starts all the same.
+//! permitted. What is not, or fails, is told as that, in the place of the fact; a process starts all the same. It does not where
+//! a tool server cannot be reached.
 
 use std::collections::BTreeMap;
 use std::env;
 use std::panic::AssertUnwindSafe;
 
-use dormouse_kernel::process::{Child, Gathered, tell_environment};
+use dormouse_kernel::process::{Child, Gathered, Image, Surroundings, give_tools, tell_environment};
 use dormouse_kernel::program::{EnvCommand, EnvVar, Program};
 use dormouse_proto::command::Command;
 use dormouse_proto::process::Origin;
+use dormouse_proto::server::Offer;
 use dormouse_proto::tool::{ToolOutput, ToolPolicy};
-use futures_util::future::{FutureExt, join_all};
+use futures_util::future::{FutureExt, join, join_all};
 
 use crate::clock::now_ms;
 use crate::process::tool_call;
+use crate::servers;
 use crate::world::World;
 
 /// After so long a command is ended.
@@ -39,7 +43,7 @@ pub(crate) fn standard() -> BTreeMap<String, String> {
 
 /// What a program asks for beyond the standard facts. Its commands run side by side; takes as long as the slowest, and
 /// never longer than their deadline. Dropping the future ends them.
-pub(crate) async fn gather(world: &World, program: &Program) -> Gathered {
+async fn gather(world: &World, program: &Program) -> Gathered {
     let choice = program.environment();
     let commands = join_all(choice.commands.iter().map(|command| run(world, program, command)));
     let found = async {
@@ -50,18 +54,61 @@ pub(crate) async fn gather(world: &World, program: &Program) -> Gathered {
     AssertUnwindSafe(found).catch_unwind().await.unwrap_or_default()
 }
 
+/// Whether something is to be found out before a process of the program is born: facts, or what tool servers offer.
+fn is_asked_for(program: &Program) -> bool {
+    program.environment().is_gathered() || !program.servers().is_empty()
+}
+
+/// What is found out before a process is born.
+#[derive(Default)]
+pub(crate) struct FoundOut {
+    facts: Option<Gathered>,
+    offers: Vec<Offer>,
+}
+
+/// What is to be found out before a process of `program` is born. Dropping the future ends it.
+///
+/// # Errors
+/// A text: why the process cannot be born.
+pub(crate) async fn find_out(world: &World, program: &Program) -> Result<FoundOut, String> {
+    let facts = async {
+        match program.environment().is_gathered() {
+            true => Some(gather(world, program).await),
+            false => None,
+        }
+    };
+    let (facts, offers) = join(facts, servers::offers(world, program)).await;
+    Ok(FoundOut { facts, offers: offers? })
+}
+
+impl FoundOut {
+    /// Makes it part of what the process starts from.
+    ///
+    /// # Errors
+    /// A text: why the process cannot be born.
+    pub(crate) fn tell(self, image: &mut Image, program: &Program, around: &Surroundings) -> Result<(), String> {
+        if let Some(facts) = self.facts {
+            tell_environment(image, program, around, &facts, now_ms());
+        }
+        give_tools(image, program, &self.offers).map_err(|error| error.to_string())
+    }
+}
+
 /// Whether a child waits to be told what is found out for it. A fork has its parent's facts.
 pub(crate) fn asks(child: &Child) -> bool {
-    matches!(child.origin, Origin::Spawned { .. }) && child.program.environment().is_gathered()
+    matches!(child.origin, Origin::Spawned { .. }) && is_asked_for(&child.program)
 }
 
 /// The children, told what was found out for each that [`asks`].
-pub(crate) async fn told(world: &World, mut children: Vec<Child>) -> Vec<Child> {
+///
+/// # Errors
+/// A text: why one of them cannot be born.
+pub(crate) async fn told(world: &World, mut children: Vec<Child>) -> Result<Vec<Child>, String> {
     for child in children.iter_mut().filter(|child| asks(child)) {
-        let found = gather(world, &child.program).await;
-        tell_environment(&mut child.image, &child.program, &world.around, &found, now_ms());
+        let found = find_out(world, &child.program).await?;
+        found.tell(&mut child.image, &child.program, &world.around)?;
     }
-    children
+    Ok(children)
 }
 
 fn variable(world: &World, program: &Program, var: &EnvVar) -> Option<String> {
@@ -85,7 +132,9 @@ async fn run(world: &World, program: &Program, command: &EnvCommand) -> String {
         policy: ToolPolicy { deadline_ms: DEADLINE_MS, output_cap_bytes: OUTPUT_CAP_BYTES, ..ToolPolicy::default() },
     };
     let tool = world.host.command(&command);
-    let ToolOutput { bytes, is_error, cut_bytes } = tool_call::run(tool, "{}".to_owned(), KEPT_BYTES as u64).await;
+    let (name, policy) = (command.name.as_str().into(), command.policy);
+    let ToolOutput { bytes, is_error, cut_bytes, attached: _ } =
+        tool_call::run(name, policy, Box::new(move |out| tool.call("{}".to_owned(), out)), KEPT_BYTES as u64).await;
     let said = shown(&bytes, cut_bytes);
     if is_error {
         tracing::warn!(program = program.name(), "env_info.commands: {said}");

@@ -6,6 +6,7 @@ use dormouse_kernel::export::ExportError;
 use dormouse_kernel::program::Unpriced;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CheckpointId, Pid};
+use dormouse_proto::model::ModelError;
 
 use crate::checkpoint::CommitError;
 use crate::ports::StoreError;
@@ -31,6 +32,12 @@ pub enum KernelError {
     /// The kernel has a tool of this name itself, and a program that enables it means that one.
     #[error("a tool named '{0}' cannot be registered: the kernel has a tool of this name. Choose another name")]
     ReservedTool(String),
+    /// The process is not born: what its program needs from outside cannot be had.
+    #[error("the process cannot start: {0}")]
+    Unborn(String),
+    /// The model of a process did not do what the host asked of it.
+    #[error(transparent)]
+    Model(#[from] ModelError),
     /// No process can go by this name.
     #[error(
         "'{0}' cannot be the name of a process: valid are 1 to 64 of A-Z, a-z, 0-9, '_', '-' and '.', not a number, and not \

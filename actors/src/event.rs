@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::State;
+use dormouse_kernel::process::{State, Tools};
 use dormouse_kernel::table::Table;
 use dormouse_proto::id::{FactNumber, FdId, Pid};
 use dormouse_proto::model::Usage;
@@ -67,6 +67,17 @@ pub enum Event {
         /// After so many milliseconds.
         delay_ms: u64,
     },
+    /// A model failed, and the process asks another from here on.
+    ModelSwitched {
+        /// The process.
+        pid: Pid,
+        /// The model that failed, by its name.
+        from: Arc<str>,
+        /// The model that is asked now.
+        to: Arc<str>,
+        /// How the first failed.
+        reason: Arc<str>,
+    },
     /// A turn ended and the process waits.
     TurnEnded {
         /// The process.
@@ -109,6 +120,7 @@ impl Event {
             | Self::ToolCalled { pid, .. }
             | Self::Fact { pid, .. }
             | Self::Retrying { pid, .. }
+            | Self::ModelSwitched { pid, .. }
             | Self::TurnEnded { pid, .. }
             | Self::Hibernated { pid }
             | Self::Woke { pid }
@@ -145,6 +157,10 @@ pub struct View {
     pub budget: Account,
     /// What its tools produced, and what of it entered the context.
     pub tally: Tally,
+    /// The tools that it was given, as its model is told of them.
+    pub tools: Tools,
+    /// Its system prompt, frozen at its birth: the words of its program, and how its descriptors are used.
+    pub system: Arc<str>,
     /// The table as it stood; none of a process that has ended or hibernates, whose contents are no longer held for anybody.
     table: Option<Table>,
 }
@@ -200,6 +216,8 @@ impl View {
             usage: state.usage(),
             budget: state.budget().clone(),
             tally: state.tally(),
+            tools: state.tools(),
+            system: state.system().clone(),
             table: state.exit().is_none().then(|| state.table().clone()),
         }
     }
@@ -210,6 +228,13 @@ impl View {
     #[must_use]
     pub fn list_descriptors(&self) -> Vec<DescriptorView> {
         self.table.iter().flat_map(Table::iter).map(DescriptorView::of).collect()
+    }
+
+    /// What a descriptor in its table holds; none where there is no such descriptor, or [`list_descriptors`](Self::list_descriptors)
+    /// shows none. O(log descriptors); reading it may touch the disk.
+    #[must_use]
+    pub fn content(&self, id: &FdId) -> Option<Content> {
+        Some(self.table.as_ref()?.get(id)?.content.clone())
     }
 
     /// The process hibernates: what is held for nobody goes.

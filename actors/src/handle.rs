@@ -4,6 +4,7 @@ mod branch;
 mod builder;
 mod events;
 mod export;
+mod file_tools;
 mod garbage;
 mod history;
 mod import;

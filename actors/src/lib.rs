@@ -24,6 +24,7 @@ pub mod ports;
 mod process;
 mod recovery;
 mod residents;
+mod servers;
 mod spans;
 mod supervisor;
 mod temp_files;

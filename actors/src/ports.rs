@@ -2,13 +2,15 @@
 
 pub mod host;
 pub mod model;
+pub mod servers;
 pub mod store;
 pub mod sweep;
 pub mod tool;
 
 pub use dormouse_kernel::content::Collected;
-pub use host::{Host, NoHost};
-pub use model::{Model, Provider};
+pub use host::{Host, NoHost, ServerChild};
+pub use model::{Asked, Model, Provider};
+pub use servers::ToolServers;
 pub use store::{
     Backing, Batch, Entry, Journal, KeyFault, Listing, OwnerToken, Store, StoreError, TempFileChange, Unreadable,
     Until, Written,

@@ -45,8 +45,8 @@ pub(crate) enum ProcessMessage {
     Input(Box<Delivery>),
     /// Facts up to a number are durable, or cannot be made so.
     Committed { upto: FactNumber, result: Result<Size, CommitError> },
-    /// Children of a call know what they asked to be told of the environment.
-    Told { call: CallId, children: Vec<Child> },
+    /// Children of a call know what they asked to be told of the environment, or cannot be born.
+    Told { call: CallId, children: Result<Vec<Child>, String> },
     /// Hand out the process as it stands.
     Copy { reply: CopyReply },
     /// Be only a journal, if nothing is pending. Nothing is delivered from here on until that is answered.
@@ -257,6 +257,7 @@ impl Running {
         | Input::Summarized { call, .. }
         | Input::TempFileDone { call, .. }
         | Input::Fetched { call, .. }
+        | Input::NotBorn { call, .. }
         | Input::MessageSent { call, .. }
         | Input::Listed { call, .. }
         | Input::CheckpointDone { call, .. }

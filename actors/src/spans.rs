@@ -16,7 +16,7 @@ use std::panic::AssertUnwindSafe;
 
 use dormouse_kernel::process::State;
 use dormouse_proto::id::Pid;
-use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
+use dormouse_proto::model::{ModelError, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::ExitStatus;
 use futures_util::future::FutureExt;
 use tracing::field::Empty;
@@ -99,7 +99,7 @@ pub(crate) fn model_call(parent: &Span, provider: &str, root: Pid, request: &Req
 pub(crate) fn model_called(span: &Span, result: &Result<Reply, ModelError>) {
     match result {
         Ok(Reply { stop, usage, .. }) => {
-            let Usage { input_tokens: _, output_tokens, cache_read_tokens, cache_write_tokens, cost_nanos: _ } = *usage;
+            let Usage { output_tokens, cache_read_tokens, cache_write_tokens, .. } = *usage;
             // All that went in, as the conventions count it; ours leave out what the cache had to do with.
             span.record(INPUT_TOKENS, usage.all_input_tokens());
             span.record(OUTPUT_TOKENS, output_tokens);
@@ -107,7 +107,7 @@ pub(crate) fn model_called(span: &Span, result: &Result<Reply, ModelError>) {
             span.record(CACHE_WRITE_TOKENS, cache_write_tokens);
             span.record(FINISH_REASONS, format!("[\"{}\"]", finish_reason(*stop)));
         }
-        Err(error) => fail(span, model_failure(error.kind)),
+        Err(error) => fail(span, error.kind.word()),
     }
 }
 
@@ -159,19 +159,5 @@ fn finish_reason(stop: StopReason) -> &'static str {
         StopReason::MaxTokens | StopReason::ContextWindow => "length",
         StopReason::Refusal => "content_filter",
         StopReason::Pause => "pause",
-    }
-}
-
-fn model_failure(kind: ModelErrorKind) -> &'static str {
-    match kind {
-        ModelErrorKind::Overloaded => "overloaded",
-        ModelErrorKind::Transport => "transport",
-        ModelErrorKind::CutStream => "cut_stream",
-        ModelErrorKind::Authentication => "authentication",
-        ModelErrorKind::InvalidRequest => "invalid_request",
-        ModelErrorKind::ContextOverflow => "context_overflow",
-        ModelErrorKind::Malformed => "malformed",
-        ModelErrorKind::Deadline => "deadline",
-        ModelErrorKind::Unavailable => "unavailable",
     }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use dormouse_kernel::journal::Tail;
 use dormouse_kernel::process::Surroundings;
-use dormouse_kernel::program::Program;
+use dormouse_kernel::program::{ModelChoice, Program};
+use dormouse_proto::command::Command;
 use dormouse_proto::mail::Reach;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
+use dormouse_proto::tool::OutsideTool;
 use ractor::ActorRef;
 use tokio::sync::{broadcast, oneshot};
 
@@ -16,7 +18,8 @@ use crate::checkpoint::{self, Acknowledge, CheckpointMessage, Durable};
 use crate::event::Event;
 use crate::lease::{Lease, Leased};
 use crate::permits::Providers;
-use crate::ports::{Host, Model, Provider, Tool};
+use crate::ports::{Asked, Host, Model, Provider, Tool, ToolServers};
+use crate::process::tool_call::Run;
 use crate::recovery::Compiled;
 use crate::residents::Residents;
 use crate::temp_files::TempFilesMessage;
@@ -32,6 +35,7 @@ pub(crate) struct World {
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
     pub(crate) providers: BTreeMap<String, Arc<dyn Provider>>,
     pub(crate) tools: BTreeMap<String, Arc<dyn Tool>>,
+    pub(crate) servers: Option<Arc<dyn ToolServers>>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) around: Arc<Surroundings>,
     pub(crate) checkpoint: ActorRef<CheckpointMessage>,
@@ -93,6 +97,9 @@ impl World {
 
     /// Commits what is on its way and lets go of the store.
     pub(crate) async fn close(&self) {
+        if let Some(servers) = &self.servers {
+            servers.close().await;
+        }
         // One that is gone already needs no stopping.
         let _ = self.temp_files.stop_and_wait(None, None).await;
         let (reply, closed) = oneshot::channel();
@@ -129,30 +136,59 @@ impl World {
     }
 
     /// The model of this name for a program: registered under it, or made by the program's provider.
-    pub(crate) fn model(&self, program: &Program, name: &str) -> Result<Arc<dyn Model>, ModelError> {
+    pub(crate) fn model(
+        &self,
+        program: &Program,
+        choice: &ModelChoice,
+        name: &str,
+    ) -> Result<Arc<dyn Model>, ModelError> {
         if let Some(model) = self.models.get(name) {
             return Ok(model.clone());
         }
-        match self.providers.get(program.model().provider.word()) {
-            Some(provider) => provider.model(program),
-            None => Err(ModelError::new(ModelErrorKind::Unavailable, self.no_model(program, name))),
+        match self.providers.get(choice.provider.word()) {
+            Some(provider) => provider.model(Asked { program, model: choice, host: &self.host }),
+            None => Err(ModelError::new(ModelErrorKind::Unavailable, self.no_model(program, choice, name))),
         }
     }
 
-    fn no_model(&self, program: &Program, name: &str) -> String {
+    fn no_model(&self, program: &Program, choice: &ModelChoice, name: &str) -> String {
         let known: Vec<_> = self.models.keys().chain(self.providers.keys()).map(String::as_str).collect();
         format!(
             "program {} asks for model '{}' of provider '{}', and this kernel has neither. It has: {}",
             program.name(),
             name,
-            program.model().provider.word(),
+            choice.provider.word(),
             known.join(", ")
         )
     }
 
-    /// The tool that runs under `name` for a process of `program`.
-    pub(crate) fn tool(&self, program: &Program, name: &str) -> Option<Arc<dyn Tool>> {
-        let command = program.commands().iter().find(|command| command.name == name);
-        command.map(|command| self.host.command(command)).or_else(|| self.tools.get(name).cloned())
+    /// A call of a tool that a process of `program` was given.
+    ///
+    /// # Errors
+    /// A text for the model: the tool is no longer there.
+    pub(crate) fn tool(&self, program: &Program, tool: &OutsideTool, args: String) -> Result<Run, String> {
+        if let Some(server) = &tool.server {
+            return self.served(program, server, tool, args);
+        }
+        let command = program.commands().iter().find(|command| *command.name == *tool.name);
+        // With the access that the program gave it: what reads only is held to that.
+        let command = command.map(|command| Command { policy: tool.policy, ..command.clone() });
+        let command = command.map(|command| self.host.command(&command));
+        let found = command.or_else(|| self.tools.get(&*tool.name).cloned());
+        let found = found.ok_or_else(|| format!("The tool '{}' is no longer registered.", tool.name))?;
+        Ok(Box::new(move |out| found.call(args, out)))
+    }
+
+    fn served(&self, program: &Program, server: &str, tool: &OutsideTool, args: String) -> Result<Run, String> {
+        let choice = program.servers().iter().find(|choice| *choice.server.name == *server);
+        let (Some(servers), Some(choice)) = (&self.servers, choice) else {
+            return Err(format!(
+                "The tool '{}' cannot run: this kernel does not reach the server '{server}'.",
+                tool.given
+            ));
+        };
+        let (servers, host, server, name) =
+            (servers.clone(), self.host.clone(), choice.server.clone(), tool.name.clone());
+        Ok(Box::new(move |out| servers.call(&host, &server, &name, args, out)))
     }
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Show(Show),
     /// Execute tool calls against a process, without a model.
     Call(Call),
+    /// Serve the tools of a program, and those of descriptors, to any client of the Model Context Protocol.
+    Mcp(Mcp),
     /// Show a file in pages, as a model would see it.
     Page(Page),
 }
@@ -73,6 +76,8 @@ pub(crate) struct Run {
     pub(crate) key: Key,
     #[command(flatten)]
     pub(crate) permissions: Permissions,
+    #[command(flatten)]
+    pub(crate) models: Models,
     /// Print events and the result as one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -99,6 +104,8 @@ pub(crate) struct Resume {
     pub(crate) store: Store,
     #[command(flatten)]
     pub(crate) permissions: Permissions,
+    #[command(flatten)]
+    pub(crate) models: Models,
     /// Print events and the results as one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -249,6 +256,8 @@ pub(crate) struct Going {
     pub(crate) input: Option<String>,
     #[command(flatten)]
     pub(crate) permissions: Permissions,
+    #[command(flatten)]
+    pub(crate) models: Models,
     /// Print events and the result as one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -343,6 +352,57 @@ pub(crate) struct Call {
     pub(crate) permissions: Permissions,
 }
 
+/// `dormouse mcp`
+///
+/// Over standard input and output, until the input ends; with --http, until it is stopped. What is too large for a context
+/// comes back as a descriptor, which the client reads page by page. No model is asked.
+#[derive(Debug, Args)]
+pub(crate) struct Mcp {
+    /// The program file whose tools are served.
+    #[arg(required_unless_present_any = ["config", "server"], conflicts_with_all = ["config", "server"])]
+    pub(crate) program: Option<PathBuf>,
+    /// Serve the tools of the servers in this file, as other clients keep it: {"mcpServers": {…}}. To name it permits what it
+    /// names: its commands, its machines, its variables.
+    #[arg(long, value_name = "FILE", conflicts_with = "server")]
+    pub(crate) config: Option<PathBuf>,
+    /// Serve the tools of this server, a command that speaks the protocol over its standard streams.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) server: Vec<String>,
+    /// Outputs of more characters become descriptors, in front of servers.
+    #[arg(long, value_name = "CHARS", default_value_t = 8000, conflicts_with = "program")]
+    pub(crate) threshold: u32,
+    /// Characters of a page, in front of servers.
+    #[arg(long, value_name = "CHARS", default_value_t = 4000, conflicts_with = "program", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) page_size: u32,
+    /// Serve over HTTP at this address, and print the URL. Without an address: at any free port of this machine, for this
+    /// machine alone.
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Serve pages of the web that come from here, beside those of this machine: https://app.example:443.
+    #[arg(long, value_name = "ORIGIN,…", value_delimiter = ',', requires = "http")]
+    pub(crate) allow_origin: Vec<String>,
+    /// Serve other machines too. Whoever has the token may call every tool, and it goes over the net as it is: put a server
+    /// that speaks TLS in front.
+    #[arg(long, requires_all = ["http", "token_env"])]
+    pub(crate) allow_remote: bool,
+    /// Serve only who shows the token that this environment variable holds, as `Authorization: Bearer …`.
+    #[arg(long, value_name = "NAME", requires = "http")]
+    pub(crate) token_env: Option<String>,
+    /// Serve so many sessions at once.
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "http")]
+    pub(crate) max_sessions: u16,
+    /// End a session in which nothing was said for so long: 15m, 12h, 1d.
+    #[arg(long, value_name = "AGE", default_value = "1h", value_parser = crate::gc::age, requires = "http")]
+    pub(crate) idle: u64,
+    /// Keep descriptors in this folder, and go on with them whenever it is served from again. All sessions share them.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
+    pub(crate) permissions: Permissions,
+}
+
 /// `dormouse page`
 #[derive(Debug, Args)]
 pub(crate) struct Page {
@@ -375,6 +435,24 @@ pub(crate) struct Key {
     pub(crate) key_file: Option<PathBuf>,
 }
 
+/// Who answers, and what it costs. A real run that is recorded can be repeated offline, and put into a bug report.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Models {
+    /// Write what models are asked and what they reply to a new file, which only its owner can read.
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    pub(crate) record: Option<PathBuf>,
+    /// Ask no model, and serve what was recorded. A request that was never made fails, with the byte that differs.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) replay: Option<PathBuf>,
+    /// Mask what matches in the recording, and in requests that are compared with it; may be given several times.
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) redact: Vec<regex::bytes::Regex>,
+    /// What models cost: a TOML file with [prices], as a program may have it, for models that no program prices. It goes
+    /// before the table that is built in.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
+}
+
 /// What programs may do to this machine. Nothing, unless it is said here.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Permissions {
@@ -384,6 +462,9 @@ pub(crate) struct Permissions {
     /// Permit to tell programs that ask for them these environment variables.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) allow_env: Vec<String>,
+    /// Permit to connect to these machines, where a program names one by its address: 127.0.0.1:8082, models.example.
+    #[arg(long, value_name = "MACHINE,…", value_delimiter = ',')]
+    pub(crate) allow_net: Vec<String>,
     /// Permit to read files below these folders.
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     pub(crate) allow_read: Vec<PathBuf>,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use dormouse::id::Pid;
 use dormouse::{Kernel, Process};
 
-use crate::args::{Branch, Checkpoint, Going, Permissions, Restore, Store};
+use crate::args::{Branch, Checkpoint, Going, Restore, Store};
 use crate::compose::Composition;
 use crate::run::finish;
 use crate::status::Failure;
@@ -16,9 +16,7 @@ use crate::watch::{Output, Watch};
 
 /// Makes a checkpoint, and prints its number.
 pub(crate) async fn checkpoint(args: Checkpoint) -> Result<ExitCode, Failure> {
-    let composition =
-        Composition { store: Some(&args.store.folder), key: &args.store.key, permissions: &Permissions::default() };
-    let kernel = composition.existing().await?;
+    let kernel = Composition::on(&args.store).existing().await?;
     let process = kernel.process(Pid(args.pid)).await?;
     let label = args.label.unwrap_or_default();
     let kept = if args.tree { process.tree().checkpoint(label).await } else { process.checkpoint(label).await };
@@ -45,8 +43,7 @@ async fn go_on(
     going: Going,
     branch: impl FnOnce(&Kernel) -> dormouse::Branch,
 ) -> Result<ExitCode, Failure> {
-    let kernel =
-        Composition { store: Some(&store.folder), key: &store.key, permissions: &going.permissions }.existing().await?;
+    let kernel = Composition::on(store).permissions(&going.permissions).models(&going.models).existing().await?;
     let watch = Watch::begin(&kernel, Output::of(going.json));
     let stop = StopSignals::listen()?;
     let process = branch(&kernel).stopped().await?;

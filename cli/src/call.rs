@@ -38,8 +38,7 @@ struct Open {
 /// Executes the calls in order. A call that fails is an answer like any other; the next one is still made.
 pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
     let lines = open(&args.calls)?;
-    let kernel =
-        Composition { store: args.store.as_deref(), key: &args.key, permissions: &args.permissions }.kernel().await?;
+    let kernel = Composition::of(args.store.as_deref(), &args.key).permissions(&args.permissions).kernel().await?;
     let program = load(&kernel, &args.program)?;
     let mut stop = StopSignals::listen()?;
     let process = kernel.start(program).session().without_input().await?;

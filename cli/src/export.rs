@@ -11,12 +11,12 @@ use dormouse::export::{Place, Redact, look};
 use dormouse::host::ExportFile;
 use regex::bytes::Regex;
 
-use crate::args::{Export, Import, Permissions};
+use crate::args::{Export, Import};
 use crate::compose::{Composition, check_store, reading};
 use crate::status::Failure;
 
 /// Masks whatever matches one of these.
-struct Patterns(Vec<Regex>);
+pub(crate) struct Patterns(pub(crate) Vec<Regex>);
 
 impl Redact for Patterns {
     fn masks(&self, _: Place, bytes: &[u8]) -> Vec<Range<usize>> {
@@ -52,8 +52,7 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
         // No store is made for a file that is not taken in.
         look(&file, &mut ())?;
     }
-    let permissions = Permissions::default();
-    let kernel = Composition { store: Some(&args.store), key: &args.key, permissions: &permissions }.kernel().await?;
+    let kernel = Composition::of(Some(&args.store), &args.key).kernel().await?;
     let imported = kernel.import(file).held().await;
     let pids = imported.map(|imported| imported.pids);
     kernel.shutdown().await;

@@ -7,7 +7,7 @@ use dormouse::Kernel;
 use dormouse::id::Pid;
 use serde_json::json;
 
-use crate::args::{Checkpoints, Diff, Log, Permissions, Store};
+use crate::args::{Checkpoints, Diff, Log, Store};
 use crate::compose::Composition;
 use crate::status::Failure;
 
@@ -64,7 +64,7 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
 
 /// A kernel that runs nothing.
 async fn looking(store: &Store) -> Result<Kernel, Failure> {
-    Composition { store: Some(&store.folder), key: &store.key, permissions: &Permissions::default() }.existing().await
+    Composition::on(store).existing().await
 }
 
 /// A time of day, UTC.

@@ -8,10 +8,12 @@ mod branch;
 mod call;
 mod compose;
 mod export;
+mod front;
 mod fsck;
 mod gc;
 mod history;
 mod key;
+mod mcp;
 mod page;
 mod progress;
 mod ps;
@@ -49,6 +51,7 @@ async fn main() -> ExitCode {
         Command::Import(import) => export::import(import).await,
         Command::Show(show) => show::show(&show),
         Command::Call(call) => call::call(call).await,
+        Command::Mcp(mcp) => mcp::mcp(mcp).await,
         Command::Page(page) => page::page(&page),
     };
     end.unwrap_or_else(|failure| complain(&failure))

@@ -62,6 +62,7 @@ fn step(event: &Event) -> Option<String> {
         Event::ToolCalled { tool, args, .. } => format!("calls {tool} {}", shortened(args)),
         Event::Fact { fact, .. } => fact_step(fact)?,
         Event::Retrying { reason, delay_ms, .. } => format!("tries again in {delay_ms} ms: {reason}"),
+        Event::ModelSwitched { from, to, reason, .. } => format!("asks {to} instead of {from}: {reason}"),
         Event::TurnEnded { outcome, .. } => format!("waits ({})", ended(outcome)),
         Event::Hibernated { .. } => "hibernates".to_owned(),
         Event::Woke { .. } => "woke".to_owned(),

@@ -5,17 +5,14 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::args::{Permissions, Ps};
+use crate::args::Ps;
 use crate::compose::Composition;
 use crate::report::{Line, tree};
 use crate::status::Failure;
 
 /// Lists them as a tree, with what each holds. Exits with 3 where a journal cannot be read.
 pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
-    let permissions = Permissions::default();
-    let kernel = Composition { store: Some(&args.store.folder), key: &args.store.key, permissions: &permissions }
-        .to_look()
-        .await?;
+    let kernel = Composition::on(&args.store).to_look().await?;
     let processes = kernel.processes().await?;
     let roots: Vec<_> = processes.iter().filter(|info| info.row.parent.is_none()).map(|info| info.row.pid).collect();
     let lines = tree(&kernel, &roots).await?;

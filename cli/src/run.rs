@@ -19,8 +19,11 @@ use crate::watch::{Output, Watch};
 
 /// Runs a program to its end.
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
-    let kernel =
-        Composition { store: args.store.as_deref(), key: &args.key, permissions: &args.permissions }.kernel().await?;
+    let kernel = Composition::of(args.store.as_deref(), &args.key)
+        .permissions(&args.permissions)
+        .models(&args.models)
+        .kernel()
+        .await?;
     let program = load(&kernel, &args.program)?;
     let mut start = kernel.start(program.clone());
     match said(args.input)? {
@@ -36,8 +39,7 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
 
 /// Goes on with everything that has not ended. Where all has, the newest result is shown once more.
 pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
-    let permissions = &args.permissions;
-    let kernel = Composition { store: Some(&args.store.folder), key: &args.store.key, permissions }.existing().await?;
+    let kernel = Composition::on(&args.store).permissions(&args.permissions).models(&args.models).existing().await?;
     let watch = Watch::begin(&kernel, Output::of(args.json));
     let stop = StopSignals::listen()?;
     let roots: Vec<_> = kernel.processes().await?.into_iter().filter(|info| info.row.parent.is_none()).collect();

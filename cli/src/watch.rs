@@ -90,6 +90,9 @@ fn line(event: &Event) -> Value {
         Event::Retrying { reason, delay_ms, .. } => {
             json!({ "event": "retrying", "pid": pid, "reason": reason, "delay_ms": delay_ms })
         }
+        Event::ModelSwitched { from, to, reason, .. } => {
+            json!({ "event": "model_switched", "pid": pid, "from": &**from, "to": &**to, "reason": &**reason })
+        }
         Event::TurnEnded { outcome, .. } => {
             json!({ "event": "turn_ended", "pid": pid, "status": outcome.status.word() })
         }

@@ -31,15 +31,18 @@ mod library;
 mod parameters;
 mod path;
 mod prices;
+mod servers;
 mod tools;
 
 pub use dormouse_proto::program::{
-    DescribedParameter, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Provider, Variable,
+    DescribedParameter, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Provider, Variable, parse_servers,
 };
 
 pub use self::bundle::{Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
 pub use self::compile::{Compiled, compile};
 pub use self::finding::{Finding, ProgramErrors};
 pub use self::library::{Demo, Limits, ModelChoice, Program, Script};
-pub use self::prices::Unpriced;
+pub use self::prices::{Unpriced, read_prices};
+pub use self::servers::{Served, ServerChoice};
 pub use self::tools::ToolChoice;
+pub(crate) use self::tools::is_tool_name;

@@ -7,6 +7,7 @@
 //! This module never changes a content and never reads a clock.
 
 pub mod admission;
+pub mod attachment;
 mod conversation;
 #[cfg(test)]
 mod edits;

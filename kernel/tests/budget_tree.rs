@@ -110,7 +110,7 @@ impl Tree {
             Effect::Abandon { calls } => self.kill_children(pid, |call| calls.contains(&call)),
             Effect::KeepChildren { calls } => self.kill_children(pid, |call| !calls.contains(&call)),
             Effect::ReportExit { exit } => self.ended(pid, exit),
-            Effect::AnswerHost { .. } | Effect::ReportTurn { .. } => {}
+            Effect::AnswerHost { .. } | Effect::ReportSwitch { .. } | Effect::ReportTurn { .. } => {}
             other => panic!("nothing else is asked for: {other:?}"),
         }
     }

@@ -12,6 +12,7 @@ use dormouse_kernel::syscall::{
 };
 use dormouse_kernel::table::Table;
 use dormouse_kernel::table::admission::{Admission, admit_input, admit_output, admit_temp_file, opened};
+use dormouse_kernel::table::attachment::admit_attachment;
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::FdId;
@@ -19,7 +20,7 @@ use dormouse_proto::model::Usage;
 use dormouse_proto::record::{Entry, Note, Section};
 use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::temp_file::{TempFileError, TempFileReply, TempId};
-use dormouse_proto::tool::ToolOutput;
+use dormouse_proto::tool::{Attachment, ToolOutput};
 use dormouse_proto::xml::Element;
 use dormouse_proto::xml::text::sanitize;
 
@@ -121,6 +122,13 @@ fn write(args: &str) -> String {
     shown(fd_to_file(&table(), args, &settings(), 0))
 }
 
+fn attached(max_content_bytes: u64) -> String {
+    let (name, media_type) = (Some("a <chart>.png".into()), "image/png".into());
+    let attachment = Attachment { name, media_type, bytes: bytes::Bytes::from_static(b"\x89PNG\r\n\x1a\n and so on") };
+    let settings = DescriptorSettings { max_content_bytes, ..settings() };
+    admit_attachment(FdId::Fd(2), &attachment, "tool:plot", Some(&settings), 0).element.to_xml()
+}
+
 fn of_json(call: Syscall, args: &str, max_read_chars: u64) -> String {
     let mut table = Table::new();
     table.insert(table.next_id(), Entry::new(Content::new(JSON), 40, "tool:t", 0));
@@ -153,6 +161,8 @@ fn every_element_is_as_it_was() {
         ),
         ("fd_result_head_tail_of_a_line.xml", admitted_with("<b>&".repeat(30), Preview::HeadTail)),
         ("fd_result_pretty.xml", admitted_with(JSON, Preview::Head)),
+        ("fd_attachment.xml", attached(200)),
+        ("fd_attachment_cut.xml", attached(10)),
         ("fd_result_pretty_head_tail.xml", admitted_with(JSON, Preview::HeadTail)),
         ("fd_content_pretty.xml", of_json(read_fd, r#"{"fd": "fd:1", "page": 2, "pretty": true}"#, 50)),
         ("fd_content_pretty_bounded.xml", of_json(read_fd, r#"{"fd": "fd:1", "read_all": true, "pretty": true}"#, 50)),

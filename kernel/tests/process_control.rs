@@ -118,7 +118,7 @@ fn texts(request: &Request) -> Vec<String> {
         Block::Text { text, .. } => text.to_string(),
         Block::ToolUse { name, .. } => format!("({name})"),
         Block::ToolResult { text, .. } => format!("={text}"),
-        Block::Opaque(_) => String::new(),
+        Block::Media { .. } | Block::Opaque(_) => String::new(),
     };
     request.messages.iter().map(|message| message.blocks.iter().map(text).collect::<Vec<_>>().join(" ")).collect()
 }
@@ -263,6 +263,70 @@ fn a_host_may_call_the_tool_itself() {
     run.feed(Input::HostCalled { ticket: "t".into(), tool: "goto".into(), args });
     assert_eq!(run.told(), ("<goto from=\"msg:2\" to=\"msg:1\"/>".to_owned(), false));
     assert_eq!(texts(&run.request()).len(), 2);
+}
+
+/// The tickets and texts that the host is answered by what was decided last.
+fn answered(run: &Replay) -> Vec<(String, String)> {
+    let answers = run.effects.iter().filter_map(|effect| match effect {
+        Effect::AnswerHost { ticket, answer } => Some((ticket.to_string(), answer.text.to_string())),
+        _ => None,
+    });
+    answers.collect()
+}
+
+fn host_calls(run: &mut Replay, ticket: &str) -> CallId {
+    run.feed(Input::HostCalled { ticket: ticket.into(), tool: "grep".into(), args: "{}".to_owned() });
+    run.called().expect("it is called at once")
+}
+
+#[test]
+fn calls_of_the_host_run_side_by_side_and_are_answered_each_for_itself() {
+    let mut run = Replay::new(Lifetime::Session, PLAIN);
+    run.reply(&[]);
+    let (first, second) = (host_calls(&mut run, "a"), host_calls(&mut run, "b"));
+    assert_eq!(run.effects.len(), 1, "the first is not called again: {:?}", run.effects);
+    run.feed(Input::ToolReturned { call: second, output: ToolOutput::ok("two") });
+    assert_eq!(answered(&run), [("b".to_owned(), "two".to_owned())]);
+    let third = host_calls(&mut run, "c");
+    run.feed(Input::ToolReturned { call: first, output: ToolOutput::ok("one") });
+    assert_eq!(answered(&run), [("a".to_owned(), "one".to_owned())]);
+    run.feed(Input::Spoke { from: Speaker::Host, spoken: "hear this".into() });
+    run.feed(Input::HostCalled { ticket: "d".into(), tool: "grep".into(), args: "{}".to_owned() });
+    assert!(answered(&run)[0].1.contains("about to begin a turn"), "what was said is not kept waiting");
+    run.feed(Input::ToolReturned { call: third, output: ToolOutput::ok("three") });
+    assert_eq!(answered(&run), [("c".to_owned(), "three".to_owned())]);
+    assert!(matches!(run.state.phase(), Phase::Thinking { .. }), "it is heard when the last is answered");
+}
+
+#[test]
+fn a_call_that_the_host_gives_up_is_answered_and_those_beside_it_go_on() {
+    let mut run = Replay::new(Lifetime::Session, PLAIN);
+    run.reply(&[]);
+    let (first, second) = (host_calls(&mut run, "a"), host_calls(&mut run, "b"));
+    run.feed(Input::HostGaveUp { ticket: "nobody's".into() });
+    assert!(run.effects.is_empty());
+    run.feed(Input::HostGaveUp { ticket: "a".into() });
+    assert!(run.effects.iter().any(|effect| matches!(effect, Effect::Abandon { calls } if calls[..] == [first])));
+    assert!(matches!(&answered(&run)[..], [(ticket, text)] if ticket == "a" && text.contains("was cancelled")));
+    let before = run.state.clone();
+    run.feed(Input::ToolReturned { call: first, output: ToolOutput::ok("late") });
+    assert_eq!(run.state, before, "CALL-1");
+    run.feed(Input::ToolReturned { call: second, output: ToolOutput::ok("two") });
+    assert_eq!(answered(&run), [("b".to_owned(), "two".to_owned())]);
+    assert_eq!(run.state.phase(), &Phase::Idle);
+}
+
+#[test]
+fn a_process_bounds_the_calls_of_the_host_and_an_interrupt_answers_all_of_them() {
+    let mut run = Replay::new(Lifetime::Session, PLAIN);
+    run.reply(&[]);
+    for number in 0..64 {
+        host_calls(&mut run, &number.to_string());
+    }
+    run.feed(Input::HostCalled { ticket: "one more".into(), tool: "grep".into(), args: "{}".to_owned() });
+    assert!(answered(&run)[0].1.contains("64 calls in flight"), "{:?}", run.effects);
+    run.feed(Input::Interrupted);
+    assert_eq!((answered(&run).len(), run.state.phase()), (64, &Phase::Idle));
 }
 
 #[test]

@@ -193,6 +193,7 @@ impl World {
                     | Effect::KeepChildren { .. }
                     | Effect::FindChild { .. }
                     | Effect::AnswerHost { .. }
+                    | Effect::ReportSwitch { .. }
                     | Effect::ReportTurn { .. }
                     | Effect::ReportExit { .. }
             )
@@ -204,7 +205,7 @@ impl World {
 
     fn perform(&mut self, effect: Effect, resumed: bool) {
         match effect {
-            Effect::CallModel { call, request } => {
+            Effect::CallModel { call, request, .. } => {
                 self.issue(call, resumed);
                 self.check_history(&request);
                 self.sent = request.messages;
@@ -241,7 +242,10 @@ impl World {
             Effect::Send { .. } | Effect::ListProcesses { .. } | Effect::Checkpoint { .. } | Effect::Await { .. } => {
                 panic!("no such tool is enabled")
             }
-            Effect::AnswerHost { .. } | Effect::ReportTurn { .. } | Effect::ReportExit { .. } => {}
+            Effect::AnswerHost { .. }
+            | Effect::ReportSwitch { .. }
+            | Effect::ReportTurn { .. }
+            | Effect::ReportExit { .. } => {}
         }
     }
 

@@ -28,7 +28,8 @@ const CYCLE: [File<'_>; 6] = [
 /// Everything that can be seen of a program and its links, as text.
 fn portrait(program: &Program) -> String {
     let links: Vec<_> = program.linked().map(|(name, text, to)| (name.to_owned(), text.to_owned(), to)).collect();
-    let look = (program.model(), program.script(), program.system(), program.tools(), program.preloads());
+    let look =
+        (program.model(), program.script(program.model()), program.system(), program.tools(), program.preloads());
     format!("{program:?} {look:?} {links:?}")
 }
 

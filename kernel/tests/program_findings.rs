@@ -14,7 +14,7 @@ use program_support::{File, compile_files};
 const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n\n";
 
 /// Cases of one program file, without its `[model]`.
-const CASES: [(&str, &str); 48] = [
+const CASES: [(&str, &str); 50] = [
     ("unknown_section", "[tool]\nenabled = []\n"),
     ("unknown_key_near", "[file_descriptor]\nmax_direct_output = 5\n\n[tools]\nenabled = [\"read_fd\"]\n"),
     (
@@ -78,7 +78,15 @@ const CASES: [(&str, &str); 48] = [
         "files_missing",
         "[prompt]\nsystem_prompt_file = \"system.md\"\n\n[preload]\nfiles = [\"a.md\", \"\"]\nrelative_to = \"home\"\n",
     ),
-    ("mcp", "[mcp]\nconfig_path = \"mcp.json\"\n\n[tools.mcp]\nserver = \"all\"\n"),
+    ("mcp_file", "[mcp]\nconfig_path = \"mcp.json\"\n\n[tools.mcp]\nserver = \"all\"\n"),
+    (
+        "mcp_servers",
+        "[mcp.servers.git]\ncommand = \"git-mcp\"\n[mcp.servers.web]\nurl = \"ftp://x\"\nheader = {}\n[mcp.servers.both]\ncommand = \"a\"\nurl = \"http://b\"\n\n[tools.mcp]\ngti = \"all\"\n",
+    ),
+    (
+        "mcp_tools",
+        "[mcp.servers.s]\ncommand = \"s\"\n\n[tools]\nenabled = [\"read_fd\"]\n\n[tools.mcp]\ns = [\"a\", \"a\", { name = \"b\", alias = \"read_fd\" }, { name = \"c\", alias = \"x y\" }, { name = \"d\", acess = \"read\" }, 5]\nt = 5\n",
+    ),
     (
         "environment",
         "[env_info]\nvariables = [\"date\", \"python_version\", \"plattform\"]\ncomands = \"ls\"\ncount = 5\nenv_vars = { a = 1 }\n",
@@ -120,10 +128,25 @@ const CASES: [(&str, &str); 48] = [
 ];
 
 /// Cases that are about `[model]`, or about several files.
-const FILES: [(&str, &[File<'_>]); 9] = [
+const FILES: [(&str, &[File<'_>]); 11] = [
     ("empty", &[("main.toml", "")]),
     ("model_empty", &[("main.toml", "[model]\n")]),
-    ("model_provider", &[("main.toml", "[model]\nname = \"gpt\"\nprovider = \"openai\"\n")]),
+    ("model_provider", &[("main.toml", "[model]\nname = \"gpt\"\nprovider = \"open-ai\"\n")]),
+    (
+        "model_server",
+        &[(
+            "main.toml",
+            "[model]\nname = \"m\"\nprovider = \"openai-chat\"\nbase_url = \"https://user:secret@host/v1\"\napi_key_env = \"sk-secret\"\n\
+             disable_automatic_caching = 1\nbase_ulr = \"x\"\n",
+        )],
+    ),
+    (
+        "model_server_of_a_script",
+        &[(
+            "main.toml",
+            "[model]\nprovider = \"scripted\"\nbase_url = \"http://localhost:1\"\napi_key_env = \"KEY\"\n",
+        )],
+    ),
     ("model_name_missing", &[("main.toml", "[model]\nprovider = \"anthropic\"\nmax_iterations = 0\n")]),
     (
         "model_script",

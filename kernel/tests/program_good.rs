@@ -4,7 +4,7 @@ mod program_support;
 
 use std::collections::BTreeMap;
 
-use dormouse_kernel::program::{EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, Variable};
+use dormouse_kernel::program::{EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, Served, Variable};
 use dormouse_proto::command::{Command, Parameter, ParameterKind};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::tool::{Access, ToolPolicy};
@@ -43,7 +43,7 @@ fn what_is_not_written_has_its_default() {
     assert_eq!(program.descriptors(), None);
     assert!(program.tools().is_empty() && program.commands().is_empty() && program.preloads().is_empty());
     assert!(program.environment().is_empty() && program.parameters().is_empty());
-    assert!(program.script().is_none() && program.linked().next().is_none());
+    assert!(program.script(program.model()).is_none() && program.linked().next().is_none());
     assert!(program.demo().pause_between_prompts && !program.references());
 }
 
@@ -51,7 +51,7 @@ fn what_is_not_written_has_its_default() {
 fn a_scripted_model_needs_neither_name_nor_script() {
     let program = program("[model]\nprovider = \"scripted\"\nmax_iterations = 3\n");
     assert_eq!((program.model().name.as_str(), program.model().max_iterations), ("scripted", 3));
-    assert!(program.script().is_none());
+    assert!(program.script(program.model()).is_none());
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn preloads_of_the_working_directory_are_not_those_of_the_program() {
 fn a_script_is_read_and_named() {
     let text = "[model]\nprovider = \"scripted\"\nscript = \"turns.toml\"\n";
     let program = compile_files(&[("main.toml", text), ("turns.toml", "[[turn]]\n")]).unwrap().program;
-    let script = program.script().unwrap();
+    let script = program.script(program.model()).unwrap();
     assert_eq!((script.name, script.text), ("turns.toml", "[[turn]]\n"));
     assert_eq!(program.model().script.as_deref(), Some("turns.toml"));
 }
@@ -326,6 +326,9 @@ fn descriptions_of_parameters_must_fit_the_tools_of_the_host() {
     assert!(error.advice().unwrap().starts_with("did you mean `pattern`?"), "{error:?}");
 }
 
+const SERVERS: &str =
+    r#"{"mcpServers": {"everything": {"command": "npx", "args": ["everything"]}, "other": {"url": "http://o"}}}"#;
+
 #[test]
 fn a_program_of_the_reference_runs_without_the_tools_that_are_not_here() {
     let text = format!(
@@ -339,16 +342,42 @@ fn a_program_of_the_reference_runs_without_the_tools_that_are_not_here() {
          env_vars = {{ region = \"MY_REGION\" }}\ncommands = [\"echo example\"]\n\
          [demo]\nprompts = [\"p\"]\ndisplay_name = \"D\"\n"
     );
-    let compiled = compile_files(&[("p.toml", &text), ("notes.md", "N")]).unwrap_or_else(|errors| panic!("{errors}"));
+    let compiled = compile_files(&[("p.toml", &text), ("notes.md", "N"), ("servers.json", SERVERS)])
+        .unwrap_or_else(|errors| panic!("{errors}"));
     let warnings: Vec<_> = compiled.warnings.iter().map(ToString::to_string).collect();
-    let named = ["model.disable_automatic_caching", "read_file", "tools.mcp", "mcp.config_path", "python_version"];
+    let named = ["read_file", "python_version"];
     for name in named {
         assert!(warnings.iter().any(|warning| warning.contains(&format!("`{name}`"))), "{name}: {warnings:?}");
     }
     let program = compiled.program;
+    let [choice] = program.servers() else { panic!("{:?}", program.servers()) };
+    assert_eq!((&*choice.server.name, choice.server.deadline_ms), ("everything", 120_000));
+    let Served::Named(tools) = &choice.served else { panic!("{:?}", choice.served) };
+    assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["add"]);
     let called: Vec<_> = program.tools().iter().map(|tool| tool.called()).collect();
     assert!(called.contains(&"fork") && called.contains(&"read_fd") && !called.contains(&"read"), "{called:?}");
     assert!(program.references() && program.environment().is_gathered() && program.preloads().len() == 1);
+    assert!(!program.model().automatic_caching);
+}
+
+#[test]
+fn a_model_names_its_server_and_the_variable_of_its_key() {
+    let words = [
+        ("anthropic", Provider::Anthropic),
+        ("openai", Provider::OpenAi),
+        ("openai-chat", Provider::OpenAiChat),
+        ("gemini", Provider::Gemini),
+    ];
+    for (word, provider) in words {
+        let model = program(&format!("[model]\nname = \"m\"\nprovider = \"{word}\"\n")).model().clone();
+        assert_eq!((model.provider, model.provider.word()), (provider, word));
+        assert_eq!((model.base_url, model.api_key_env, model.automatic_caching), (None, None, true));
+        let server =
+            "base_url = \"http://localhost:8080/v1\"\napi_key_env = \"THEIR_KEY\"\ndisable_automatic_caching = true\n";
+        let model = program(&format!("[model]\nname = \"m\"\nprovider = \"{word}\"\n{server}")).model().clone();
+        let written = (model.base_url.as_deref(), model.api_key_env.as_deref(), model.automatic_caching);
+        assert_eq!(written, (Some("http://localhost:8080/v1"), Some("THEIR_KEY"), false));
+    }
 }
 
 #[test]

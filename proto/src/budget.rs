@@ -263,6 +263,7 @@ mod tests {
         let usage = |input_tokens, output_tokens, cache_read_tokens| Usage {
             input_tokens,
             output_tokens,
+            thinking_tokens: 0,
             cache_read_tokens,
             cache_write_tokens: 9,
             cost_nanos: 0,

@@ -62,6 +62,40 @@ pub enum Presence {
     Neither,
 }
 
+/// What a directory holds, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The entries, sorted by name.
+    pub entries: Vec<DirEntry>,
+    /// How many there are beside them.
+    pub left_out: u64,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DirEntry {
+    /// Its name; what is not UTF-8 in it is shown as U+FFFD.
+    pub name: String,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+/// What an entry of a directory is. Links are not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EntryKind {
+    /// A file of so many bytes.
+    File {
+        /// Its length.
+        bytes: u64,
+    },
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A FIFO, a socket, a device.
+    Other,
+}
+
 /// Why a file was not written or read. The file is as it was before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

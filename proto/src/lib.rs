@@ -27,6 +27,7 @@ pub mod pid_map;
 pub mod process;
 pub mod program;
 pub mod record;
+pub mod server;
 pub mod spoken;
 pub mod temp_file;
 pub mod tool;

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::FdId;
+
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
@@ -81,6 +83,14 @@ pub enum Block {
         /// Whether the answer is an error.
         is_error: bool,
     },
+    /// Something that is no text, for formats that take it: a part of the answer to a tool use, or of what the user said.
+    /// Where a format does not take it, what stands beside it says in words what it is.
+    Media {
+        /// The `id` of the tool use whose answer it belongs to; none where the user sent it.
+        answers: Option<Arc<str>>,
+        /// Where it is.
+        media: Media,
+    },
     /// A block that only its provider understands (thinking, its signature, server-side tools): carried along verbatim.
     Opaque(Raw),
 }
@@ -91,6 +101,17 @@ impl Block {
     pub fn text(text: impl Into<Arc<str>>) -> Self {
         Self::Text { text: text.into(), raw: None }
     }
+}
+
+/// Something that is no text, and that a process holds in a descriptor: an image, a document, a sound. A message names it and
+/// does not hold it, so that its bytes are kept once; a request brings them
+/// ([`Request::media`](crate::model::Request::media)).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Media {
+    /// The descriptor. A process never uses an id again, and what it names never changes (FD-1, FD-2).
+    pub fd: FdId,
+    /// The media type, such as `image/png`.
+    pub media_type: Arc<str>,
 }
 
 /// A block exactly as a provider sent it.

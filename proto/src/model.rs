@@ -1,11 +1,13 @@
 //! What goes to a model and what comes back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::id::Pid;
+use crate::id::{FdId, Pid};
 use crate::message::{Block, Message};
 use crate::tool::ToolSpec;
 
@@ -24,8 +26,45 @@ pub struct Request {
     pub tools: Arc<[ToolSpec]>,
     /// The conversation so far.
     pub messages: Vec<Arc<Message>>,
+    /// How many messages there were at each fork that this process descends from, the oldest first; none where it was started or
+    /// spawned. So many it shares with whoever else descends from that fork.
+    pub forked_at: Vec<usize>,
     /// `[parameters]` of the program, passed through.
     pub parameters: Arc<serde_json::Map<String, serde_json::Value>>,
+    /// The bytes of what the messages name and do not hold, by descriptor; shared.
+    pub media: BTreeMap<FdId, Bytes>,
+}
+
+impl Request {
+    /// About how many tokens it has, where nobody counts them: what it shows of media is not in it. O(n) in the
+    /// conversation.
+    #[must_use]
+    pub fn estimated_tokens(&self) -> u64 {
+        let tools = self.tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.schema.len());
+        let messages = self.messages.iter().map(|message| chars_of(&message.blocks));
+        tokens(self.system.chars().count() + tools.sum::<usize>() + messages.sum::<usize>())
+    }
+}
+
+/// About how many tokens these blocks have. O(n).
+#[must_use]
+pub fn estimated_tokens(blocks: &[Block]) -> u64 {
+    tokens(chars_of(blocks))
+}
+
+/// Four characters make a token: near enough for budgets and for watching them.
+fn tokens(chars: usize) -> u64 {
+    chars.div_ceil(4) as u64
+}
+
+fn chars_of(blocks: &[Block]) -> usize {
+    let chars = |block: &Block| match block {
+        Block::Text { text, .. } | Block::ToolResult { text, .. } => text.chars().count(),
+        Block::ToolUse { name, args, .. } => name.chars().count() + args.chars().count(),
+        Block::Opaque(raw) => raw.json.chars().count(),
+        Block::Media { .. } => 0,
+    };
+    blocks.iter().map(chars).sum()
 }
 
 /// A model's complete reply.
@@ -63,8 +102,10 @@ pub enum StopReason {
 pub struct Usage {
     /// Input tokens that were neither read from nor written to a cache.
     pub input_tokens: u64,
-    /// Output tokens.
+    /// Output tokens, those of thinking among them.
     pub output_tokens: u64,
+    /// The output tokens that the model thought with, where its provider tells.
+    pub thinking_tokens: u64,
     /// Input tokens read from the provider's cache.
     pub cache_read_tokens: u64,
     /// Input tokens written to the provider's cache.
@@ -79,6 +120,7 @@ impl std::ops::AddAssign for Usage {
         let add = |mine: &mut u64, other: u64| *mine = mine.saturating_add(other);
         add(&mut self.input_tokens, other.input_tokens);
         add(&mut self.output_tokens, other.output_tokens);
+        add(&mut self.thinking_tokens, other.thinking_tokens);
         add(&mut self.cache_read_tokens, other.cache_read_tokens);
         add(&mut self.cache_write_tokens, other.cache_write_tokens);
         add(&mut self.cost_nanos, other.cost_nanos);
@@ -91,6 +133,15 @@ impl Usage {
     pub fn all_input_tokens(&self) -> u64 {
         self.input_tokens.saturating_add(self.cache_read_tokens).saturating_add(self.cache_write_tokens)
     }
+}
+
+/// How many input tokens a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenCount {
+    /// The provider counted them.
+    Counted(u64),
+    /// Nobody counted: about four characters make one.
+    Estimated(u64),
 }
 
 /// A piece of a reply, as it streams in. Deltas are for watching; only the [`Reply`] counts.
@@ -148,6 +199,9 @@ pub enum ModelErrorKind {
     /// The provider does not accept the request.
     #[error("the provider refused the request")]
     InvalidRequest,
+    /// The provider does not answer this for what it says: a filter, a policy.
+    #[error("the provider declined the content")]
+    ContentRefused,
     /// The conversation no longer fits the model.
     #[error("the conversation is too long for the model")]
     ContextOverflow,
@@ -160,4 +214,37 @@ pub enum ModelErrorKind {
     /// No model of this name is registered, or its script has no answer.
     #[error("no answer is available")]
     Unavailable,
+}
+
+impl ModelErrorKind {
+    /// Every kind.
+    pub const ALL: [Self; 10] = [
+        Self::Overloaded,
+        Self::Transport,
+        Self::CutStream,
+        Self::Authentication,
+        Self::InvalidRequest,
+        Self::ContentRefused,
+        Self::ContextOverflow,
+        Self::Malformed,
+        Self::Deadline,
+        Self::Unavailable,
+    ];
+
+    /// The word for it, in spans and recordings.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Overloaded => "overloaded",
+            Self::Transport => "transport",
+            Self::CutStream => "cut_stream",
+            Self::Authentication => "authentication",
+            Self::InvalidRequest => "invalid_request",
+            Self::ContentRefused => "content_refused",
+            Self::ContextOverflow => "context_overflow",
+            Self::Malformed => "malformed",
+            Self::Deadline => "deadline",
+            Self::Unavailable => "unavailable",
+        }
+    }
 }

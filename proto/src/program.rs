@@ -21,6 +21,8 @@ mod budget;
 mod command;
 mod descriptors;
 mod environment;
+mod mcp;
+mod mcp_file;
 mod model;
 mod nesting;
 mod parameters;
@@ -41,12 +43,15 @@ pub use self::budget::{BudgetSection, PriceEntry};
 pub use self::command::{CommandSection, ParameterSection};
 pub use self::descriptors::{DescriptorSection, Expansion};
 pub use self::environment::{EnvCommand, EnvVar, EnvironmentChoice, Variable};
-pub use self::model::{ModelSection, Provider};
+pub use self::mcp::{McpSection, ServerSelection, ServerTools};
+pub use self::mcp_file::parse_servers;
+pub use self::model::{FallbackSection, ModelEntry, ModelSection, Provider};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
 pub use self::prompt::PromptSection;
 use self::reader::Reader;
 pub use self::remark::{Label, Remark, Remarks, Severity, nearest, shorten};
 pub use self::surroundings::{DemoSection, ForkRelease, LimitsSection, Link, PreloadSection, RelativeTo};
+use self::tools::ToolsSection;
 pub use self::tools::{DescribedParameter, ToolEntry};
 
 /// The largest program file, in bytes.
@@ -131,6 +136,10 @@ pub struct ProgramFile {
     pub tools: Vec<ToolEntry>,
     /// `[[tools.command]]`, in the order written.
     pub commands: Vec<CommandSection>,
+    /// `[tools.mcp]`, in the order written.
+    pub served: Vec<ServerTools>,
+    /// `[mcp]`.
+    pub mcp: McpSection,
     /// `[file_descriptor]`, if it is there.
     pub file_descriptor: Option<DescriptorSection>,
     /// `[preload]`.
@@ -165,20 +174,39 @@ pub struct Parsed {
 #[must_use]
 pub fn parse(text: &str) -> Parsed {
     let mut remarks = Remarks::default();
+    let file = read_document(text, &mut remarks, read);
+    Parsed { is_toml: file.is_some(), file: file.unwrap_or_default(), remarks }
+}
+
+/// Reads a table of prices: a file that holds `[prices]`, as a program may, and nothing else. Costs one pass over the text.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_prices(text: &str) -> Result<Vec<PriceEntry>, Remarks> {
+    let mut remarks = Remarks::default();
+    let prices = read_document(text, &mut remarks, |mut root| {
+        let prices = budget::read_prices(&mut root);
+        root.finish();
+        prices
+    });
+    match prices {
+        Some(prices) if !remarks.has_errors() => Ok(prices),
+        _ => Err(remarks),
+    }
+}
+
+/// What `read` makes of a text that is TOML, none where it is not.
+fn read_document<T>(text: &str, remarks: &mut Remarks, read: impl FnOnce(Reader<'_>) -> T) -> Option<T> {
     if let Some(remark) = too_large(text.len()).or_else(|| nesting::too_deep(text)) {
         remarks.push(remark);
-        return Parsed { remarks, ..Parsed::default() };
+        return None;
     }
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let span = error.span().unwrap_or(0..0);
         remarks.push(Remark::error(span, format!("not valid TOML: {}", error.message()), "here"));
     }
-    if !errors.is_empty() {
-        return Parsed { remarks, ..Parsed::default() };
-    }
-    let file = read(Reader::root(document.get_ref(), document.span(), &mut remarks));
-    Parsed { file, remarks, is_toml: true }
+    errors.is_empty().then(|| read(Reader::root(document.get_ref(), document.span(), remarks)))
 }
 
 /// The remark about a file of so many bytes, if it is too large: for callers that hold bytes rather than text.
@@ -191,13 +219,15 @@ pub fn too_large(len_bytes: usize) -> Option<Remark> {
 }
 
 fn read(mut root: Reader<'_>) -> ProgramFile {
-    let (tools, commands) = tools::read(&mut root);
+    let ToolsSection { enabled: tools, commands, served } = tools::read(&mut root);
     let file = ProgramFile {
         model: model::read(&mut root),
         prompt: prompt::read(&mut root),
         parameters: parameters::read(&mut root),
         tools,
         commands,
+        served,
+        mcp: mcp::read(&mut root),
         file_descriptor: descriptors::read(&mut root),
         preload: surroundings::read_preload(&mut root),
         environment: environment::read(&mut root),
@@ -207,7 +237,6 @@ fn read(mut root: Reader<'_>) -> ProgramFile {
         budget: budget::read_budget(&mut root),
         prices: budget::read_prices(&mut root),
     };
-    surroundings::read_mcp(&mut root);
     root.finish();
     file
 }

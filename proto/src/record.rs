@@ -18,7 +18,7 @@ use crate::mail::{Heard, Mail, Speaker};
 use crate::message::{Block, Message};
 use crate::model::{StopReason, Usage};
 use crate::process::{Exit, ExitStatus, Priority};
-use crate::tool::{Access, Answer, ToolSpec};
+use crate::tool::{Access, Answer, OutsideTool, ToolSpec};
 
 pub use self::notes::{Note, Notes, Section};
 
@@ -137,6 +137,13 @@ pub enum Fact<C: Clone> {
         answer: Answer,
         /// How many characters the tool produced, whatever entered the context.
         produced_chars: u64,
+    },
+    /// The model that was asked failed, and another of the program is asked from here on.
+    ModelSwitched {
+        /// Which, from 0.
+        to: u32,
+        /// How the one before failed.
+        reason: Arc<str>,
     },
     /// Calls in flight were abandoned; each open tool use was answered by this text.
     Interrupted {
@@ -302,6 +309,8 @@ pub struct Image<C: Clone> {
     pub system: Arc<str>,
     /// The tools, frozen at birth.
     pub tools: Arc<[ToolSpec]>,
+    /// Those of them that run outside of the machine: where each is, and how it is run.
+    pub outside: Arc<[OutsideTool]>,
     /// What the process may do.
     pub access: Access,
     /// How many ancestors it has.
@@ -312,6 +321,8 @@ pub struct Image<C: Clone> {
     pub priority: Priority,
     /// The conversation.
     pub messages: Vector<Arc<Message>>,
+    /// How many messages it had at each fork that the process descends from, the oldest first.
+    pub forked_at: Vec<u32>,
     /// Messages that wait to be heard.
     pub mailbox: Vec<Mail>,
     /// Which messages of other processes were received.
@@ -326,6 +337,8 @@ pub struct Image<C: Clone> {
     pub epoch: u32,
     /// The sequence number of the next call.
     pub next_seq: u32,
+    /// Which of its program's models is asked, from 0.
+    pub model: u32,
     /// Model calls of the current turn.
     pub iterations: u32,
     /// Where it stands.
@@ -370,6 +383,7 @@ impl<C: Clone> Fact<C> {
             Self::ChildStarted { .. } => "child_started",
             Self::ChildReported { .. } => "child_reported",
             Self::ToolReturned { .. } => "tool_returned",
+            Self::ModelSwitched { .. } => "model_switched",
             Self::Interrupted { .. } => "interrupted",
             Self::TurnEnded { .. } => "turn_ended",
             Self::Exited { .. } => "exited",
@@ -404,6 +418,7 @@ impl<C: Clone> Fact<C> {
             Self::ChildStarted { call, child } => Fact::ChildStarted { call, child },
             Self::ChildReported { call, message } => Fact::ChildReported { call, message },
             Self::ToolReturned { call, answer, produced_chars } => Fact::ToolReturned { call, answer, produced_chars },
+            Self::ModelSwitched { to, reason } => Fact::ModelSwitched { to, reason },
             Self::Interrupted { answer } => Fact::Interrupted { answer },
             Self::TurnEnded { status, reason } => Fact::TurnEnded { status, reason },
             Self::Exited { exit } => Fact::Exited { exit },
@@ -450,17 +465,20 @@ impl<C: Clone> Image<C> {
             program: self.program,
             system: self.system,
             tools: self.tools,
+            outside: self.outside,
             access: self.access,
             depth: self.depth,
             lifetime: self.lifetime,
             priority: self.priority,
             messages: self.messages,
+            forked_at: self.forked_at,
             mailbox: self.mailbox,
             heard: self.heard,
             background: self.background,
             next_fd: self.next_fd,
             epoch: self.epoch,
             next_seq: self.next_seq,
+            model: self.model,
             iterations: self.iterations,
             phase: self.phase,
             control: self.control,

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::message::Media;
+
 /// What a caller is allowed to do, and what a tool needs. Ordered: `Read < Write < Admin`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -40,6 +42,20 @@ pub struct ToolSpec {
     pub schema: Arc<str>,
 }
 
+/// A tool that runs outside of the machine, as a process was given it at its birth. What a model is told of it stands in the
+/// [`ToolSpec`] of its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutsideTool {
+    /// The name that the model calls it by.
+    pub given: Arc<str>,
+    /// The server that has it; none: it is a command of the program, or a tool of the host.
+    pub server: Option<Arc<str>>,
+    /// Its name there.
+    pub name: Arc<str>,
+    /// How it is run.
+    pub policy: ToolPolicy,
+}
+
 /// What a tool produced, before the kernel decides how much of it enters a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolOutput {
@@ -49,19 +65,32 @@ pub struct ToolOutput {
     pub is_error: bool,
     /// Bytes that came after these and were not kept.
     pub cut_bytes: u64,
+    /// What else it produced that is no text, in order: each becomes a descriptor.
+    pub attached: Vec<Attachment>,
+}
+
+/// Something that a tool produced beside its text: an image, a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// What it is called, if it has a name: a file's, a resource's.
+    pub name: Option<Arc<str>>,
+    /// The media type, such as `image/png`.
+    pub media_type: Arc<str>,
+    /// The bytes, as they are.
+    pub bytes: Bytes,
 }
 
 impl ToolOutput {
     /// A result.
     #[must_use]
     pub fn ok(bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: bytes.into(), is_error: false, cut_bytes: 0 }
+        Self { bytes: bytes.into(), is_error: false, cut_bytes: 0, attached: Vec::new() }
     }
 
     /// A failure that the model can read and react to.
     #[must_use]
     pub fn error(text: impl Into<String>) -> Self {
-        Self { bytes: Bytes::from(text.into()), is_error: true, cut_bytes: 0 }
+        Self { bytes: Bytes::from(text.into()), is_error: true, cut_bytes: 0, attached: Vec::new() }
     }
 }
 
@@ -72,19 +101,21 @@ pub struct Answer {
     pub text: Arc<str>,
     /// Whether it is an error.
     pub is_error: bool,
+    /// What the model is shown beside it, where its format takes that.
+    pub media: Vec<Media>,
 }
 
 impl Answer {
     /// A good answer.
     #[must_use]
     pub fn ok(text: impl Into<Arc<str>>) -> Self {
-        Self { text: text.into(), is_error: false }
+        Self { text: text.into(), is_error: false, media: Vec::new() }
     }
 
     /// An error that the model can react to.
     #[must_use]
     pub fn error(text: impl Into<Arc<str>>) -> Self {
-        Self { text: text.into(), is_error: true }
+        Self { text: text.into(), is_error: true, media: Vec::new() }
     }
 }
 

@@ -247,7 +247,7 @@ fn heard_once(request: &Request, tally: &Tally) {
     let heard = request.messages.iter().filter(|message| message.role == Role::User);
     let texts = heard.flat_map(|message| &message.blocks).filter_map(|block| match block {
         Block::Text { text, .. } | Block::ToolResult { text, .. } => Some(text),
-        Block::ToolUse { .. } | Block::Opaque(_) => None,
+        Block::ToolUse { .. } | Block::Media { .. } | Block::Opaque(_) => None,
     });
     let mut notes: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     // By its sender as well: what is restored from one that was about to say something says it, too.

@@ -213,6 +213,7 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::Spoke { .. } => "spoke",
         Input::Opened { .. } => "opened",
         Input::HostCalled { .. } => "host_called",
+        Input::HostGaveUp { .. } => "host_gave_up",
         Input::ModelReplied { .. } => "model_replied",
         Input::ToolReturned { .. } => "tool_returned",
         Input::FileWritten { .. } => "file_written",
@@ -222,6 +223,7 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::TakenBack { .. } => "taken_back",
         Input::CheckpointDone { .. } => "checkpoint_done",
         Input::Fetched { .. } => "fetched",
+        Input::NotBorn { .. } => "not_born",
         Input::ChildStarted { .. } => "child_started",
         Input::NoChild { .. } => "no_child",
         Input::ChildEnded { .. } => "child_ended",
@@ -247,6 +249,7 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
         | Input::Summarized { call, .. }
         | Input::TempFileDone { call, .. }
         | Input::Fetched { call, .. }
+        | Input::NotBorn { call, .. }
         | Input::MessageSent { call, .. }
         | Input::Listed { call, .. }
         | Input::CheckpointDone { call, .. }
@@ -255,6 +258,7 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
         Input::Spoke { .. }
         | Input::Opened { .. }
         | Input::HostCalled { .. }
+        | Input::HostGaveUp { .. }
         | Input::SentBack { .. }
         | Input::TakenBack { .. }
         | Input::ChildStarted { .. }

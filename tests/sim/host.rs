@@ -98,7 +98,11 @@ impl World {
         let state = running.state.clone();
         let (tool, args) = self.call(&state);
         let ticket = self.new_ticket();
-        self.tell(pid, Input::HostCalled { ticket, tool, args });
+        let gives_up = self.random.percent(15);
+        self.tell(pid, Input::HostCalled { ticket: ticket.clone(), tool, args });
+        if gives_up {
+            self.tell(pid, Input::HostGaveUp { ticket });
+        }
     }
 
     fn send_back(&mut self, pid: Pid) {

@@ -29,7 +29,7 @@ impl World {
     pub(crate) fn perform(&mut self, running: &mut Running, effect: Effect) -> Result<After, Violation> {
         let pid = running.pid();
         match effect {
-            Effect::CallModel { call, mut request } => {
+            Effect::CallModel { call, mut request, .. } => {
                 self.tamper_request(&mut request.messages);
                 self.check_request(pid, &request)?;
                 let (delay, result) = self.ask_model(&running.state);
@@ -38,7 +38,7 @@ impl World {
                 self.start(running, call, delay, Input::ModelReplied { call, result });
             }
             Effect::CallTool { call, tool, args, .. } => {
-                self.check_started(pid, call, &tool, is_idempotent(&tool))?;
+                self.check_started(pid, call, &tool.name, is_idempotent(&tool.name))?;
                 self.check_told(pid, &args, "the arguments of a tool")?;
                 let (delay, output) = self.run_tool(pid, &args);
                 self.start(running, call, delay, Input::ToolReturned { call, output });
@@ -114,6 +114,7 @@ impl World {
                 }
                 self.receipt_given(&ticket, answer);
             }
+            Effect::ReportSwitch { .. } => self.tally.count("models switched"),
             Effect::ReportTurn { .. } => self.tally.count("turns ended"),
             Effect::ReportExit { exit } => {
                 self.check_told(pid, &exit.message, "the last words")?;

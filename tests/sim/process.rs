@@ -8,6 +8,7 @@ use dormouse_kernel::process::{Decision, Effect, Fact, Input, State, copied, dec
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Phase;
+use dormouse_proto::tool::{OutsideTool, ToolPolicy};
 
 use crate::defect::Defect;
 use crate::event::{Ack, Event, ProcessMessage, SupervisorMessage, completes, name, ticket};
@@ -312,7 +313,12 @@ fn begun_again(state: &State) -> Vec<Effect> {
     let open = slots.iter().filter(|slot| slot.called && slot.answer.is_none() && &*slot.tool == "grep");
     let begin = open.map(|slot| Effect::CallTool {
         call: slot.call,
-        tool: slot.tool.clone(),
+        tool: OutsideTool {
+            given: slot.tool.clone(),
+            server: None,
+            name: slot.tool.clone(),
+            policy: ToolPolicy::default(),
+        },
         args: slot.args.clone(),
         written: slot.args.clone(),
     });

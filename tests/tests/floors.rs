@@ -9,13 +9,16 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each crate stands above everything that it depends on. Neighbours on one floor do not know each other.
-const FLOORS: [(&str, u32); 10] = [
+const FLOORS: [(&str, u32); 13] = [
     ("dormouse-proto", 0),
     ("dormouse-kernel", 1),
     ("dormouse-actors", 2),
     ("dormouse-store", 3),
+    ("dormouse-mcp", 3),
     ("dormouse-models", 3),
     ("dormouse-host", 3),
+    ("dormouse-macros", 3),
+    ("dormouse-mcp-server", 3),
     ("dormouse", 4),
     ("dormouse-cli", 5),
     ("dormouse-examples", 5),

@@ -12,6 +12,7 @@ use dormouse_proto::program::BUILTIN_TOOLS;
 use ractor::Actor;
 use tokio::sync::{Semaphore, broadcast};
 
+use super::file_tools::file_tools;
 use super::kernel::Kernel;
 use super::recovery::Recovery;
 use crate::checkpoint::CheckpointActor;
@@ -20,7 +21,7 @@ use crate::environment;
 use crate::error::KernelError;
 use crate::lease::{Lease, Leased};
 use crate::permits::{Bounds, Providers};
-use crate::ports::{Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool};
+use crate::ports::{Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool, ToolServers};
 use crate::residents::Residents;
 use crate::supervisor::{SupervisorActor, SupervisorMessage, Table};
 use crate::temp_files::TempFilesActor;
@@ -36,6 +37,7 @@ pub struct KernelBuilder {
     models: BTreeMap<String, Arc<dyn Model>>,
     providers: BTreeMap<String, Arc<dyn Provider>>,
     tools: BTreeMap<String, Arc<dyn Tool>>,
+    servers: Option<Arc<dyn ToolServers>>,
     host: Arc<dyn Host>,
     prices: BTreeMap<String, Price>,
     model_calls: Bounds,
@@ -62,6 +64,7 @@ impl Default for KernelBuilder {
             models: BTreeMap::new(),
             providers: BTreeMap::new(),
             tools: BTreeMap::new(),
+            servers: None,
             host: Arc::new(NoHost),
             prices: BTreeMap::new(),
             model_calls: Bounds { each: 16, named: BTreeMap::new() },
@@ -99,9 +102,21 @@ impl KernelBuilder {
         self
     }
 
+    /// What reaches the tool servers that programs name (`[mcp]`). Without it a program that uses one does not start.
+    pub fn tool_servers(mut self, servers: impl ToolServers) -> Self {
+        self.servers = Some(Arc::new(servers));
+        self
+    }
+
     /// What the model of this name costs, for programs that do not say.
     pub fn price(mut self, model: impl Into<String>, price: Price) -> Self {
         self.prices.insert(model.into(), price);
+        self
+    }
+
+    /// The same for many, as a table of prices gives them.
+    pub fn prices(mut self, prices: impl IntoIterator<Item = (String, Price)>) -> Self {
+        self.prices.extend(prices);
         self
     }
 
@@ -201,7 +216,10 @@ impl KernelBuilder {
     ///
     /// # Errors
     /// [`KernelError::Store`] where the store cannot be claimed or read; [`KernelError::ReservedTool`].
-    pub async fn build(self) -> Result<Kernel, KernelError> {
+    pub async fn build(mut self) -> Result<Kernel, KernelError> {
+        for (name, tool) in file_tools(&self.host) {
+            self.tools.entry(name.to_owned()).or_insert(tool);
+        }
         if let Some(name) = self.tools.keys().find(|name| BUILTIN_TOOLS.contains(&name.as_str())) {
             return Err(KernelError::ReservedTool(name.clone()));
         }
@@ -237,6 +255,7 @@ impl KernelBuilder {
             models: self.models,
             providers: self.providers,
             tools: self.tools,
+            servers: self.servers,
             host: self.host,
             checkpoint,
             temp_files,

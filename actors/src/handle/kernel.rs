@@ -1,11 +1,13 @@
 //! A handle on a running kernel.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::Image;
 use dormouse_kernel::program::{Compiled, Program, ProgramErrors, compile};
+use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow};
 use ractor::ActorRef;
@@ -78,6 +80,21 @@ impl Kernel {
         let (entry, text) = (Path::new("program.toml"), toml.into());
         let mut read = |path: &Path| if path == entry { Ok(text.clone()) } else { self.world.host.read(path) };
         self.fitting(compile(entry, &mut read, &self.tools())?)
+    }
+
+    /// Compiles a program from files that are at hand, by their names; `entry` is the name of the program's own.
+    ///
+    /// # Errors
+    /// All that is wrong with it, each with its place in the file.
+    pub fn compile(&self, entry: &str, files: &BTreeMap<String, Bytes>) -> Result<Compiled, ProgramErrors> {
+        let mut read = |path: &Path| {
+            let absent = || FileError {
+                kind: FileErrorKind::FileNotFound,
+                message: format!("there is no file {} among those that were given", path.display()),
+            };
+            path.to_str().and_then(|name| files.get(name)).cloned().ok_or_else(absent)
+        };
+        self.fitting(compile(Path::new(entry), &mut read, &self.tools())?)
     }
 
     /// Begins to start a process.

@@ -1,16 +1,17 @@
 //! A handle on one process.
 
-use std::future::ready;
+use std::future::{Future, ready};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use dormouse_kernel::content::{Builder, Collected};
-use dormouse_kernel::process::{Input, copied};
+use dormouse_kernel::process::{Input, State, copied};
 use dormouse_proto::descriptor::MAX_CONTENT_BYTES;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Speaker;
+use dormouse_proto::model::{ModelError, ModelErrorKind, TokenCount};
 use dormouse_proto::process::{Exit, Origin};
 use dormouse_proto::record::Phase;
 use dormouse_proto::spoken::Spoken;
@@ -25,6 +26,7 @@ use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::event::{Event, View};
 use crate::process::{Copied, Delivery};
+use crate::recovery::Purpose;
 use crate::supervisor::{RestMessage, Seat, Signal, SupervisorMessage, Taken, Which};
 
 /// Counts the calls of hosts within one program; the opening of the store tells those of an earlier one apart.
@@ -77,13 +79,39 @@ impl Process {
         self.deliver(Input::Spoke { from: Speaker::Process(from), spoken: spoken.into() }, None).await
     }
 
-    /// Runs one of its tools as its model would, outside of its conversation, and returns what the model would read.
+    /// Runs one of its tools as its model would, outside of its conversation, and returns what the model would read. Several
+    /// such calls run side by side, but not beside a turn of its model.
     ///
     /// # Errors
     /// [`KernelError::Busy`], [`KernelError::Ended`]. What the tool says is an [`Answer`], errors too.
     pub async fn call(&self, tool: impl Into<String>, args: impl Into<String>) -> Result<Answer, KernelError> {
         let (tool, args) = (tool.into(), args.into());
         self.ask(|ticket| Input::HostCalled { ticket, tool, args }).await
+    }
+
+    /// The same, until `given_up` resolves: then this call alone is abandoned, and answered as cancelled. Calls of a host run
+    /// side by side, up to 64 of one process; dropping the future abandons none.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    pub async fn call_until(
+        &self,
+        tool: impl Into<String>,
+        args: impl Into<String>,
+        given_up: impl Future<Output = ()>,
+    ) -> Result<Answer, KernelError> {
+        let (tool, args, ticket) = (tool.into(), args.into(), self.new_ticket());
+        let calling = self.ask_as(ticket.clone(), Input::HostCalled { ticket: ticket.clone(), tool, args });
+        let mut calling = std::pin::pin!(calling);
+        tokio::select! {
+            // First, so that the call is on its way before it is given up.
+            biased;
+            answer = &mut calling => answer,
+            () = given_up => {
+                self.signal(Input::HostGaveUp { ticket }).await?;
+                calling.await
+            }
+        }
     }
 
     /// Hands it a content as a descriptor; the answer names it and shows its first page. `page_chars` none: as its
@@ -275,6 +303,29 @@ impl Process {
         self.kernel.list(Which::Children(self.pid)).await
     }
 
+    /// How many input tokens its model would read if it were asked now: its provider's count, where that counts, else an
+    /// estimate. What waits in its mailbox is not in it. Nothing of it is journalled, and it costs what the provider asks for.
+    ///
+    /// # Errors
+    /// [`KernelError::Model`] where its model cannot be reached, [`KernelError::Load`], [`KernelError::Closed`].
+    pub async fn count_tokens(&self) -> Result<TokenCount, KernelError> {
+        let (reply, copy) = oneshot::channel();
+        let message = SupervisorMessage::Copy { pid: self.pid, reply };
+        self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
+        let world = &self.kernel.world;
+        let state = match copy.await {
+            Ok(Copied { program, image, .. }) => State::from_image(self.pid, program, world.around.clone(), *image)
+                .expect("the image of a process that runs is valid"),
+            Err(_) => self.kernel.read(self.pid, None, Purpose::Look).await?.state,
+        };
+        let choice = state.model();
+        let model = world.model(state.program(), choice, &choice.name)?;
+        let request = state.request();
+        let counting = tokio::time::timeout(world.limits.model_deadline, model.count_tokens(&request));
+        let late = |_| ModelError::new(ModelErrorKind::Deadline, "the tokens were not counted in time");
+        Ok(counting.await.map_err(late)??)
+    }
+
     /// How it ended, if it has.
     #[must_use]
     pub fn exit(&self) -> Option<Exit> {
@@ -296,10 +347,18 @@ impl Process {
     }
 
     pub(super) async fn ask(&self, input: impl FnOnce(Arc<str>) -> Input) -> Result<Answer, KernelError> {
+        let ticket = self.new_ticket();
+        self.ask_as(ticket.clone(), input(ticket)).await
+    }
+
+    fn new_ticket(&self) -> Arc<str> {
         let number = TICKETS.fetch_add(1, Ordering::Relaxed);
-        let ticket: Arc<str> = format!("host:{}.{number}", self.kernel.world.opening).into();
+        format!("host:{}.{number}", self.kernel.world.opening).into()
+    }
+
+    async fn ask_as(&self, ticket: Arc<str>, input: Input) -> Result<Answer, KernelError> {
         let (answer, answered) = oneshot::channel();
-        self.deliver(input(ticket.clone()), Some((ticket, answer))).await?;
+        self.deliver(input, Some((ticket, answer))).await?;
         answered.await.map_err(|_| self.why_unanswered())
     }
 

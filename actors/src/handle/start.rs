@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 use std::sync::Arc;
 
-use dormouse_kernel::process::{Birth, Preloads, born, tell_environment};
+use dormouse_kernel::process::{Birth, Preloads, born};
 use dormouse_kernel::program::Program;
 use dormouse_proto::budget::Budget;
 use dormouse_proto::mail::is_process_name;
@@ -104,21 +104,15 @@ impl Start {
             program.check_prices(&around.prices)?;
         }
         let named = program.clone();
-        let found = match program.environment().is_gathered() {
-            true => Some(environment::gather(&kernel.world, &program).await),
-            false => None,
-        };
+        let found = environment::find_out(&kernel.world, &program).await.map_err(KernelError::Unborn)?;
         let image = tokio::task::spawn_blocking(move || {
             let (preloads, input) = (&Preloads::default(), input.as_ref());
             let birth = Birth { access, depth: 0, lifetime, priority, preloads, input };
             let mut image = born(&named, &around, birth, now_ms());
             image.budget.limits = budget.or(image.budget.limits);
-            if let Some(found) = found {
-                tell_environment(&mut image, &named, &around, &found, now_ms());
-            }
-            image
+            found.tell(&mut image, &named, &around).map(|()| image)
         });
-        let image = image.await.map_err(|_| KernelError::Closed)?;
+        let image = image.await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Unborn)?;
         kernel.seat(program, Box::new(image), Origin::Started, name).await
     }
 }

@@ -44,6 +44,9 @@ pub struct FnTool<F, A> {
     arguments: PhantomData<fn(A)>,
 }
 
+/// A function whose output streams out while it runs.
+pub struct Streaming<F>(F);
+
 impl<F, A: JsonSchema> FnTool<F, A> {
     /// The tool `name`. It needs write access, runs at most two minutes and gives at most 256 MiB, until said otherwise.
     pub fn new<R, T, E>(name: &str, description: &str, function: F) -> Self
@@ -51,6 +54,10 @@ impl<F, A: JsonSchema> FnTool<F, A> {
         F: Fn(A) -> R,
         R: Future<Output = Result<T, E>>,
     {
+        Self::of(name, description, function)
+    }
+
+    fn of(name: &str, description: &str, function: F) -> Self {
         let schema = schemars::schema_for!(A);
         let takes_nothing = schema.get("type").is_some_and(|kind| kind == "null");
         let schema = match takes_nothing {
@@ -60,7 +67,21 @@ impl<F, A: JsonSchema> FnTool<F, A> {
         let spec = ToolSpec { name: name.into(), description: description.into(), schema: schema.into() };
         Self { spec, policy: ToolPolicy::default(), function, takes_nothing, arguments: PhantomData }
     }
+}
 
+impl<F, A: JsonSchema> FnTool<Streaming<F>, A> {
+    /// The tool `name`, whose function pushes its output into a sink as it comes. What it pushed is kept, also where it fails,
+    /// panics, takes too long or gives too much.
+    pub fn streaming<R, E>(name: &str, description: &str, function: F) -> Self
+    where
+        F: Fn(A, OutputSink) -> R,
+        R: Future<Output = Result<(), E>>,
+    {
+        Self::of(name, description, Streaming(function))
+    }
+}
+
+impl<F, A> FnTool<F, A> {
     /// What a process must be allowed to do to call it.
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
@@ -99,7 +120,9 @@ fn decode<A: DeserializeOwned>(args: &str, schema: &str) -> Result<A, serde_json
         let Ok((mut value, schema)) = parsed else { return Err(error) };
         let fields = value.as_object_mut().into_iter().flatten();
         for (name, field) in fields {
-            let is_integer = schema["properties"][name]["type"] == "integer";
+            let of = &schema["properties"][name]["type"];
+            // One that may be left out is `["integer", "null"]`.
+            let is_integer = of == "integer" || of.as_array().is_some_and(|of| of.iter().any(|of| of == "integer"));
             if let Some(number) = field.as_str().filter(|_| is_integer).and_then(|text| text.parse::<i64>().ok()) {
                 *field = number.into();
             }
@@ -108,14 +131,43 @@ fn decode<A: DeserializeOwned>(args: &str, schema: &str) -> Result<A, serde_json
     })
 }
 
-impl<F, A, R, T, E> Tool for FnTool<F, A>
+/// How a function is called, and where what it gives goes.
+trait Function<A>: Send + Sync + 'static {
+    fn call(&self, arguments: A, out: OutputSink) -> BoxFuture<'static, Result<(), String>>;
+}
+
+impl<F, A, R, T, E> Function<A> for F
 where
-    A: DeserializeOwned + 'static,
     F: Fn(A) -> R + Send + Sync + 'static,
     R: Future<Output = Result<T, E>> + Send + 'static,
     T: Into<Bytes> + 'static,
     E: Display + 'static,
 {
+    fn call(&self, arguments: A, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+        let running = self(arguments);
+        async move {
+            let output = running.await.map_err(|error| error.to_string())?;
+            // What does not fit is reported by the sink itself.
+            let _ = out.push(&output.into());
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+impl<F, A, R, E> Function<A> for Streaming<F>
+where
+    F: Fn(A, OutputSink) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), E>> + Send + 'static,
+    E: Display + 'static,
+{
+    fn call(&self, arguments: A, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
+        let running = (self.0)(arguments, out);
+        async move { running.await.map_err(|error| error.to_string()) }.boxed()
+    }
+}
+
+impl<F: Function<A>, A: DeserializeOwned + 'static> Tool for FnTool<F, A> {
     fn spec(&self) -> ToolSpec {
         self.spec.clone()
     }
@@ -126,20 +178,13 @@ where
 
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), String>> {
         let args = if self.takes_nothing && matches!(args.trim(), "" | "{}") { "null" } else { &args };
-        let running = match decode(args, &self.spec.schema) {
-            Ok(arguments) => (self.function)(arguments),
+        match decode(args, &self.spec.schema) {
+            Ok(arguments) => self.function.call(arguments, out),
             Err(error) => {
                 let text = format!("{} does not take these arguments: {error}", self.spec.name);
-                return std::future::ready(Err(text)).boxed();
+                std::future::ready(Err(text)).boxed()
             }
-        };
-        async move {
-            let output = running.await.map_err(|error| error.to_string())?;
-            // What does not fit is reported by the sink itself.
-            let _ = out.push(&output.into());
-            Ok(())
         }
-        .boxed()
     }
 }
 

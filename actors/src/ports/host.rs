@@ -6,8 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::content::Collected;
 use dormouse_proto::command::Command;
-use dormouse_proto::file::{FileError, FileErrorKind, FileWrite};
+use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Listing};
+use dormouse_proto::server::ServerCommand;
 use futures_util::future::{BoxFuture, FutureExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::tool::{OutputSink, Tool};
 
@@ -17,6 +19,15 @@ pub trait Host: Send + Sync + 'static {
     /// The command as a tool. A command that is not permitted becomes a tool that refuses every call and says why.
     fn command(&self, command: &Command) -> Arc<dyn Tool>;
 
+    /// Starts a tool server, with the variables of its declaration filled in. No host starts any by default.
+    ///
+    /// # Errors
+    /// A text for the model and the user: that it is not permitted, and what permits it, or why it cannot be started. It shows no
+    /// value of the declaration.
+    fn serve(&self, server: &ServerCommand) -> Result<ServerChild, String> {
+        Err(format!("this kernel's host starts no tool servers, and so not `{}`.", server.program))
+    }
+
     /// An environment variable, for a program that names it in `[env_info]`; nothing where it is not set. Its value may be
     /// a secret: an implementation hands on what the user permitted by name, and no host does so by default.
     ///
@@ -24,6 +35,17 @@ pub trait Host: Send + Sync + 'static {
     /// A text for the model and the user: that it is not permitted, and what permits it.
     fn variable(&self, name: &str) -> Result<Option<String>, String> {
         Err(format!("this kernel's host hands on no environment variable, and so not {name}."))
+    }
+
+    /// Whether a program may have the kernel connect to this port of this machine: a model server that it names by address, a
+    /// tool server. No host permits any by default.
+    ///
+    /// # Errors
+    /// A text for the model and the user: that it is not permitted, and what permits it.
+    fn connect(&self, machine: &str, port: u16) -> Result<(), String> {
+        Err(format!(
+            "this kernel's host permits no connection that a program asks for, and so none to {machine}:{port}."
+        ))
     }
 
     /// Writes a file: atomically, confined to the permitted roots, never blocking on a FIFO or device.
@@ -47,6 +69,17 @@ pub trait Host: Send + Sync + 'static {
         Ok(Collected::capped(self.read(path)?, cap_bytes))
     }
 
+    /// Lists a directory of the permitted roots. It may leave entries out where there are very many, and counts them.
+    ///
+    /// # Errors
+    /// As [`Host::read`]. No host lists any by default.
+    fn list(&self, path: &Path) -> Result<Listing, FileError> {
+        Err(FileError {
+            kind: FileErrorKind::AccessDenied,
+            message: format!("{} cannot be listed: this kernel's host lists no directory.", path.display()),
+        })
+    }
+
     /// Reads a file that the program at `entry` is made of: its own text, a linked program, a preload. An implementation
     /// may permit the folder of `entry` here, since the user named that program.
     ///
@@ -55,6 +88,18 @@ pub trait Host: Send + Sync + 'static {
     fn read_program(&self, _entry: &Path, path: &Path) -> Result<Bytes, FileError> {
         self.read(path)
     }
+}
+
+/// A tool server that was started: what is said to it, and what it says.
+pub struct ServerChild {
+    /// Its standard input. Dropping it asks the server to end.
+    pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Its standard output.
+    pub stdout: Box<dyn AsyncRead + Send + Unpin>,
+    /// Its standard error.
+    pub stderr: Box<dyn AsyncRead + Send + Unpin>,
+    /// What keeps it running: dropped, it ends, and all that it started.
+    pub held: Box<dyn Send + Sync>,
 }
 
 /// A host that permits nothing: what an embedder gets who names none.

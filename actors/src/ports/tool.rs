@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_kernel::content::{Builder, Collected};
-use dormouse_proto::tool::{ToolPolicy, ToolSpec};
+use dormouse_proto::tool::{Attachment, ToolPolicy, ToolSpec};
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
@@ -42,6 +42,7 @@ struct Shared {
 
 struct Taken {
     builder: Builder,
+    attached: Vec<Attachment>,
     bytes: u64,
 }
 
@@ -60,7 +61,7 @@ impl OutputSink {
     /// A sink that takes `cap_bytes` and keeps the first `keep_bytes` of them.
     #[must_use]
     pub fn keeping(keep_bytes: u64, cap_bytes: u64) -> Self {
-        let taken = Mutex::new(Taken { builder: Builder::with_cap(keep_bytes), bytes: 0 });
+        let taken = Mutex::new(Taken { builder: Builder::with_cap(keep_bytes), attached: Vec::new(), bytes: 0 });
         let shared = Shared { taken, cap_bytes, keep_bytes, overflowed: AtomicBool::new(false), full: Notify::new() };
         Self { shared: Arc::new(shared) }
     }
@@ -79,6 +80,26 @@ impl OutputSink {
             return Ok(());
         }
         drop(taken);
+        self.overflow()
+    }
+
+    /// Takes what is no text, whole or not at all. It counts as its bytes do.
+    ///
+    /// # Errors
+    /// [`OutputFull`] where it did not fit; the kernel then ends the call.
+    pub fn attach(&self, attachment: Attachment) -> Result<(), OutputFull> {
+        let mut taken = self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = taken.bytes.saturating_add(attachment.bytes.len() as u64);
+        if bytes > self.shared.cap_bytes {
+            drop(taken);
+            return self.overflow();
+        }
+        taken.bytes = bytes;
+        taken.attached.push(attachment);
+        Ok(())
+    }
+
+    fn overflow(&self) -> Result<(), OutputFull> {
         self.shared.overflowed.store(true, Ordering::Release);
         self.shared.full.notify_one();
         Err(OutputFull)
@@ -100,6 +121,12 @@ impl OutputSink {
     pub fn take(&self) -> Collected {
         let mut taken = self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut taken.builder, Builder::with_cap(self.shared.keep_bytes)).finish()
+    }
+
+    /// Takes out what was attached, in order.
+    #[must_use]
+    pub fn take_attached(&self) -> Vec<Attachment> {
+        std::mem::take(&mut self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner).attached)
     }
 }
 
@@ -123,6 +150,22 @@ mod tests {
         sink.full().await;
         assert!(sink.has_overflowed());
         assert_eq!(&sink.take().bytes[..], b"abcd");
+    }
+
+    #[test]
+    fn what_is_attached_counts_and_is_taken_whole_or_not_at_all() {
+        let attachment = |bytes: &'static [u8]| Attachment {
+            name: None,
+            media_type: "image/png".into(),
+            bytes: bytes::Bytes::from_static(bytes),
+        };
+        let sink = OutputSink::with_cap(6);
+        assert_eq!(sink.push(b"ab"), Ok(()));
+        assert_eq!(sink.attach(attachment(b"123")), Ok(()));
+        assert_eq!(sink.attach(attachment(b"45")), Err(OutputFull));
+        assert!(sink.has_overflowed());
+        assert_eq!(&sink.take().bytes[..], b"ab");
+        assert_eq!(sink.take_attached(), [attachment(b"123")]);
     }
 
     #[test]

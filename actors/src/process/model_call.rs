@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use dormouse_kernel::permits::Asker;
-use dormouse_kernel::program::Program;
+use dormouse_kernel::program::{ModelChoice, Program};
 use dormouse_proto::id::Pid;
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
 
@@ -35,6 +36,7 @@ pub(super) enum Listeners {
 pub(super) struct Asking {
     pub(super) world: Arc<World>,
     pub(super) program: Program,
+    pub(super) model: ModelChoice,
     pub(super) asker: Asker,
     pub(super) request: Request,
     pub(super) listeners: Listeners,
@@ -42,9 +44,11 @@ pub(super) struct Asking {
 
 /// Asks until there is a reply, an error that no further attempt can mend, or no attempt left.
 pub(super) async fn ask(asking: Asking) -> Result<Reply, ModelError> {
-    let Asking { world, program, asker, request, listeners } = asking;
-    let model = world.model(&program, &request.model)?;
-    let queue = world.model_permits.queue(program.model().provider.word());
+    let Asking { world, program, model: choice, asker, request, listeners } = asking;
+    let model = world.model(&program, &choice, &request.model)?;
+    let queue = world.model_permits.queue(choice.provider.word());
+    let attempts = choice.failures.unwrap_or(world.limits.model_attempts);
+    let mut delays = delays();
     let mut attempt = 1;
     loop {
         let permit = queue.acquire(asker).await;
@@ -53,8 +57,8 @@ pub(super) async fn ask(asking: Asking) -> Result<Reply, ModelError> {
         end.as_ref().err().into_iter().for_each(|error| leave_alone(&queue, error));
         drop(permit);
         match end {
-            Err(error) if attempt < world.limits.model_attempts && may_repeat(&error) => {
-                back_off(&world, request.pid, attempt, &error).await;
+            Err(error) if attempt < attempts && may_repeat(&error) => {
+                back_off(&world, request.pid, delays.next(), &error).await;
                 attempt += 1;
             }
             end => return end,
@@ -98,14 +102,15 @@ fn event(pid: Pid, delta: Delta) -> Option<Event> {
     }
 }
 
-async fn back_off(world: &World, pid: Pid, attempt: u32, error: &ModelError) {
-    let delay = delay(pid, attempt, error);
+async fn back_off(world: &World, pid: Pid, unasked: Option<Duration>, error: &ModelError) {
+    let delay = delay(unasked, error);
     world.report(Event::Retrying { pid, reason: error.to_string(), delay_ms: delay.as_millis() as u64 });
     tokio::time::sleep(delay).await;
 }
 
-fn delay(pid: Pid, attempt: u32, error: &ModelError) -> Duration {
-    hint(error).unwrap_or_else(|| backoff(pid, attempt).min(LONGEST_DELAY))
+/// What the provider asks for, else what comes next by itself.
+fn delay(unasked: Option<Duration>, error: &ModelError) -> Duration {
+    hint(error).or(unasked).unwrap_or(LONGEST_DELAY)
 }
 
 /// What the provider asks for. No wait at all (a date that has passed) is no hint: attempts would be spent in an instant.
@@ -113,10 +118,10 @@ fn hint(error: &ModelError) -> Option<Duration> {
     error.retry_after.filter(|hint| !hint.is_zero())
 }
 
-/// Doubles with each attempt, and is spread by pid over half of itself, so that processes do not come back in step.
-fn backoff(pid: Pid, attempt: u32) -> Duration {
-    let delay = FIRST_DELAY * 2_u32.saturating_pow(attempt - 1);
-    delay + delay.mul_f64((pid.0.wrapping_mul(0x9E37_79B9) % 1024) as f64 / 2048.0)
+/// Waits that double, each spread by chance over as much again, so that processes do not come back in step.
+fn delays() -> ExponentialBackoff {
+    let delays = ExponentialBuilder::new().with_min_delay(FIRST_DELAY).with_max_delay(LONGEST_DELAY);
+    delays.without_max_times().with_jitter().build()
 }
 
 #[cfg(test)]
@@ -126,11 +131,19 @@ mod tests {
     #[test]
     fn a_hint_is_obeyed_unless_it_is_to_wait_for_nothing() {
         let delay = |retry_after| {
-            delay(Pid(1), 1, &ModelError { retry_after, ..ModelError::new(ModelErrorKind::Overloaded, "") })
+            let error = ModelError { retry_after, ..ModelError::new(ModelErrorKind::Overloaded, "") };
+            delay(delays().next(), &error)
         };
         assert_eq!(delay(Some(Duration::from_millis(1))), Duration::from_millis(1));
         for none in [None, Some(Duration::ZERO)] {
             assert!(delay(none) >= FIRST_DELAY && delay(none) <= FIRST_DELAY * 2, "{:?}", delay(none));
         }
+    }
+
+    #[test]
+    fn waits_grow_to_a_bound_and_do_not_end() {
+        let delays: Vec<_> = delays().take(200).collect();
+        assert_eq!(delays.len(), 200);
+        assert!(delays[3] > delays[0] && delays.iter().all(|delay| *delay <= 2 * LONGEST_DELAY), "{delays:?}");
     }
 }

@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use dormouse_kernel::content::Content;
 use dormouse_kernel::permits::Asker;
 use dormouse_kernel::process::{Child, Effect, Input};
+use dormouse_kernel::program::ModelChoice;
 use dormouse_kernel::syscall::{PendingTempFile, PendingWrite};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::CallId;
@@ -12,7 +13,7 @@ use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Phase;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply};
-use dormouse_proto::tool::ToolOutput;
+use dormouse_proto::tool::{OutsideTool, ToolOutput};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
 use tracing::Span;
@@ -33,19 +34,21 @@ impl Running {
     pub(super) fn perform(&mut self, effect: Effect) {
         let pid = self.pid();
         match effect {
-            Effect::CallModel { call, request } => {
+            Effect::CallModel { call, request, model } => {
                 let listeners = Listeners::Watchers(self.herald.clone());
-                let ask = self.ask(request, listeners, &self.turn_span());
+                let ask = self.ask(request, model, listeners, &self.turn_span());
                 self.start(ask, call, move |result| Input::ModelReplied { call, result }, model_failed);
             }
             Effect::Summarize { call, pending, request } => {
                 let tool = self.tool_span(call);
-                let ask = self.ask(request, Listeners::Nobody, &tool);
+                let model = self.state.model().clone();
+                let ask = self.ask(request, model, Listeners::Nobody, &tool);
                 let work = in_tool(tool, ask, Result::is_err);
                 self.start(work, call, move |result| Input::Summarized { call, pending, result }, model_failed);
             }
             Effect::CallTool { call, tool, args, written } => {
-                self.world.report(Event::ToolCalled { pid, tool: tool.clone(), args: written });
+                let name = tool.server.as_ref().map_or(&tool.name, |_| &tool.given).clone();
+                self.world.report(Event::ToolCalled { pid, tool: name, args: written });
                 self.call_tool(call, &tool, &args);
             }
             Effect::WriteFile { call, pending } => self.write_file(call, pending),
@@ -69,6 +72,9 @@ impl Running {
                     // Who no longer waits has dropped its side.
                     let _ = reply.send(answer);
                 }
+            }
+            Effect::ReportSwitch { from, to, reason } => {
+                self.world.report(Event::ModelSwitched { pid, from, to, reason });
             }
             Effect::ReportTurn { outcome } => self.world.report(Event::TurnEnded { pid, outcome }),
             Effect::ReportExit { exit } => {
@@ -104,15 +110,16 @@ impl Running {
     fn ask(
         &self,
         mut request: Request,
+        model: ModelChoice,
         listeners: Listeners,
         parent: &Span,
     ) -> BoxFuture<'static, Result<Reply, ModelError>> {
         let (world, program) = (self.world.clone(), self.state.program().clone());
         // Outside of its tree it goes by its own number.
         request.pid = self.pid;
-        let span = spans::model_call(parent, program.model().provider.word(), self.root, &request);
+        let span = spans::model_call(parent, model.provider.word(), self.root, &request);
         let asker = Asker { priority: self.state.priority(), tree: self.root };
-        let asking = Asking { world, program, asker, request, listeners };
+        let asking = Asking { world, program, model, asker, request, listeners };
         spans::within(span, model_call::ask(asking), spans::model_called).boxed()
     }
 
@@ -124,12 +131,10 @@ impl Running {
         slot.map_or_else(Span::none, |slot| spans::tool_call(&self.turn_span(), &slot.tool, &slot.id))
     }
 
-    fn call_tool(&mut self, call: CallId, name: &str, args: &str) {
-        let work: BoxFuture<'static, ToolOutput> = match self.world.tool(self.state.program(), name) {
-            Some(tool) => Box::pin(tool_call::run(tool, args.to_owned(), self.keep_bytes())),
-            None => {
-                Box::pin(std::future::ready(ToolOutput::error(format!("The tool '{name}' is no longer registered."))))
-            }
+    fn call_tool(&mut self, call: CallId, tool: &OutsideTool, args: &str) {
+        let work: BoxFuture<'static, ToolOutput> = match self.world.tool(self.state.program(), tool, args.to_owned()) {
+            Ok(run) => Box::pin(tool_call::run(tool.given.clone(), tool.policy, run, self.keep_bytes())),
+            Err(why) => Box::pin(std::future::ready(ToolOutput::error(why))),
         };
         let work = in_tool(self.tool_span(call), work, |output| output.is_error);
         let failed = |why| ToolOutput::error(format!("The tool failed inside: {why}"));
@@ -193,10 +198,20 @@ impl Running {
         }
     }
 
-    /// Children that were told of the environment begin, unless their call was given up.
-    pub(super) fn start_told(&mut self, call: CallId, children: Vec<Child>) {
-        if self.in_flight.remove(&call).is_some() {
-            self.tell_supervisor(SupervisorMessage::StartChildren { parent: self.pid(), children });
+    /// Children that were told of the environment begin, unless their call was given up. Where one cannot be born, the call is
+    /// answered with why.
+    pub(super) fn start_told(&mut self, call: CallId, children: Result<Vec<Child>, String>) {
+        if self.in_flight.remove(&call).is_none() {
+            return;
+        }
+        match children {
+            Ok(children) => {
+                self.tell_supervisor(SupervisorMessage::StartChildren { parent: self.pid(), children });
+            }
+            Err(why) => {
+                let why = format!("No child was made: {why}");
+                self.take(Delivery::internal(Input::NotBorn { call, why }));
+            }
         }
     }
 

@@ -6,21 +6,23 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use dormouse_kernel::content::Collected;
-use dormouse_proto::tool::ToolOutput;
+use dormouse_proto::tool::{ToolOutput, ToolPolicy};
+use futures_util::future::BoxFuture;
 use tokio::task::{JoinError, JoinSet};
 use tracing::Instrument;
 
-use crate::ports::{OutputSink, Tool};
+use crate::ports::OutputSink;
 
-/// Runs `tool` once and keeps the first `keep_bytes` of its output. Dropping the future abandons the tool: it runs in a
-/// task that ends with it.
-pub(crate) async fn run(tool: Arc<dyn Tool>, args: String, keep_bytes: u64) -> ToolOutput {
-    let policy = tool.policy();
-    let name = tool.spec().name;
+/// What runs once, and where its output goes.
+pub(crate) type Run = Box<dyn FnOnce(OutputSink) -> BoxFuture<'static, Result<(), String>> + Send>;
+
+/// Runs the tool that is called `name` once, as `policy` says, and keeps the first `keep_bytes` of its output. Dropping the
+/// future abandons the tool: it runs in a task that ends with it.
+pub(crate) async fn run(name: Arc<str>, policy: ToolPolicy, run: Run, keep_bytes: u64) -> ToolOutput {
     let sink = OutputSink::keeping(keep_bytes, policy.output_cap_bytes);
     let mut task = JoinSet::new();
     let out = sink.clone();
-    task.spawn(async move { tool.call(args, out).await }.in_current_span());
+    task.spawn(async move { run(out).await }.in_current_span());
     let end = tokio::select! {
         end = task.join_next() => end.map_or(Ok(()), |end| end.unwrap_or_else(|error| Err(failed(&name, error)))),
         () = sink.full() => Ok(()),
@@ -65,5 +67,5 @@ fn output(sink: &OutputSink, end: Result<(), String>) -> ToolOutput {
             ToolOutput { is_error: true, ..ToolOutput::ok(bytes.freeze()) }
         }
     };
-    ToolOutput { cut_bytes, ..output }
+    ToolOutput { cut_bytes, attached: sink.take_attached(), ..output }
 }

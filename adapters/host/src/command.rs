@@ -6,10 +6,12 @@
 
 mod arguments;
 mod argv;
+mod confine;
 mod environment;
 mod group;
 mod launcher;
 mod run;
+mod server;
 mod tail;
 
 #[cfg(test)]
@@ -24,6 +26,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 
 use self::arguments::Arguments;
 pub(crate) use self::launcher::Launcher;
+pub(crate) use self::server::serve;
 
 /// A command of a program file as a tool. What is not permitted is refused at each call.
 #[derive(Debug)]
@@ -61,5 +64,6 @@ async fn call(command: &Command, launcher: &Launcher, args: &str, out: &OutputSi
     let arguments = Arguments::read(args, &command.parameters)?;
     let argv = argv::fill(&command.argv, &command.parameters, &arguments)?;
     let program = launcher.prepare(&argv, &command.env)?;
-    run::run(program, command.policy.output_cap_bytes, out).await
+    let confinement = launcher.confinement(command.policy.access);
+    run::run(program, &confinement, command.policy.output_cap_bytes, out).await
 }

@@ -22,12 +22,13 @@ mod matrix_tests;
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dormouse_actors::ports::Collected;
-use dormouse_proto::file::{FileError, FileWrite, Presence, WriteMode};
+use dormouse_proto::file::{FileError, FileWrite, Listing, Presence, WriteMode};
 
 use self::asked::{Asked, Purpose};
 use self::beneath::Want;
@@ -104,6 +105,15 @@ impl Files {
         let Collected { bytes, cut_bytes } = Collected::capped(bytes.into(), cap_bytes);
         let unread = target.size.saturating_sub(read);
         Ok(Collected { bytes, cut_bytes: if cut_bytes > 0 { cut_bytes + unread } else { 0 } })
+    }
+
+    /// What a folder holds: the first entries that the system names, sorted, and how many more there are. Costs a look at
+    /// each entry.
+    pub(crate) fn list(&self, path: &Path) -> Result<Listing, FileError> {
+        let asked = Asked::new(Purpose::Read, path);
+        let (root, way) = self.read.folder(&asked)?;
+        let folder = Folder::below(root.as_fd(), &way, &asked)?.ok_or_else(|| asked.not_found())?;
+        folder.list(&asked)
     }
 
     /// A file has one name, since links are refused, so that its name is enough to tell its turn.

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Collected, Host, Tool};
+use dormouse_actors::ports::{Collected, Host, ServerChild, Tool};
 use dormouse_proto::command::Command;
-use dormouse_proto::file::{FileError, FileErrorKind, FileWrite};
+use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Listing};
+use dormouse_proto::server::ServerCommand;
 use futures_util::future::{BoxFuture, FutureExt};
 
-use crate::command::{CommandTool, Launcher};
+use crate::command::{CommandTool, Launcher, serve};
 use crate::files::Files;
 use crate::permissions::Permissions;
 
@@ -55,6 +56,14 @@ impl Host for LocalHost {
         Arc::new(CommandTool::new(command.clone(), Arc::clone(&self.launcher)))
     }
 
+    fn serve(&self, server: &ServerCommand) -> Result<ServerChild, String> {
+        let filled = server.env.iter().map(|(name, value)| {
+            let value = value.filled(|variable| self.variable(variable)).map_err(|why| format!("{name}: {why}"))?;
+            Ok((name.clone(), value))
+        });
+        serve(&self.launcher, server, filled.collect::<Result<_, String>>()?)
+    }
+
     fn variable(&self, name: &str) -> Result<Option<String>, String> {
         if self.permissions.env().any(|permitted| permitted == name) {
             return Ok(self.launcher.variable(name));
@@ -62,6 +71,16 @@ impl Host for LocalHost {
         Err(format!(
             "this kernel may not tell {name}: the user has to start it with --allow-env={name}, or \
              Permissions::allow_env(\"{name}\")."
+        ))
+    }
+
+    fn connect(&self, machine: &str, port: u16) -> Result<(), String> {
+        if self.permissions.permits_net(machine, port) {
+            return Ok(());
+        }
+        Err(format!(
+            "this kernel may not connect to {machine}:{port}: the user has to start it with --allow-net={machine}:{port}, or \
+             Permissions::allow_net(\"{machine}:{port}\")."
         ))
     }
 
@@ -82,6 +101,10 @@ impl Host for LocalHost {
 
     fn collect(&self, path: &Path, cap_bytes: u64) -> Result<Collected, FileError> {
         self.files.collect(path, cap_bytes)
+    }
+
+    fn list(&self, path: &Path) -> Result<Listing, FileError> {
+        self.files.list(path)
     }
 
     /// The folder of `entry` is permitted beside what the user permits, since the user named the program in it. Costs

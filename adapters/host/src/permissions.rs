@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 pub struct Permissions {
     run: Vec<String>,
     env: Vec<String>,
+    net: Vec<String>,
     read: Vec<PathBuf>,
     write: Vec<PathBuf>,
     sealed: Vec<PathBuf>,
@@ -43,6 +44,15 @@ impl Permissions {
     #[must_use]
     pub fn allow_env(mut self, name: impl Into<String>) -> Self {
         self.env.push(name.into());
+        self
+    }
+
+    /// Permits programs that name its address to have the kernel connect to a machine: by name or number, with a port
+    /// (`127.0.0.1:8082`, `[::1]:8082`) or for all ports (`models.example`). Providers that are called by their name alone need
+    /// none of this.
+    #[must_use]
+    pub fn allow_net(mut self, machine: impl Into<String>) -> Self {
+        self.net.push(machine.into());
         self
     }
 
@@ -88,6 +98,14 @@ impl Permissions {
         Ok(items("--allow-env", value)?.fold(self, Self::allow_env))
     }
 
+    /// Adds the value of one `--allow-net=127.0.0.1:8082,models.example`.
+    ///
+    /// # Errors
+    /// [`PermissionsError`] where an item is empty.
+    pub fn net_flag(self, value: &str) -> Result<Self, PermissionsError> {
+        Ok(items("--allow-net", value)?.fold(self, Self::allow_net))
+    }
+
     /// Adds the value of one `--allow-read=DIR,DIR`.
     ///
     /// # Errors
@@ -112,6 +130,17 @@ impl Permissions {
     /// The environment variables that may be told, as they were given.
     pub fn env(&self) -> impl Iterator<Item = &str> {
         self.env.iter().map(String::as_str)
+    }
+
+    /// The machines that may be connected to, as they were given.
+    pub fn net(&self) -> impl Iterator<Item = &str> {
+        self.net.iter().map(String::as_str)
+    }
+
+    /// Whether a machine may be connected to at this port. Names count without regard to case, numbers as written.
+    pub(crate) fn permits_net(&self, machine: &str, port: u16) -> bool {
+        let at_port = format!("{machine}:{port}");
+        self.net().any(|given| given.eq_ignore_ascii_case(machine) || given.eq_ignore_ascii_case(&at_port))
     }
 
     /// The folders that may be read, as they were given.
@@ -181,8 +210,18 @@ mod tests {
             .and_then(|p| p.read_flag("a,/b"))
             .and_then(|p| p.write_flag("c"))
             .and_then(|p| p.env_flag("X,Y"))
+            .and_then(|p| p.net_flag("models.example,127.0.0.1:80,[::1]:9"))
             .expect("the flags are well formed");
         assert_eq!(permissions.run().collect::<Vec<_>>(), ["cargo", "/usr/bin/git", "rustc"]);
+        for (machine, port, permitted) in [
+            ("Models.Example", 443, true),
+            ("127.0.0.1", 80, true),
+            ("127.0.0.1", 81, false),
+            ("[::1]", 9, true),
+            ("models.example.org", 443, false),
+        ] {
+            assert_eq!(permissions.permits_net(machine, port), permitted, "{machine}:{port}");
+        }
         assert_eq!(permissions.env().collect::<Vec<_>>(), ["X", "Y"]);
         assert_eq!(permissions.read().collect::<Vec<_>>(), [Path::new("a"), Path::new("/b")]);
         assert_eq!(permissions.write().collect::<Vec<_>>(), [Path::new("c")]);
@@ -191,8 +230,13 @@ mod tests {
     #[test]
     fn a_flag_that_says_nothing_is_refused() {
         for value in ["", ",", "a,", ",a", "a,,b"] {
-            for flag in [Permissions::run_flag, Permissions::read_flag, Permissions::write_flag, Permissions::env_flag]
-            {
+            for flag in [
+                Permissions::run_flag,
+                Permissions::read_flag,
+                Permissions::write_flag,
+                Permissions::env_flag,
+                Permissions::net_flag,
+            ] {
                 let error = flag(Permissions::none(), value).expect_err(value);
                 assert!(matches!(error, PermissionsError::Empty { .. }), "{value}: {error}");
             }

@@ -1,12 +1,18 @@
 //! What stands behind the word `provider` of a program.
+//!
+//! A program may name a server and a variable that holds a key; either needs the user's permission, which the host knows. A
+//! key that the environment holds for a provider goes to the provider's own server, or to the one that the environment names,
+//! and to no server of a program's choice.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dormouse_actors::ports::{Model, Provider};
-use dormouse_kernel::program::Program;
+use dormouse_actors::ports::{Asked, Host, Model, Provider};
+use dormouse_kernel::program::ModelChoice;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 
-use crate::{Anthropic, Scripted};
+use crate::Scripted;
+use crate::wire::{Builder, Caching, Client, Codec, server};
 
 /// Behind `scripted`: the script that a program names, or silence where it names none. A script is parsed at each call of
 /// the model, and nothing is kept between calls.
@@ -14,27 +20,210 @@ use crate::{Anthropic, Scripted};
 pub struct ScriptedProvider;
 
 impl Provider for ScriptedProvider {
-    fn model(&self, program: &Program) -> Result<Arc<dyn Model>, ModelError> {
-        let Some(script) = program.script() else { return Ok(Arc::new(Scripted::silent())) };
+    fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
+        let Some(script) = asked.program.script(asked.model) else { return Ok(Arc::new(Scripted::silent())) };
         let model = Scripted::parse(script.text, script.name);
-        let model = model.map_err(|error| ModelError::new(ModelErrorKind::Unavailable, error.to_string()))?;
+        let model = model.map_err(|error| unavailable(error.to_string()))?;
         Ok(Arc::new(model))
     }
 }
 
-/// Behind `anthropic`: one client for all programs, made from the environment when it is first asked for, so that a kernel
-/// which never asks needs no key.
-#[derive(Debug, Default)]
-pub struct AnthropicProvider {
-    client: OnceLock<Anthropic>,
+/// Behind the name of a wire format: one client for each server, key and way of asking, made when it is first asked for, so
+/// that a kernel which never asks needs no key.
+pub struct ServerProvider<C> {
+    clients: Mutex<HashMap<Wanted, Client<C>>>,
 }
 
-impl Provider for AnthropicProvider {
-    fn model(&self, _program: &Program) -> Result<Arc<dyn Model>, ModelError> {
-        if let Some(client) = self.client.get() {
+/// So many clients are kept: more than the programs of a kernel name servers.
+const MOST_CLIENTS: usize = 64;
+
+/// What a client is made of. It holds a key, and so is never shown.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Wanted {
+    server: Server,
+    /// None: what the environment holds, or nothing for a server of the program's choice.
+    key: Option<String>,
+    caching: Caching,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Server {
+    /// The provider's own, or the one that the environment names.
+    Usual,
+    Named(String),
+}
+
+impl<C: Codec> ServerProvider<C> {
+    fn wanted(model: &ModelChoice, host: &Arc<dyn Host>) -> Result<Wanted, ModelError> {
+        let server = match &model.base_url {
+            None => Server::Usual,
+            Some(url) => {
+                let (machine, port) = server(url)?;
+                host.connect(&machine, port).map_err(unavailable)?;
+                Server::Named(url.clone())
+            }
+        };
+        let key = model.api_key_env.as_deref().map(|name| variable(host, name)).transpose()?;
+        let caching = if model.automatic_caching { Caching::Automatic } else { Caching::Off };
+        Ok(Wanted { server, key, caching })
+    }
+
+    fn build(wanted: &Wanted) -> Result<Client<C>, ModelError> {
+        let builder = match &wanted.server {
+            Server::Usual => Builder::from_env(),
+            Server::Named(url) => Builder::default().base_url(url).without_api_key(),
+        };
+        wanted.key.iter().fold(builder, Builder::api_key).caching(wanted.caching).build()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Wanted, Client<C>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: Codec> Provider for ServerProvider<C> {
+    fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
+        let wanted = Self::wanted(asked.model, asked.host)?;
+        if let Some(client) = self.lock().get(&wanted) {
             return Ok(Arc::new(client.clone()));
         }
-        let client = Anthropic::from_env()?;
-        Ok(Arc::new(self.client.get_or_init(|| client).clone()))
+        let client = Self::build(&wanted)?;
+        let mut clients = self.lock();
+        if clients.len() >= MOST_CLIENTS {
+            return Ok(Arc::new(client));
+        }
+        Ok(Arc::new(clients.entry(wanted).or_insert(client).clone()))
+    }
+}
+
+impl<C> Default for ServerProvider<C> {
+    fn default() -> Self {
+        Self { clients: Mutex::default() }
+    }
+}
+
+impl<C> std::fmt::Debug for ServerProvider<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerProvider").finish_non_exhaustive()
+    }
+}
+
+fn variable(host: &Arc<dyn Host>, name: &str) -> Result<String, ModelError> {
+    let value = host.variable(name).map_err(unavailable)?;
+    let value = value.filter(|value| !value.trim().is_empty());
+    value.ok_or_else(|| {
+        let message = format!("no API key: the program names the variable {name}, which is not set");
+        ModelError::new(ModelErrorKind::Authentication, message)
+    })
+}
+
+fn unavailable(message: String) -> ModelError {
+    ModelError::new(ModelErrorKind::Unavailable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use dormouse_actors::ports::{NoHost, Tool};
+    use dormouse_kernel::program::{Program, compile};
+    use dormouse_proto::command::Command;
+    use dormouse_proto::file::{FileError, FileWrite};
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::chat::Completions;
+
+    /// Permits one machine and one variable.
+    struct Permitting;
+
+    impl Host for Permitting {
+        fn command(&self, command: &Command) -> Arc<dyn Tool> {
+            NoHost.command(command)
+        }
+
+        fn variable(&self, name: &str) -> Result<Option<String>, String> {
+            match name {
+                "THEIR_KEY" => Ok(Some("sk-theirs".to_owned())),
+                "UNSET" => Ok(None),
+                _ => Err(format!("{name} is not permitted")),
+            }
+        }
+
+        fn connect(&self, machine: &str, port: u16) -> Result<(), String> {
+            match (machine, port) {
+                ("models.example", 443 | 8443) | ("localhost", 1) => Ok(()),
+                _ => Err(format!("{machine}:{port} is not permitted")),
+            }
+        }
+
+        fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>> {
+            NoHost.write(write)
+        }
+
+        fn read(&self, path: &Path) -> Result<Bytes, FileError> {
+            NoHost.read(path)
+        }
+    }
+
+    fn program(rest: &str) -> Program {
+        let text = format!("[model]\nname = \"m\"\nprovider = \"openai-chat\"\n{rest}");
+        compile(Path::new("p.toml"), &mut |_| Ok(text.clone().into()), &[]).unwrap().program
+    }
+
+    fn wanted(rest: &str, host: impl Host) -> Result<Wanted, ModelError> {
+        ServerProvider::<Completions>::wanted(program(rest).model(), &(Arc::new(host) as Arc<dyn Host>))
+    }
+
+    #[test]
+    fn a_server_and_a_key_of_the_programs_choice_need_permission() {
+        let allowed = [
+            "base_url = \"https://models.example/api\"",
+            "base_url = \"https://models.example:8443\"\napi_key_env = \"THEIR_KEY\"",
+            "base_url = \"http://localhost:1/v1\"",
+            "api_key_env = \"THEIR_KEY\"",
+            "",
+        ];
+        for rest in allowed {
+            assert!(wanted(rest, Permitting).is_ok(), "{rest}");
+            assert_eq!(wanted(rest, NoHost).is_ok(), rest.is_empty(), "{rest}");
+        }
+        let refused = [
+            ("base_url = \"https://models.example.org\"", "models.example.org:443 is not permitted"),
+            ("base_url = \"http://models.example\"", "models.example:80 is not permitted"),
+            ("base_url = \"http://[::1]:9\"", "[::1]:9 is not permitted"),
+            ("api_key_env = \"OPENAI_API_KEY\"", "OPENAI_API_KEY is not permitted"),
+            ("api_key_env = \"UNSET\"", "UNSET, which is not set"),
+        ];
+        for (rest, why) in refused {
+            let error = wanted(rest, Permitting).err().expect("it is not permitted");
+            assert!(error.message.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_server_of_the_programs_choice_gets_no_key_that_the_program_does_not_name() {
+        let rest = "base_url = \"https://models.example/api\"";
+        let wanted = wanted(rest, Permitting).ok().unwrap();
+        assert!(wanted.key.is_none() && wanted.server == Server::Named("https://models.example/api".to_owned()));
+        let client = ServerProvider::<Completions>::build(&wanted).unwrap();
+        assert!(!client.has_key());
+    }
+
+    #[test]
+    fn programs_that_ask_alike_share_a_client() {
+        let provider = ServerProvider::<Completions>::default();
+        let host: Arc<dyn Host> = Arc::new(Permitting);
+        let model = |rest: &str| {
+            let program = program(rest);
+            provider.model(Asked { program: &program, model: program.model(), host: &host }).unwrap();
+            provider.lock().len()
+        };
+        let local = "base_url = \"http://localhost:1/v1\"";
+        assert_eq!([model(local), model(local)], [1, 1]);
+        assert_eq!(model(&format!("{local}\napi_key_env = \"THEIR_KEY\"")), 2);
+        assert_eq!(model(&format!("{local}\ndisable_automatic_caching = true")), 3);
+        assert!(!format!("{provider:?}").contains("theirs"));
     }
 }

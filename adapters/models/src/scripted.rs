@@ -45,8 +45,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dormouse_actors::ports::Model;
-use dormouse_proto::message::{Block, Message};
-use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
+use dormouse_proto::message::Block;
+use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request, StopReason, Usage, estimated_tokens};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -160,29 +160,12 @@ fn reply(request: &Request, spoken: Spoken) -> Reply {
         raw: None,
     });
     let blocks: Vec<_> = text.into_iter().chain(uses).collect();
-    let usage =
-        Usage { input_tokens: input_tokens(request), output_tokens: tokens(chars_of(&blocks)), ..Usage::default() };
-    Reply { blocks, stop, usage }
-}
-
-/// Four characters make a token: near enough for budgets and for watching them.
-fn tokens(chars: usize) -> u64 {
-    chars.div_ceil(4) as u64
-}
-
-fn input_tokens(request: &Request) -> u64 {
-    let tools = request.tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.schema.len());
-    let messages = request.messages.iter().map(|message: &Arc<Message>| chars_of(&message.blocks));
-    tokens(request.system.chars().count() + tools.sum::<usize>() + messages.sum::<usize>())
-}
-
-fn chars_of(blocks: &[Block]) -> usize {
-    let chars = |block: &Block| match block {
-        Block::Text { text, .. } | Block::ToolResult { text, .. } => text.chars().count(),
-        Block::ToolUse { name, args, .. } => name.chars().count() + args.chars().count(),
-        Block::Opaque(raw) => raw.json.chars().count(),
+    let usage = Usage {
+        input_tokens: request.estimated_tokens(),
+        output_tokens: estimated_tokens(&blocks),
+        ..Usage::default()
     };
-    blocks.iter().map(chars).sum()
+    Reply { blocks, stop, usage }
 }
 
 fn unavailable(message: String) -> ModelError {
@@ -208,6 +191,6 @@ fn no_turn(script: &Script, request: &Request, last: &str) -> String {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

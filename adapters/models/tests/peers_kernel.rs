@@ -6,6 +6,11 @@
 use dormouse_actors::handle::{FnTool, Kernel, Process};
 use dormouse_actors::{Event, Fact};
 use dormouse_models::Anthropic;
+use dormouse_models::anthropic::Messages;
+use dormouse_models::chat::Completions;
+use dormouse_models::gemini::GenerateContent;
+use dormouse_models::responses::Responses;
+use dormouse_models::wire::{Client, Codec};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus};
 use futures_util::StreamExt;
@@ -30,6 +35,17 @@ max_direct_output_chars = 200
 default_page_size = 100
 "#;
 
+/// The program, with what each format calls the words to stop at.
+fn program<C: Codec>() -> String {
+    match C::FORMAT {
+        "anthropic" | "gemini" => PROGRAM.to_owned(),
+        "openai-chat" => PROGRAM.replace("stop_sequences", "stop"),
+        _ => {
+            PROGRAM.replace("max_tokens = 2000", "max_tokens = 120").replace("stop_sequences = [\"</tool_call>\"]", "")
+        }
+    }
+}
+
 /// What a server may ask for; whatever it asks, it gets the same list.
 #[derive(Deserialize, JsonSchema)]
 struct Look {
@@ -43,14 +59,14 @@ struct Look {
     depth: Option<i64>,
 }
 
-async fn run(variable: &str, input: &str) -> (Process, Exit, Vec<Event>) {
+async fn run<C: Codec>(variable: &str, input: &str) -> (Process, Exit, Vec<Event>) {
     let url = std::env::var(variable).unwrap_or_else(|_| panic!("{variable} must name a server: see .ci/peers"));
-    let model = Anthropic::builder().api_key("test").base_url(url).build().unwrap();
+    let model = Client::<C>::builder().api_key("test").base_url(url).build().unwrap();
     let list = FnTool::new("ls", "Lists a folder.", |_: Look| async {
         Ok::<_, String>("a.txt is a file with a line of its own\n".repeat(100))
     });
     let kernel = Kernel::builder().model("tiny", model).tool(list.idempotent()).build().await.unwrap();
-    let program = kernel.parse(PROGRAM).unwrap().program;
+    let program = kernel.parse(program::<C>()).unwrap().program;
     let process = kernel.start(program).input(input).await.unwrap();
     let events = process.events();
     let exit = process.wait().await.unwrap();
@@ -58,11 +74,9 @@ async fn run(variable: &str, input: &str) -> (Process, Exit, Vec<Event>) {
     (process, exit, events)
 }
 
-#[tokio::test]
-#[ignore = "needs a server: see .ci/peers"]
-async fn a_swarm_is_led_through_parallel_tools_to_its_answer() {
-    let (process, exit, events) = run("DORMOUSE_AIMOCK_URL", "list the files").await;
-    assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, "There are two files."));
+async fn led_to_its_answer<C: Codec>() {
+    let (process, exit, events) = run::<C>("DORMOUSE_AIMOCK_URL", "list the files").await;
+    assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, "There are two files."), "{}", C::FORMAT);
     let view = process.view().unwrap();
     // The server asks for the list and for its first page at once: the page is there in the second round only.
     assert_eq!((view.descriptors, view.messages), (2, 6));
@@ -76,9 +90,16 @@ async fn a_swarm_is_led_through_parallel_tools_to_its_answer() {
 
 #[tokio::test]
 #[ignore = "needs a server: see .ci/peers"]
-async fn a_real_server_accepts_every_request_of_a_whole_turn() {
-    let (process, exit, _) = run("DORMOUSE_LLAMA_URL", "What is here?").await;
-    assert_eq!(exit.status, ExitStatus::IterationLimit, "{}", exit.message);
+async fn a_swarm_is_led_through_parallel_tools_to_its_answer() {
+    led_to_its_answer::<Messages>().await;
+    led_to_its_answer::<Completions>().await;
+    led_to_its_answer::<Responses>().await;
+    led_to_its_answer::<GenerateContent>().await;
+}
+
+async fn every_request_is_accepted<C: Codec>(variable: &str) {
+    let (process, exit, _) = run::<C>(variable, "What is here?").await;
+    assert_eq!(exit.status, ExitStatus::IterationLimit, "{}: {}", C::FORMAT, exit.message);
     let view = process.view().unwrap();
     assert_eq!(view.messages, 7, "three replies that each ask for a tool, and their answers");
     assert!(
@@ -86,6 +107,15 @@ async fn a_real_server_accepts_every_request_of_a_whole_turn() {
         "{:?}",
         view.usage
     );
+}
+
+#[tokio::test]
+#[ignore = "needs a server: see .ci/peers"]
+async fn a_real_server_accepts_every_request_of_a_whole_turn() {
+    every_request_is_accepted::<Messages>("DORMOUSE_LLAMA_URL").await;
+    every_request_is_accepted::<Completions>("DORMOUSE_LLAMA_URL").await;
+    every_request_is_accepted::<Responses>("DORMOUSE_LLAMA_URL").await;
+    every_request_is_accepted::<Completions>("DORMOUSE_LITELLM_URL").await;
 }
 
 #[tokio::test]

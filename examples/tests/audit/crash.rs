@@ -82,7 +82,8 @@ fn killed(bench: &Bench, after: Duration, expected: &str) -> String {
     let calls = journalled(bench);
     assert!(calls.values().all(|(called, returned)| *called <= 1 && *returned == 1), "{calls:?}");
     let cargo = bench.runs();
-    assert!(cargo <= before + 1, "cargo was asked {before} times before the kill and {cargo} in all");
+    // Once before the kill, which it may outlive and knock only then, and once after it.
+    assert!(cargo <= 2, "cargo was asked {before} times before the kill and {cargo} in all");
     let what = if unborn { "was not acknowledged yet, started anew" } else { "resumed" };
     format!("after {} ms, {what}, cargo ran {before} + {} times", after.as_millis(), cargo - before)
 }

@@ -20,7 +20,7 @@ use dormouse_proto::record::{Caller, Phase};
 use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
-use super::evolve::result;
+use super::evolve::results;
 use super::{Effect, Fact};
 use crate::syscall::checkpoint::{CheckpointError, CheckpointOp, CheckpointReply, Standing};
 use crate::syscall::{checkpoint_process, list_checkpoints, restore_process};
@@ -124,7 +124,7 @@ impl Draft {
         let mut blocks = Vec::new();
         if let Phase::Acting { caller: Caller::Model, slots } = &standing.image.phase {
             let open = Answer::error(OPEN);
-            blocks.extend(slots.iter().map(|slot| result(slot, slot.answer.as_ref().unwrap_or(&open))));
+            blocks.extend(slots.iter().flat_map(|slot| results(slot, slot.answer.as_ref().unwrap_or(&open))));
         }
         blocks.push(Block::text(self.went_back(&standing).text));
         let Standing { kept, image } = standing;

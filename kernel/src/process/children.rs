@@ -13,7 +13,7 @@ use dormouse_proto::xml::Element;
 use imbl::OrdMap;
 
 use super::decide::Draft;
-use super::evolve::{referable, result};
+use super::evolve::{referable, results};
 use super::toolbox::Kind;
 use super::{Child, Effect, Fact, Image, State};
 use crate::syscall::fork;
@@ -158,7 +158,7 @@ impl Draft {
             ExitStatus::Done => answer.text,
             status => format!("Process {child} ended as {}: {}", status.word(), answer.text).into(),
         };
-        self.answer(call, Answer { text, is_error: exit.status != ExitStatus::Done }, produced_chars);
+        self.answer(call, Answer { is_error: exit.status != ExitStatus::Done, ..Answer::ok(text) }, produced_chars);
     }
 
     /// What a child said last, as its parent reads it. Where it is large it is handed over as a descriptor, and not copied.
@@ -206,12 +206,15 @@ fn child_element(number: u32, child: Pid, exit: &Exit, said: &Said) -> Element {
 /// What the images of all children of a fork have in common: the parent's, with a turn to go on with. Once every tool use of
 /// the turn is answered there, the history is valid, and begins with the parent's bytes (FORK-2).
 fn forked(state: &State) -> Image {
+    let shared = u32::try_from(state.messages.len()).unwrap_or(u32::MAX);
+    let forked_at = state.forked_at.iter().copied().chain([shared]).collect();
     Image {
         mailbox: Vec::new(),
         heard: Vec::new(),
         background: Vec::new(),
         access: state.access.min(Access::Write),
         depth: state.depth + 1,
+        forked_at,
         lifetime: Lifetime::Task,
         epoch: state.epoch + 1,
         iterations: 0,
@@ -232,5 +235,5 @@ fn answers(state: &State, call: CallId, told: String) -> Vec<Block> {
         return vec![Block::text(told)];
     }
     let (mine, sibling) = (Answer::ok(told), Answer::error(SIBLING));
-    state.slots().iter().map(|slot| result(slot, if slot.call == call { &mine } else { &sibling })).collect()
+    state.slots().iter().flat_map(|slot| results(slot, if slot.call == call { &mine } else { &sibling })).collect()
 }

@@ -3,6 +3,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use dormouse_proto::tool::{OutsideTool, ToolSpec};
+
 use super::Preloads;
 use super::toolbox::{Surroundings, Toolbox};
 use crate::content::Content;
@@ -12,6 +14,8 @@ use crate::program::Program;
 pub(crate) struct Common {
     around: Surroundings,
     pub(super) toolbox: Arc<Toolbox>,
+    /// That of the first process that was given others: of servers, or by an earlier life of the kernel.
+    given: OnceLock<Arc<Toolbox>>,
     /// The files of the program.
     pub(super) bundle: Content,
     /// The system prompt of one that was given nothing beside its program.
@@ -30,9 +34,25 @@ impl Common {
         Self {
             around: around.clone(),
             toolbox: Arc::new(Toolbox::new(program, around)),
+            given: OnceLock::new(),
             bundle: Content::new(program.bundle().to_bytes()),
             system: OnceLock::new(),
         }
+    }
+
+    /// The tools that a process was given at its birth: shared with others that were given the same.
+    pub(super) fn given(
+        &self,
+        program: &Program,
+        specs: &Arc<[ToolSpec]>,
+        outside: &Arc<[OutsideTool]>,
+    ) -> Arc<Toolbox> {
+        let frozen = || Arc::new(Toolbox::frozen(program, specs.clone(), outside.clone()));
+        if self.toolbox.is(specs, outside) {
+            return self.toolbox.clone();
+        }
+        let kept = self.given.get_or_init(frozen);
+        if kept.is(specs, outside) { kept.clone() } else { frozen() }
     }
 
     /// What `compose` makes of it, once for all that were given nothing.

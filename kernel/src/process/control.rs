@@ -4,6 +4,8 @@
 //! and is recorded, and what is said to it waits. That it is stopped is a fact, so that it still is when it comes back from
 //! its journal; whatever had been in flight is taken up when it is continued, as after any restart.
 
+use std::sync::Arc;
+
 use dormouse_proto::id::CallId;
 use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::{Caller, Control, Phase};
@@ -11,6 +13,8 @@ use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
 use super::{Effect, Fact};
+
+const GIVEN_UP: &str = "Interrupted: this call was cancelled before it was done. Its effect is unknown.";
 
 impl Draft {
     pub(super) fn stop(&mut self) {
@@ -61,23 +65,38 @@ impl Draft {
 
     /// Gives up all calls in flight; each open tool use is answered by `text`. False where there is no turn to give up.
     pub(super) fn abandon(&mut self, text: &str) -> bool {
-        let (calls, ticket) = match &self.state.phase {
-            Phase::Thinking { call } => (vec![*call], None),
+        let (calls, tickets): (_, Vec<Arc<str>>) = match &self.state.phase {
+            Phase::Thinking { call } => (vec![*call], Vec::new()),
             Phase::Acting { caller, slots } => {
-                let ticket = slots.first().filter(|_| *caller == Caller::Host).map(|slot| slot.id.clone());
+                let tickets = slots.iter().filter(|_| *caller == Caller::Host).map(|slot| slot.id.clone()).collect();
                 // A child that its call does not wait for is not given up with the turn.
                 let calls = slots.iter().map(|slot| slot.call);
-                (calls.filter(|call| !self.state.background.contains_key(call)).collect::<Vec<CallId>>(), ticket)
+                (calls.filter(|call| !self.state.background.contains_key(call)).collect::<Vec<CallId>>(), tickets)
             }
-            Phase::Ready { .. } => (Vec::new(), None),
+            Phase::Ready { .. } => (Vec::new(), Vec::new()),
             Phase::Idle | Phase::Ended { .. } => return false,
         };
         let answer = Answer::error(text);
         self.emit(Fact::Interrupted { answer: answer.clone() });
         self.perform(Effect::Abandon { calls });
-        if let Some(ticket) = ticket {
-            self.perform(Effect::AnswerHost { ticket, answer });
+        for ticket in tickets {
+            self.perform(Effect::AnswerHost { ticket, answer: answer.clone() });
         }
         true
+    }
+
+    /// Gives up one call of the host, and answers it. Others that run beside it go on, and so does a child that it does not
+    /// wait for.
+    pub(super) fn give_up(&mut self, ticket: &str) {
+        let Phase::Acting { caller: Caller::Host, slots } = &self.state.phase else { return };
+        let Some(call) = slots.iter().find(|slot| *slot.id == *ticket).map(|slot| slot.call) else { return };
+        if !self.state.background.contains_key(&call) {
+            self.perform(Effect::Abandon { calls: vec![call] });
+        }
+        self.answer(call, Answer::error(GIVEN_UP), 0);
+        self.settle(Caller::Host);
+        if self.state.exit().is_none() {
+            self.ask_after_lost();
+        }
     }
 }

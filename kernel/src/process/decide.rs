@@ -3,7 +3,7 @@
 use dormouse_proto::id::FdId;
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::{Message, Role};
-use dormouse_proto::record::{Entry, Phase};
+use dormouse_proto::record::{Caller, Entry, Phase};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
@@ -12,6 +12,9 @@ use std::sync::Arc;
 use super::{Effect, Fact, Input, State, evolve};
 use crate::content::{Collected, Content};
 use crate::table::admission::{self, Admission};
+
+/// How many calls of the host a process has in flight at most. They run side by side, each for itself.
+const MAX_HOST_CALLS: usize = 64;
 
 /// What follows from an input.
 #[derive(Clone, Debug, Default)]
@@ -66,12 +69,14 @@ impl Draft {
                 self.open_for_host(ticket, collected, &source, page_chars);
             }
             Input::HostCalled { ticket, tool, args } => self.call_for_host(ticket, tool, args),
+            Input::HostGaveUp { ticket } => self.give_up(&ticket),
             Input::ModelReplied { call, result } => self.take_reply(call, result),
             Input::ToolReturned { call, output } => self.take_output(call, output),
             Input::FileWritten { call, pending, result } => self.take_written(call, &pending, result),
             Input::Summarized { call, pending, result } => self.take_summary(call, pending, result),
             Input::TempFileDone { call, pending, result } => self.take_temp_file(call, &pending, result),
             Input::Fetched { call, pending, result } => self.take_fetched(call, &pending, result),
+            Input::NotBorn { call, why } => self.complete(call, |draft| draft.refuse_spawn(call, why)),
             Input::ChildStarted { call, child } => self.take_start(call, child),
             Input::NoChild { call, index } => self.take_absence(call, index),
             Input::ChildEnded { call, index, child, exit } => self.take_child(call, index, child, exit),
@@ -163,6 +168,14 @@ impl Draft {
         let busy = match self.state.phase {
             _ if self.state.is_stopped() => Some(format!("process {pid} is stopped: continue it first")),
             Phase::Idle => None,
+            // What waits to be heard is not kept waiting by calls that follow each other without end.
+            Phase::Acting { caller: Caller::Host, .. } if !self.state.mailbox.is_empty() => {
+                Some(format!("process {pid} is about to begin a turn: wait for its end"))
+            }
+            Phase::Acting { caller: Caller::Host, ref slots } if slots.len() < MAX_HOST_CALLS => None,
+            Phase::Acting { caller: Caller::Host, .. } => {
+                Some(format!("process {pid} has {MAX_HOST_CALLS} calls in flight: wait for one of them"))
+            }
             _ => Some(format!("process {pid} is in the middle of a turn: wait for its end")),
         };
         if let Some(why) = busy {
@@ -170,6 +183,6 @@ impl Draft {
             return self.perform(Effect::AnswerHost { ticket, answer });
         }
         self.emit(Fact::HostCalled { ticket, tool: tool.into(), args: args.into() });
-        self.act();
+        self.begin_uncalled();
     }
 }

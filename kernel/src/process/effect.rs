@@ -5,10 +5,10 @@ use std::sync::Arc;
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::Request;
 use dormouse_proto::process::{Exit, Origin};
-use dormouse_proto::tool::Answer;
+use dormouse_proto::tool::{Answer, OutsideTool};
 
 use super::Image;
-use crate::program::Program;
+use crate::program::{ModelChoice, Program};
 use crate::syscall::checkpoint::CheckpointOp;
 use crate::syscall::spawn::PendingSpawn;
 use crate::syscall::{PendingMessage, PendingSummary, PendingTempFile, PendingWrite};
@@ -22,13 +22,24 @@ pub enum Effect {
         call: CallId,
         /// What is sent.
         request: Request,
+        /// To whom.
+        model: ModelChoice,
+    },
+    /// Tell whoever watches that another model is asked from here on.
+    ReportSwitch {
+        /// The model that failed, by its name.
+        from: Arc<str>,
+        /// The model that is asked now.
+        to: Arc<str>,
+        /// How the first failed.
+        reason: Arc<str>,
     },
     /// Run a tool; what comes is [`Input::ToolReturned`](super::Input::ToolReturned).
     CallTool {
         /// The call.
         call: CallId,
-        /// The tool, by the name that it is registered or declared under.
-        tool: Arc<str>,
+        /// The tool, as the process was given it.
+        tool: OutsideTool,
         /// The arguments as the tool gets them, handles expanded: JSON text.
         args: Arc<str>,
         /// The arguments as they were written.
@@ -165,6 +176,7 @@ impl Effect {
                 Origin::Started | Origin::Copied { .. } => false,
             }),
             Self::WakeAt { .. }
+            | Self::ReportSwitch { .. }
             | Self::Abandon { .. }
             | Self::KeepChildren { .. }
             | Self::AnswerHost { .. }

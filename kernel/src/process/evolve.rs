@@ -47,9 +47,18 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.budget.spend(*usage);
             take_reply(state, blocks, *stop);
         }
+        // The turn is not shorter for a call that nothing came of.
+        Fact::ModelSwitched { to, .. } => {
+            state.model = *to;
+            state.iterations = state.iterations.saturating_sub(1);
+            state.phase = Phase::Ready { stopped: None };
+        }
         Fact::HostCalled { ticket, tool, args } => {
             let slot = open(state, ticket.clone(), tool.clone(), args.clone());
-            state.phase = Phase::Acting { caller: Caller::Host, slots: vec![slot] };
+            match &mut state.phase {
+                Phase::Acting { caller: Caller::Host, slots } => slots.push(slot),
+                phase => *phase = Phase::Acting { caller: Caller::Host, slots: vec![slot] },
+            }
         }
         Fact::ToolCalled { call } => with_slot(state, *call, |slot| slot.called = true),
         Fact::ChildEnded { call, index, child, exit } => {
@@ -175,22 +184,30 @@ fn with_slot(state: &mut State, call: CallId, change: impl FnOnce(&mut Slot)) {
     }
 }
 
-/// Once every tool use is answered, the answers go into the conversation together, in the order of the uses.
+/// Once every tool use is answered, the answers go into the conversation together, in the order of the uses. Calls of the host
+/// have nothing to do with each other: each is gone once it is answered.
 fn close_slots(state: &mut State) {
-    let Phase::Acting { caller, slots } = &state.phase else { return };
-    let Some(answers) = slots.iter().map(|slot| slot.answer.clone()).collect::<Option<Vec<_>>>() else { return };
+    let Phase::Acting { caller, slots } = &mut state.phase else { return };
     if *caller == Caller::Host {
-        state.phase = Phase::Idle;
+        slots.retain(|slot| slot.answer.is_none());
+        if slots.is_empty() {
+            state.phase = Phase::Idle;
+        }
         return;
     }
-    let results = slots.iter().zip(&answers).map(|(slot, answer)| result(slot, answer)).collect();
+    let Some(answers) = slots.iter().map(|slot| slot.answer.clone()).collect::<Option<Vec<_>>>() else { return };
+    let results = slots.iter().zip(&answers).flat_map(|(slot, answer)| results(slot, answer)).collect();
     state.tally.entered_chars += answers.iter().map(|answer| answer.text.chars().count() as u64).sum::<u64>();
     push(state, Role::User, results);
     state.phase = Phase::Ready { stopped: None };
 }
 
-pub(super) fn result(slot: &Slot, answer: &Answer) -> Block {
-    Block::ToolResult { id: slot.id.clone(), text: answer.text.clone(), is_error: answer.is_error }
+/// The answer as it stands in the conversation: its text, then what is shown beside it.
+pub(super) fn results(slot: &Slot, answer: &Answer) -> impl Iterator<Item = Block> {
+    let text = Block::ToolResult { id: slot.id.clone(), text: answer.text.clone(), is_error: answer.is_error };
+    let id = slot.id.clone();
+    let media = answer.media.clone().into_iter();
+    std::iter::once(text).chain(media.map(move |media| Block::Media { answers: Some(id.clone()), media }))
 }
 
 /// What came after message `to` is gone, what was noted of it too, and `message` stands there: the epoch rises, so that
@@ -198,6 +215,7 @@ pub(super) fn result(slot: &Slot, answer: &Answer) -> Block {
 fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.epoch += 1;
     state.messages.truncate(to as usize);
+    state.forked_at.retain(|at| *at <= to);
     state.table.forget_messages_after(to);
     push(state, message.role, message.blocks.clone());
     if by == Caller::Host {
@@ -216,6 +234,9 @@ fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
     state.table.go_back(image.table.clone(), image.next_fd);
     state.mailbox = waiting_again(&image.mailbox, &state.mailbox);
     state.messages = image.messages.clone();
+    state.forked_at.clone_from(&image.forked_at);
+    // What stands there again may be what only that model can be sent.
+    state.model = image.model;
     state.refer_to_messages();
     push(state, message.role, message.blocks.clone());
     if by == Caller::Host {

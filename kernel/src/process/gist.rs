@@ -31,6 +31,7 @@ pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
             let error = if answer.is_error { "error: " } else { "" };
             format!("{call}: {error}{}", short(&answer.text))
         }
+        Fact::ModelSwitched { to, reason } => format!("to model {}: {}", to + 1, short(reason)),
         Fact::Interrupted { answer } => short(&answer.text),
         Fact::TurnEnded { status, reason: None } => status.word().to_owned(),
         Fact::TurnEnded { status, reason: Some(why) } => format!("{}: {}", status.word(), short(why)),
@@ -67,6 +68,7 @@ fn blocks_in_short(blocks: &[Block]) -> String {
         Block::Text { text, .. } => short(text),
         Block::ToolUse { name, args, .. } => format!("{name}({})", short(args)),
         Block::ToolResult { text, .. } => format!("= {}", short(text)),
+        Block::Media { media, .. } => format!("{} {}", media.fd, media.media_type),
         Block::Opaque(_) => String::new(),
     };
     let parts: Vec<_> = blocks.iter().map(part).filter(|part| !part.is_empty()).collect();

@@ -46,6 +46,11 @@ pub enum Input {
         /// The arguments: JSON text.
         args: String,
     },
+    /// The host no longer wants what it called for. One that is answered is left as it is.
+    HostGaveUp {
+        /// The host's name of that call.
+        ticket: Arc<str>,
+    },
     /// The model answered, or could not be reached.
     ModelReplied {
         /// The call.
@@ -118,6 +123,13 @@ pub enum Input {
         pending: PendingSpawn,
         /// What came.
         result: Result<Fetched, FetchError>,
+    },
+    /// A child that was to be spawned is not born: what it needs cannot be had.
+    NotBorn {
+        /// The call that was to make it.
+        call: CallId,
+        /// Why: a text for the model.
+        why: String,
     },
     /// A spawned child exists, durably.
     ChildStarted {

@@ -5,7 +5,7 @@ use dormouse_proto::budget::Ledger;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::Lifetime;
+use dormouse_proto::record::{Lifetime, Slot};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
@@ -32,10 +32,7 @@ impl Draft {
             let program = &pending.program;
             self.reserve(call, &[0], (program, program.budget()), access).map(|()| pending)
         }) {
-            Err(message) => {
-                self.give_back(call, 0, Some(Usage::default()));
-                self.answer_whole(call, Answer::error(message));
-            }
+            Err(message) => self.refuse_spawn(call, message),
             Ok(pending) => {
                 self.intend(call);
                 if pending.is_complete() {
@@ -47,16 +44,19 @@ impl Draft {
         }
     }
 
+    /// No child comes of the call: its share is given back, and the model is told why.
+    pub(super) fn refuse_spawn(&mut self, call: CallId, why: String) {
+        self.give_back(call, 0, Some(Usage::default()));
+        self.answer_whole(call, Answer::error(why));
+    }
+
     pub(super) fn take_fetched(&mut self, call: CallId, pending: &PendingSpawn, result: Result<Fetched, FetchError>) {
         self.complete(call, |draft| draft.start_child(call, pending, result));
     }
 
     fn start_child(&mut self, call: CallId, pending: &PendingSpawn, fetched: Result<Fetched, FetchError>) {
         match pending.preloads(fetched) {
-            Err(message) => {
-                self.give_back(call, 0, Some(Usage::default()));
-                self.answer_whole(call, Answer::error(message));
-            }
+            Err(message) => self.refuse_spawn(call, message),
             Ok(preloads) => {
                 let child = self.spawned(call, pending, &preloads);
                 self.perform(Effect::StartChildren { children: vec![child] });
@@ -86,20 +86,23 @@ impl Draft {
         if self.kind(call) != Some(Kind::Spawn) || spawn::waits(&slot.args) {
             return;
         }
-        let program = spawn::program_name(&slot.args);
-        let element = Element::new("spawned").attribute("pid", child).attribute_if("program", program);
-        let caller = self.caller();
+        let (started, caller) = (started(slot, child), self.caller());
         self.emit(Fact::ChildStarted { call, child });
-        self.answer_whole(call, Answer::ok(element.to_xml()));
+        self.answer_whole(call, started);
         self.settle(caller);
     }
 
-    /// A call that was begun has no child: it is begun again. A child that ran in the background is out of reach.
+    /// A call that was begun has no child: it is begun again. A child that ran in the background is out of reach, also where
+    /// its call is not answered yet: a branch can begin between the two.
     /// What was reserved for a child whose call is over, and that was never born, is given back.
     pub(super) fn take_absence(&mut self, call: CallId, index: u32) {
         if self.state.open_slot(call).is_some() {
             let caller = self.caller();
-            if self.kind(call) == Some(Kind::Spawn) {
+            if let Some(child) = self.state.background.get(&call).copied() {
+                self.give_back(call, index, Some(Usage::default()));
+                self.answer_whole(call, started(self.slot(call), child));
+                self.report_lost(call, child);
+            } else if self.kind(call) == Some(Kind::Spawn) {
                 self.begin_spawn(call);
             }
             return self.settle(caller);
@@ -110,4 +113,10 @@ impl Draft {
         }
         self.go_on_with_shares();
     }
+}
+
+/// What a process reads that does not wait for the child.
+fn started(slot: &Slot, child: Pid) -> Answer {
+    let program = spawn::program_name(&slot.args);
+    Answer::ok(Element::new("spawned").attribute("pid", child).attribute_if("program", program).to_xml())
 }

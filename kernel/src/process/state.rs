@@ -1,27 +1,32 @@
 //! A process as it stands between two facts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dormouse_proto::budget::Amount;
 use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::id::{CallId, FdId, Pid};
 use dormouse_proto::mail::{Heard, Mail};
-use dormouse_proto::message::Message;
+use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
 use dormouse_proto::record::{Control, Lifetime, Phase, Slot, Tally};
-use dormouse_proto::tool::{Access, ToolSpec};
+use dormouse_proto::tool::{Access, Answer};
 use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
 
 use super::Image;
 use super::common::Common;
-use super::toolbox::{Surroundings, Toolbox};
+use super::toolbox::{Surroundings, Toolbox, Tools};
 use crate::budget::Account;
 use crate::content::Content;
-use crate::program::Program;
+use crate::program::{ModelChoice, Program};
 use crate::syscall::summarize_fd;
 use crate::table::Table;
+
+/// What providers call the bound of a reply, in tokens.
+const BOUNDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"];
 
 /// A process: its conversation, its descriptor table, where it stands in its turn.
 ///
@@ -34,12 +39,13 @@ pub struct State {
     pub(super) around: Arc<Surroundings>,
     pub(super) toolbox: Arc<Toolbox>,
     pub(super) system: Arc<str>,
-    pub(super) tools: Arc<[ToolSpec]>,
     pub(super) access: Access,
     pub(super) depth: u32,
     pub(super) lifetime: Lifetime,
     pub(super) priority: Priority,
     pub(super) messages: Vector<Arc<Message>>,
+    /// How many there were at each fork that it descends from.
+    pub(super) forked_at: Vec<u32>,
     pub(super) mailbox: Vector<Mail>,
     /// Which messages of other processes were received.
     pub(super) heard: OrdMap<Pid, Heard>,
@@ -48,6 +54,8 @@ pub struct State {
     pub(super) table: Table,
     pub(super) epoch: u32,
     pub(super) next_seq: u32,
+    /// Which of its program's models is asked.
+    pub(super) model: u32,
     pub(super) iterations: u32,
     pub(super) phase: Phase,
     pub(super) control: Control,
@@ -73,6 +81,14 @@ pub enum StateError {
         /// The image's next sequence number.
         next_seq: u32,
     },
+    /// The image asks a model that its program does not have.
+    #[error("the image asks model {asked} of its program, which has {models}")]
+    Model {
+        /// Which, from 1.
+        asked: u32,
+        /// How many there are.
+        models: usize,
+    },
     /// The image was made by another program.
     #[error("the image runs program {image}, not {program}")]
     Program {
@@ -92,28 +108,32 @@ impl State {
         if *image.program != *program.key() {
             return Err(StateError::Program { image: image.program, program: program.key().to_owned() });
         }
+        if program.models().get(image.model as usize).is_none() {
+            return Err(StateError::Model { asked: image.model.saturating_add(1), models: program.models().len() });
+        }
         check_calls(&image)?;
         let table =
             Table::from_parts(image.table, image.next_fd).map_err(|error| StateError::Table(error.to_string()))?;
         let mut state = Self {
             pid,
-            toolbox: Common::of(&program, &around).toolbox.clone(),
+            toolbox: Common::of(&program, &around).given(&program, &image.tools, &image.outside),
             around,
             program,
             bundle: image.bundle,
             system: image.system,
-            tools: image.tools,
             access: image.access,
             depth: image.depth,
             lifetime: image.lifetime,
             priority: image.priority,
             messages: image.messages,
+            forked_at: image.forked_at,
             mailbox: image.mailbox.into(),
             heard: image.heard.into_iter().collect(),
             background: image.background.into_iter().collect(),
             table,
             epoch: image.epoch,
             next_seq: image.next_seq,
+            model: image.model,
             iterations: image.iterations,
             phase: image.phase,
             control: image.control,
@@ -139,12 +159,14 @@ impl State {
             bundle: self.bundle.clone(),
             program: self.program.key().into(),
             system: self.system.clone(),
-            tools: self.tools.clone(),
+            tools: self.toolbox.specs(),
+            outside: self.toolbox.outside(),
             access: self.access,
             depth: self.depth,
             lifetime: self.lifetime,
             priority: self.priority,
             messages: self.messages.clone(),
+            forked_at: self.forked_at.clone(),
             mailbox: self.mailbox.iter().cloned().collect(),
             heard: self.heard.iter().map(|(from, heard)| (*from, heard.clone())).collect(),
             background: self.background.iter().map(|(call, child)| (*call, *child)).collect(),
@@ -152,6 +174,7 @@ impl State {
             next_fd: self.table.next_fd(),
             epoch: self.epoch,
             next_seq: self.next_seq,
+            model: self.model,
             iterations: self.iterations,
             phase: self.phase.clone(),
             control: self.control,
@@ -168,40 +191,77 @@ impl State {
         Request {
             pid: self.pid,
             program: self.program.name().into(),
-            model: self.program.model().name.as_str().into(),
+            model: self.model().name.as_str().into(),
             system: self.system.clone(),
-            tools: self.tools.clone(),
+            tools: self.toolbox.specs(),
             messages: self.messages.iter().cloned().collect(),
+            forked_at: self.forked_at.iter().map(|at| *at as usize).collect(),
             parameters: self.within_budget(self.program.parameters()),
+            media: self.shown_media(),
         }
     }
 
-    /// The parameters, with no longer reply than the budget has tokens left for.
+    /// How many bytes of media the conversation shows, with those of answers that are not in it yet, `answer` among them.
+    pub(super) fn shown_bytes(&self, answer: &Answer) -> u64 {
+        let said = self.messages.iter().flat_map(|message| &message.blocks).filter_map(|block| match block {
+            Block::Media { media, .. } => Some(media),
+            _ => None,
+        });
+        let open = self.slots().iter().filter_map(|slot| slot.answer.as_ref()).chain([answer]);
+        let shown = said.chain(open.flat_map(|answer| &answer.media));
+        shown.filter_map(|media| Some(self.table.get(&media.fd)?.content.len_bytes())).sum()
+    }
+
+    /// The bytes of the media that the conversation names. Costs a look at each block, and reads of what is stored. What
+    /// cannot be read is not there, and fails the call: to leave it out would change what was sent (HIST-1).
+    fn shown_media(&self) -> BTreeMap<FdId, Bytes> {
+        let blocks = self.messages.iter().flat_map(|message| &message.blocks);
+        let named = blocks.filter_map(|block| match block {
+            Block::Media { media, .. } => Some(&media.fd),
+            _ => None,
+        });
+        named.filter_map(|fd| Some((fd.clone(), self.table.get(fd)?.content.bytes().ok()?))).collect()
+    }
+
+    /// The parameters, with no longer reply than the budget has tokens left for, by whatever name a provider calls that.
     fn within_budget(&self, parameters: Arc<Map<String, Value>>) -> Arc<Map<String, Value>> {
-        let asked = parameters.get("max_tokens").and_then(Value::as_u64);
-        match (asked, self.budget.left(Amount::OutputTokens)) {
-            (Some(asked), Some(left)) if left < asked => {
-                let mut capped = Map::clone(&parameters);
-                capped.insert("max_tokens".to_owned(), left.into());
-                Arc::new(capped)
-            }
-            _ => parameters,
+        let Some(left) = self.budget.left(Amount::OutputTokens) else { return parameters };
+        let is_over = |value: &Value| value.as_u64().is_some_and(|asked| left < asked);
+        let within = |map: &Map<String, Value>| !BOUNDS.iter().any(|name| map.get(*name).is_some_and(is_over));
+        let inner = parameters.get("generationConfig").and_then(Value::as_object);
+        if within(&parameters) && inner.is_none_or(within) {
+            return parameters;
         }
+        let mut capped = Map::clone(&parameters);
+        let cap = |map: &mut Map<String, Value>| {
+            for name in BOUNDS {
+                if let Some(asked) = map.get_mut(name).filter(|asked| is_over(asked)) {
+                    *asked = left.into();
+                }
+            }
+        };
+        cap(&mut capped);
+        if let Some(inner) = capped.get_mut("generationConfig").and_then(Value::as_object_mut) {
+            cap(inner);
+        }
+        Arc::new(capped)
     }
 
     /// A request beside the conversation: nothing but a question, to the model that summarizes. Of the parameters only the
     /// bound of the reply is kept, since others are about conversations and tools.
     pub(super) fn summary_request(&self, prompt: String) -> Request {
         let parameters = self.within_budget(self.program.parameters());
-        let kept = parameters.iter().filter(|(key, _)| *key == "max_tokens");
+        let kept = parameters.iter().filter(|(key, _)| BOUNDS.contains(&key.as_str()));
         Request {
             pid: self.pid,
             program: self.program.name().into(),
-            model: self.program.summary_model().into(),
+            model: self.summary_model().into(),
             system: summarize_fd::SYSTEM.into(),
             tools: Arc::new([]),
             messages: vec![Arc::new(Message::user(prompt))],
+            forked_at: Vec::new(),
             parameters: Arc::new(kept.map(|(key, value)| (key.clone(), value.clone())).collect()),
+            media: BTreeMap::new(),
         }
     }
 
@@ -217,10 +277,34 @@ impl State {
         &self.program
     }
 
+    /// Its system prompt, frozen at its birth.
+    #[must_use]
+    pub fn system(&self) -> &Arc<str> {
+        &self.system
+    }
+
+    /// The tools that it was given.
+    #[must_use]
+    pub fn tools(&self) -> Tools {
+        Tools { toolbox: self.toolbox.clone() }
+    }
+
     /// How soon its model calls are made where others wait. Set at its birth, and inherited by its children.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.priority
+    }
+
+    /// The model that it asks: its program's first, unless that failed.
+    #[must_use]
+    pub fn model(&self) -> &ModelChoice {
+        &self.program.models()[self.model as usize]
+    }
+
+    /// The model that summarizes: the one that its program names for that, or the one that it asks.
+    pub(super) fn summary_model(&self) -> &str {
+        let (named, first) = (self.program.summary_model(), &self.program.model().name);
+        if named == first { &self.model().name } else { named }
     }
 
     /// Its descriptors.

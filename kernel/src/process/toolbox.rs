@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_proto::budget::Price;
-use dormouse_proto::tool::{Access, ToolPolicy, ToolSpec};
+use dormouse_proto::tool::{Access, OutsideTool, ToolPolicy, ToolSpec};
 use serde_json::Value;
 
 use crate::program::{DescribedParameter, Program, ToolChoice};
@@ -48,11 +48,8 @@ pub(super) enum Kind {
     ReceiveMessages,
     Wait,
     ListProcesses,
-    /// A command or a tool of the host: it runs outside of the machine.
-    External {
-        name: Arc<str>,
-        policy: ToolPolicy,
-    },
+    /// A command, a tool of the host or of a server: it runs outside of the machine.
+    External(OutsideTool),
 }
 
 impl Kind {
@@ -70,7 +67,7 @@ impl Kind {
             Self::ReceiveMessages => Some("receive_messages"),
             Self::Wait => Some("wait"),
             Self::ListProcesses => Some("list_processes"),
-            Self::External { .. } => None,
+            Self::External(_) => None,
         }
     }
 
@@ -90,7 +87,7 @@ impl Kind {
             | Self::Wait
             | Self::ListProcesses => true,
             Self::Descriptor(_) => false,
-            Self::External { policy, .. } => policy.idempotent,
+            Self::External(tool) => tool.policy.idempotent,
         }
     }
 }
@@ -102,18 +99,69 @@ pub(super) struct Binding {
     pub(super) access: Access,
 }
 
-/// The tools of one program. Only the names that the model was given lead to a tool: an alias hides the original name.
+impl Binding {
+    fn outside(&self) -> Option<&OutsideTool> {
+        if let Kind::External(tool) = &self.kind { Some(tool) } else { None }
+    }
+}
+
+/// The tools of one process. Only the names that the model was given lead to a tool: an alias hides the original name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Toolbox {
     bindings: BTreeMap<Arc<str>, Binding>,
     specs: Arc<[ToolSpec]>,
+    outside: Arc<[OutsideTool]>,
+}
+
+/// The tools that a process was given, to look at. Cloning costs two pointers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tools {
+    pub(super) toolbox: Arc<Toolbox>,
+}
+
+impl Tools {
+    /// What its model is told of them, in order. Frozen at its birth.
+    #[must_use]
+    pub fn specs(&self) -> &[ToolSpec] {
+        &self.toolbox.specs
+    }
+
+    /// What a process must be allowed to do to call the one of this name: one that needs no more than to read changes nothing.
+    #[must_use]
+    pub fn access(&self, name: &str) -> Option<Access> {
+        self.toolbox.find(name).map(|binding| binding.access)
+    }
 }
 
 impl Toolbox {
+    /// What a new process of `program` is given, before servers are asked.
     pub(super) fn new(program: &Program, around: &Surroundings) -> Self {
         let chosen = program.tools().iter().filter_map(|choice| chosen(choice, program, around));
-        let (specs, bindings): (Vec<_>, _) = chosen.map(|(spec, binding)| (spec.clone(), (spec.name, binding))).unzip();
-        Self { bindings, specs: specs.into() }
+        let (specs, bindings): (Vec<_>, BTreeMap<_, _>) =
+            chosen.map(|(spec, binding)| (spec.clone(), (spec.name, binding))).unzip();
+        let outside = specs.iter().filter_map(|spec| bindings.get(&spec.name)?.outside().cloned()).collect();
+        Self { bindings, specs: specs.into(), outside }
+    }
+
+    /// What a process was given at its birth, whatever has become of it since. Tools of the kernel are those of `program`.
+    pub(super) fn frozen(program: &Program, specs: Arc<[ToolSpec]>, outside: Arc<[OutsideTool]>) -> Self {
+        let own = program.tools().iter().filter_map(|choice| {
+            let (kind, access, _) = tool(&choice.name, program, &Surroundings::default())?;
+            let kind = kind.word().map(|_| kind)?;
+            Some((choice.called(), Binding { kind, access: choice.access.unwrap_or(access) }))
+        });
+        let own: BTreeMap<_, _> = own.collect();
+        let binding = |given: &str| match outside.iter().find(|tool| *tool.given == *given) {
+            Some(tool) => Some(Binding { kind: Kind::External(tool.clone()), access: tool.policy.access }),
+            None => own.get(given).cloned(),
+        };
+        let bindings = specs.iter().filter_map(|spec| Some((spec.name.clone(), binding(&spec.name)?))).collect();
+        Self { bindings, specs, outside }
+    }
+
+    /// Whether a process that was given this has exactly these tools.
+    pub(super) fn is(&self, specs: &Arc<[ToolSpec]>, outside: &Arc<[OutsideTool]>) -> bool {
+        self.specs == *specs && self.outside == *outside
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Binding> {
@@ -138,11 +186,26 @@ impl Toolbox {
     pub(super) fn specs(&self) -> Arc<[ToolSpec]> {
         self.specs.clone()
     }
+
+    /// Those that run outside of the machine, in the order of [`Toolbox::specs`].
+    pub(super) fn outside(&self) -> Arc<[OutsideTool]> {
+        self.outside.clone()
+    }
 }
 
 /// What a model is told of a tool that the program enables, and what stands behind it.
 fn chosen(choice: &ToolChoice, program: &Program, around: &Surroundings) -> Option<(ToolSpec, Binding)> {
-    let (kind, access, mut spec) = tool(&choice.name, program, around)?;
+    let (mut kind, access, spec) = tool(&choice.name, program, around)?;
+    let (spec, access) = (told(spec, choice), choice.access.unwrap_or(access));
+    if let Kind::External(tool) = &mut kind {
+        tool.given = spec.name.clone();
+        tool.policy.access = access;
+    }
+    Some((spec, Binding { kind, access }))
+}
+
+/// What the program says of a tool, in place of what the tool says of itself.
+pub(super) fn told(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
     if let Some(alias) = &choice.alias {
         spec.name = alias.as_str().into();
     }
@@ -152,7 +215,7 @@ fn chosen(choice: &ToolChoice, program: &Program, around: &Surroundings) -> Opti
     if !choice.parameters.is_empty() {
         spec.schema = described(&spec.schema, &choice.parameters);
     }
-    Some((spec, Binding { kind, access: choice.access.unwrap_or(access) }))
+    spec
 }
 
 /// The schema with other descriptions. A parameter that is not in it stays away: which ones there are, was checked.
@@ -184,13 +247,14 @@ fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, A
         "list_processes" => (Kind::ListProcesses, list_processes::ACCESS, list_processes::spec()),
         "spawn" => (Kind::Spawn, spawn::ACCESS, spawn::spec(program)),
         _ => {
-            if let Some(command) = program.commands().iter().find(|command| command.name == name) {
-                let (spec, policy) = (command.spec(), command.policy);
-                return Some((Kind::External { name: spec.name.clone(), policy }, policy.access, spec));
-            }
-            let tool = around.tools.get(name)?;
-            let kind = Kind::External { name: tool.spec.name.clone(), policy: tool.policy };
-            (kind, tool.policy.access, tool.spec.clone())
+            let command = program.commands().iter().find(|command| command.name == name);
+            let (spec, policy) = match command {
+                Some(command) => (command.spec(), command.policy),
+                None => around.tools.get(name).map(|tool| (tool.spec.clone(), tool.policy))?,
+            };
+            let name = spec.name.clone();
+            let outside = OutsideTool { given: name.clone(), server: None, name, policy };
+            (Kind::External(outside), policy.access, spec)
         }
     })
 }

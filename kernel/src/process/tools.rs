@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::record::{Caller, Phase, Slot};
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
-use dormouse_proto::tool::{Answer, ToolOutput};
+use dormouse_proto::tool::{Answer, Attachment, OutsideTool, ToolOutput};
 
 use super::decide::Draft;
 use super::toolbox::Kind;
@@ -16,6 +16,7 @@ use super::{Effect, Fact};
 use crate::content::Content;
 use crate::syscall::{self, Outcome, PendingSummary, PendingTempFile, PendingWrite, Summarized, handle};
 use crate::table::admission;
+use crate::table::attachment::{MOST_ATTACHED, MOST_SHOWN_BYTES, admit_attachment};
 
 impl Draft {
     /// Starts or answers every open tool use of the turn, in order, then goes on if that was all.
@@ -80,13 +81,13 @@ impl Draft {
             Kind::ReceiveMessages => self.receive_messages(call),
             Kind::Wait => self.wait(call),
             Kind::ListProcesses => self.list_processes(call),
-            Kind::External { name, .. } => self.call_outside(call, name),
+            Kind::External(tool) => self.call_outside(call, tool),
         }
     }
 
-    fn call_outside(&mut self, call: CallId, tool: &Arc<str>) {
+    fn call_outside(&mut self, call: CallId, tool: &OutsideTool) {
         let written = self.slot(call).args.clone();
-        let expanded = if self.state.program.expands(tool) {
+        let expanded = if self.state.program.expands(tool.server.as_ref().map_or(&tool.name, |_| &tool.given)) {
             handle::expand(&self.state.table, &written, &self.settings())
         } else {
             Ok(None)
@@ -177,7 +178,7 @@ impl Draft {
 
     /// A summary costs what it costs, also where nothing came of it.
     pub(super) fn take_summary(&mut self, call: CallId, pending: PendingSummary, result: Result<Reply, ModelError>) {
-        let model = self.state.program.summary_model().to_owned();
+        let model = self.state.summary_model().to_owned();
         if self.state.open_slot(call).is_none() {
             return self.count_late(call, &model, &result);
         }
@@ -218,13 +219,35 @@ impl Draft {
         });
     }
 
-    /// Answers with an output: all of it where it is small, its preview where it became a descriptor.
-    pub(super) fn answer_output(&mut self, call: CallId, output: ToolOutput, source: &str) {
+    /// Answers with an output: all of it where it is small, its preview where it became a descriptor. What is attached to it
+    /// is named behind that, and shown where it can be.
+    pub(super) fn answer_output(&mut self, call: CallId, mut output: ToolOutput, source: &str) {
+        let attached = std::mem::take(&mut output.attached);
         let table = &self.state.table;
         let admission = admission::admit_output(table, output, source, self.state.settings(), self.now_ms);
         let produced = admission.produced_chars();
-        let answer = self.admitted(admission);
+        let mut answer = self.admitted(admission);
+        self.attach(&mut answer, &attached, source);
         self.answer(call, answer, produced);
+    }
+
+    fn attach(&mut self, answer: &mut Answer, attached: &[Attachment], source: &str) {
+        let mut lines: Vec<_> = Some(answer.text.to_string()).into_iter().filter(|text| !text.is_empty()).collect();
+        for attachment in attached.iter().take(MOST_ATTACHED) {
+            let id = self.state.table.next_id();
+            let admitted = admit_attachment(id.clone(), attachment, source, self.state.settings(), self.now_ms);
+            self.open(id, admitted.entry);
+            lines.push(admitted.element.to_xml());
+            // All of a conversation is sent with each request, and none takes more than so much.
+            let shown_bytes = self.state.shown_bytes(answer).saturating_add(attachment.bytes.len() as u64);
+            answer.media.extend(admitted.media.filter(|_| shown_bytes <= MOST_SHOWN_BYTES));
+        }
+        if attached.len() > MOST_ATTACHED {
+            lines.push(view::attachments_left_out(attached.len(), MOST_ATTACHED).to_xml());
+        }
+        if !attached.is_empty() {
+            answer.text = lines.join("\n").into();
+        }
     }
 
     /// Answers with a text that a tool of the kernel made; all of it enters the context.
@@ -234,9 +257,9 @@ impl Draft {
     }
 
     pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
-        let ticket = self.slot(call).id.clone();
+        let (ticket, caller) = (self.slot(call).id.clone(), self.caller());
         self.emit(Fact::ToolReturned { call, answer: answer.clone(), produced_chars });
-        if self.state.phase == Phase::Idle {
+        if caller == Caller::Host {
             self.perform(Effect::AnswerHost { ticket, answer });
         }
     }

@@ -1,5 +1,7 @@
 //! A turn: from the first message to the last word, one model call after the other.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::message::{Role, text_of};
@@ -50,19 +52,31 @@ impl Draft {
     }
 
     pub(super) fn call_model(&mut self, call: CallId) {
-        let request = self.state.request();
-        self.perform(Effect::CallModel { call, request });
+        let (request, model) = (self.state.request(), self.state.model().clone());
+        self.perform(Effect::CallModel { call, request, model });
     }
 
     pub(super) fn take_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
-        let model = self.state.program.model().name.clone();
+        let model = self.state.model().name.clone();
         if self.state.phase != (Phase::Thinking { call }) {
             return self.count_late(call, &model, &result);
         }
         match result {
             Ok(reply) => self.go_on(call, Reply { usage: self.state.priced(&model, reply.usage), ..reply }),
-            Err(error) => self.end_turn(ExitStatus::ModelFailed, error.to_string()),
+            Err(error) => match self.fallback(&error) {
+                Some(to) => self.switch(to, &error),
+                None => self.end_turn(ExitStatus::ModelFailed, error.to_string()),
+            },
         }
+    }
+
+    fn switch(&mut self, to: u32, error: &ModelError) {
+        let reason = Arc::from(error.to_string());
+        let from = self.state.model().name.as_str().into();
+        self.emit(Fact::ModelSwitched { to, reason: Arc::clone(&reason) });
+        let to = self.state.model().name.as_str().into();
+        self.perform(Effect::ReportSwitch { from, to, reason });
+        self.ask_again();
     }
 
     fn go_on(&mut self, call: CallId, Reply { blocks, stop, usage }: Reply) {

@@ -4,13 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use dormouse_proto::program::{
-    At, DemoSection, Link, ModelSection, PreloadSection, ProgramFile, PromptSection, RelativeTo, Remark, Remarks,
-    ToolEntry,
+    At, DemoSection, Link, ModelEntry, ModelSection, PreloadSection, ProgramFile, PromptSection, RelativeTo, Remark,
+    Remarks, ToolEntry,
 };
 
 use super::compile::Reading;
 use super::library::{Checked, Demo, LinkTo, ModelChoice};
-use super::{command, descriptors, path, tools};
+use super::{command, descriptors, path, servers, tools};
 
 /// Checks what could be read of a program file. The result is only good if `remarks` holds no error afterwards.
 pub(super) fn check(
@@ -21,19 +21,19 @@ pub(super) fn check(
     remarks: &mut Remarks,
 ) -> Checked {
     let name = name(key, &file.demo, &file.model);
-    let (model, script) = model(key, file.model, reading, remarks);
+    let models = models(key, file.model, reading, remarks);
     let (system, user) = prompt(key, file.prompt, reading, remarks);
     let commands = command::check(&file.commands, host_tools, remarks);
     let choices = tools::check(&file.tools, &commands, host_tools, remarks);
+    let servers = servers::check(key, (file.mcp, file.served), &choices, reading, remarks);
     let preloads = preloads(key, &file.preload, reading, remarks);
     warn_of_spawn_without_programs(&file.tools, &file.linked, remarks);
     let links = links(key, file.linked, reading, remarks);
-    let (descriptors, options) = descriptors::check(file.file_descriptor, &file.tools, &choices, remarks);
+    let (descriptors, options) = descriptors::check(file.file_descriptor, &file.tools, &choices, &servers, remarks);
     Checked {
         key: key.to_owned(),
         name,
-        model,
-        script,
+        models,
         system,
         user,
         parameters: Arc::new(file.parameters),
@@ -41,6 +41,7 @@ pub(super) fn check(
         options,
         tools: choices,
         commands,
+        servers,
         preloads,
         environment: file.environment,
         links,
@@ -62,19 +63,20 @@ fn name(key: &str, demo: &DemoSection, model: &ModelSection) -> String {
     displayed.map_or(stem, String::as_str).to_owned()
 }
 
-fn model(
-    key: &str,
-    section: ModelSection,
-    reading: &mut Reading<'_>,
-    remarks: &mut Remarks,
-) -> (ModelChoice, Option<String>) {
-    let ModelSection { name, provider, max_iterations, script, .. } = section;
-    let read = script.and_then(|written| {
-        let text = reading.named_text(path::beside(key, &written.value), &written);
-        text.map_err(|remark| remarks.push(remark)).ok()
-    });
-    let (script, text) = read.unzip();
-    (ModelChoice { name, provider, max_iterations, script }, text)
+/// The model and those that follow it, each with the number of failures after which the next is asked.
+fn models(key: &str, section: ModelSection, reading: &mut Reading<'_>, remarks: &mut Remarks) -> Vec<ModelChoice> {
+    let ModelSection { model, max_iterations, fallbacks, .. } = section;
+    let failures: Vec<_> = fallbacks.iter().map(|fallback| fallback.after).chain([None]).collect();
+    let entries = [model].into_iter().chain(fallbacks.into_iter().map(|fallback| fallback.model));
+    let mut choice = |(entry, failures): (ModelEntry, Option<u32>)| {
+        let ModelEntry { name, provider, script, base_url, api_key_env, automatic_caching } = entry;
+        let script = script.and_then(|written| {
+            let read = reading.named_text(path::beside(key, &written.value), &written);
+            read.map_err(|remark| remarks.push(remark)).ok().map(|(name, _)| name)
+        });
+        ModelChoice { name, provider, max_iterations, script, base_url, api_key_env, automatic_caching, failures }
+    };
+    entries.zip(failures).map(&mut choice).collect()
 }
 
 fn prompt(

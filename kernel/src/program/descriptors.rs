@@ -6,6 +6,7 @@ use dormouse_proto::program::{
 };
 
 use super::library::{DescriptorOptions, Expanding};
+use super::servers::ServerChoice;
 use super::tools::ToolChoice;
 
 /// The settings (none: the system is off), and what else the program wants of it.
@@ -13,6 +14,7 @@ pub(super) fn check(
     section: Option<DescriptorSection>,
     tools: &[ToolEntry],
     choices: &[ToolChoice],
+    servers: &[ServerChoice],
     remarks: &mut Remarks,
 ) -> (Option<DescriptorSettings>, DescriptorOptions) {
     let has_tools = tools.iter().any(|tool| DESCRIPTOR_TOOLS.contains(&tool.name.value.as_str()));
@@ -24,24 +26,30 @@ pub(super) fn check(
         return (None, DescriptorOptions::default());
     }
     remarks_on_sizes(&section, remarks);
-    (Some(section.settings), options(section, choices, remarks))
+    (Some(section.settings), options(section, (choices, servers), remarks))
 }
 
-fn options(section: DescriptorSection, choices: &[ToolChoice], remarks: &mut Remarks) -> DescriptorOptions {
+/// The tools and the servers of a program.
+type Chosen<'a> = (&'a [ToolChoice], &'a [ServerChoice]);
+
+fn options(section: DescriptorSection, chosen: Chosen<'_>, remarks: &mut Remarks) -> DescriptorOptions {
     let DescriptorSection { references, message_references, expansion, summary_model, .. } = section;
     let expansion = match expansion {
         Expansion::Off => Expanding::Off,
         Expansion::All => Expanding::All,
-        Expansion::Tools(names) => Expanding::Tools(expanding(names, choices, remarks)),
+        Expansion::Tools(names) => Expanding::Tools(expanding(names, chosen, remarks)),
     };
     DescriptorOptions { references, message_references, expansion, summary_model: summary_model.map(|name| name.value) }
 }
 
-/// The tools in whose arguments handles are expanded: tools of the program that run outside of the kernel.
-fn expanding(names: Vec<At<String>>, choices: &[ToolChoice], remarks: &mut Remarks) -> Vec<String> {
+/// The tools in whose arguments handles are expanded: tools of the program that run outside of the kernel. Which ones a server
+/// has is not known yet.
+fn expanding(names: Vec<At<String>>, (choices, servers): Chosen<'_>, remarks: &mut Remarks) -> Vec<String> {
     let outside = choices.iter().map(|choice| choice.name.as_str()).filter(|name| !BUILTIN_TOOLS.contains(name));
     let outside: Vec<_> = outside.collect();
-    for At { value, span } in names.iter().filter(|name| !outside.contains(&name.value.as_str())) {
+    let is_served = |name: &str| servers.iter().any(|choice| choice.may_give(name));
+    let is_outside = |name: &str| outside.contains(&name) || is_served(name);
+    for At { value, span } in names.iter().filter(|name| !is_outside(&name.value)) {
         let message = format!("`expand_fds` names `{}`, which takes no handles", shorten(value));
         let help = match outside.len() {
             0 => "the program has no command and no tool of the host".to_owned(),

@@ -12,6 +12,7 @@ use dormouse_proto::program::{BudgetSection, EnvironmentChoice, ForkRelease, Lim
 use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
+use super::servers::ServerChoice;
 use super::tools::ToolChoice;
 use crate::process::Common;
 
@@ -25,13 +26,14 @@ pub(super) struct Library {
 pub(super) struct Checked {
     pub(super) key: String,
     pub(super) name: String,
-    pub(super) model: ModelChoice,
-    pub(super) script: Option<String>,
+    /// The first is asked first; there is one.
+    pub(super) models: Vec<ModelChoice>,
     pub(super) system: String,
     pub(super) user: Option<String>,
     pub(super) parameters: Arc<Map<String, Value>>,
     pub(super) tools: Vec<ToolChoice>,
     pub(super) commands: Vec<Command>,
+    pub(super) servers: Vec<ServerChoice>,
     pub(super) descriptors: Option<DescriptorSettings>,
     pub(super) options: DescriptorOptions,
     pub(super) preloads: Vec<(String, Bytes)>,
@@ -81,6 +83,15 @@ pub struct ModelChoice {
     pub max_iterations: u32,
     /// The script of a scripted model, by its name in the bundle. A scripted model without one is silent.
     pub script: Option<String>,
+    /// The server that is asked instead of the provider's own.
+    pub base_url: Option<String>,
+    /// The environment variable that holds the key, instead of the provider's own.
+    pub api_key_env: Option<String>,
+    /// Whether the provider is asked to keep what it has read.
+    pub automatic_caching: bool,
+    /// So many failures, one behind the other, and the next model is asked, if there is one; none: as many as the kernel
+    /// tries.
+    pub failures: Option<u32>,
 }
 
 /// The script of a scripted model.
@@ -196,17 +207,24 @@ impl Program {
         (0..self.library.programs.len()).map(|position| self.at(position))
     }
 
-    /// Who answers.
+    /// Who answers, as long as nothing stands in the way.
     #[must_use]
     pub fn model(&self) -> &ModelChoice {
-        &self.checked().model
+        &self.models()[0]
     }
 
-    /// The script of a scripted model, if it has one.
+    /// Who answers, and who is asked in turn where the one before fails. At least one.
     #[must_use]
-    pub fn script(&self) -> Option<Script<'_>> {
-        let Checked { model, script, .. } = self.checked();
-        Some(Script { name: model.script.as_deref()?, text: script.as_deref()? })
+    pub fn models(&self) -> &[ModelChoice] {
+        &self.checked().models
+    }
+
+    /// The script of a scripted model that this program chose, if it has one.
+    #[must_use]
+    pub fn script<'a>(&'a self, model: &'a ModelChoice) -> Option<Script<'a>> {
+        let name = model.script.as_deref()?;
+        let text = str::from_utf8(self.library.bundle.file(name)?).ok()?;
+        Some(Script { name, text })
     }
 
     /// The system prompt as written, with the text of `system_prompt_file` after it; may be empty.
@@ -237,6 +255,12 @@ impl Program {
     #[must_use]
     pub fn commands(&self) -> &[Command] {
         &self.checked().commands
+    }
+
+    /// The tool servers that are used, in the order written, and what of each.
+    #[must_use]
+    pub fn servers(&self) -> &[ServerChoice] {
+        &self.checked().servers
     }
 
     /// The settings of the descriptor system; none: it is off.
@@ -282,7 +306,7 @@ impl Program {
     /// The model that summarizes descriptors: the program's own, unless it names another of the same provider.
     #[must_use]
     pub fn summary_model(&self) -> &str {
-        self.checked().options.summary_model.as_deref().unwrap_or(&self.checked().model.name)
+        self.checked().options.summary_model.as_deref().unwrap_or(&self.model().name)
     }
 
     /// The preloaded files: the path as written, and the bytes.

@@ -5,12 +5,14 @@
 //! links, then the host's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dormouse_proto::budget::Price;
-use dormouse_proto::program::{Remark, Span};
+use dormouse_proto::program::{Remark, Span, parse_prices};
+use miette::NamedSource;
 
 use super::compile::Compiled;
-use super::finding::{Finding, ProgramErrors};
+use super::finding::{Finding, ProgramErrors, Source};
 use super::library::Program;
 use super::parameters::source;
 
@@ -25,6 +27,21 @@ pub struct Unpriced {
     pub program: String,
     /// The model.
     pub model: String,
+}
+
+/// Reads a table of prices: a file that holds `[prices]`, as a program may, and nothing else. `name` stands in its errors.
+///
+/// # Errors
+/// [`ProgramErrors`]: every mistake in it.
+pub fn read_prices(name: &str, text: &str) -> Result<BTreeMap<String, Price>, ProgramErrors> {
+    match parse_prices(text) {
+        Ok(prices) => Ok(prices.into_iter().map(|(model, price)| (model.value, price)).collect()),
+        Err(remarks) => {
+            let source: Source = Arc::new(NamedSource::new(name, Arc::from(text)));
+            let findings = remarks.into_vec().into_iter().map(|remark| Finding::new(&source, remark));
+            Err(ProgramErrors::new(name, findings.collect()))
+        }
+    }
 }
 
 impl Program {
@@ -45,7 +62,7 @@ impl Program {
             if !seen.insert(program.key().to_owned()) {
                 continue;
             }
-            if let Some(model) = program.models().into_iter().find(|model| program.price(model, host).is_none()) {
+            if let Some(model) = program.asked_models().into_iter().find(|model| program.price(model, host).is_none()) {
                 return Err(Unpriced { program: program.name().to_owned(), model: model.to_owned() });
             }
             open.extend(program.linked().map(|(_, _, linked)| linked));
@@ -54,10 +71,10 @@ impl Program {
     }
 
     /// The models that it asks.
-    fn models(&self) -> Vec<&str> {
+    fn asked_models(&self) -> Vec<&str> {
         let summarizes = self.tools().iter().any(|tool| tool.name == "summarize_fd");
         let summary = summarizes.then(|| self.summary_model());
-        [Some(self.model().name.as_str()), summary].into_iter().flatten().collect()
+        self.models().iter().map(|model| model.name.as_str()).chain(summary).collect()
     }
 }
 
@@ -110,6 +127,15 @@ mod tests {
         let linked = compiled.program.linked_program("other").unwrap();
         let priced = compiled.priced(&host).map_err(|errors| errors.to_string());
         priced.map(|_| linked.price("n", &host))
+    }
+
+    #[test]
+    fn a_table_of_prices_is_read_or_every_mistake_in_it_is_named() {
+        let prices = read_prices("p.toml", "[prices]\n\"a-1\" = { input = \"2.50\", output = 10 }\n").unwrap();
+        assert_eq!(prices["a-1"], Price::new(5 * NANOS / 2, 10 * NANOS));
+        let errors = read_prices("p.toml", "[prices]\na = { input = -1 }\n[model]\n").unwrap_err();
+        assert!(errors.errors().len() >= 2 && errors.to_string().contains("p.toml:2"), "{errors}");
+        assert!(read_prices("p.toml", "[prices").is_err());
     }
 
     #[test]

@@ -13,7 +13,8 @@ use super::parameters;
 /// What a valid name is.
 pub(super) const VALID_NAME: &str = "valid: 1 to 64 of A-Z, a-z, 0-9, _ and -";
 
-/// Tools of the reference implementation that this version does not have: a program that enables one runs without it.
+/// Tools of the reference implementation that the host has or has not: a program that enables one runs without it where it
+/// has not.
 const ELSEWHERE: [&str; 4] = ["calculator", "list_dir", "read_file", "write_stderr"];
 
 /// A tool that a program uses.
@@ -32,7 +33,7 @@ pub struct ToolChoice {
 }
 
 impl ToolChoice {
-    fn plain(name: String) -> Self {
+    pub(crate) fn plain(name: String) -> Self {
         Self { name, alias: None, description: None, access: None, parameters: Vec::new() }
     }
 
@@ -44,7 +45,7 @@ impl ToolChoice {
 }
 
 /// Whether this can be the name of a tool or of a linked program.
-pub(super) fn is_tool_name(name: &str) -> bool {
+pub(crate) fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
@@ -146,7 +147,7 @@ fn unknown(entry: &ToolEntry, known: &[&str]) -> Remark {
     let known: Vec<_> = known.iter().copied().filter(|name| is_tool_name(name)).collect();
     let list = format!("available tools: {}", known.join(", "));
     if ELSEWHERE.contains(&name) {
-        let message = format!("the tool `{name}` is not available in this version");
+        let message = format!("the tool `{name}` is not available here");
         let help = format!("declare it as a command ([[tools.command]]) or register it in the host; {list}");
         return Remark::warning(place, message, "the model is not given it").help(help);
     }

@@ -48,7 +48,7 @@ pub fn admit_output(
     settings: Option<&DescriptorSettings>,
     now_ms: u64,
 ) -> Admission {
-    let ToolOutput { bytes, is_error, cut_bytes } = output;
+    let ToolOutput { bytes, is_error, cut_bytes, attached: _ } = output;
     let kept = Kept::new(bytes, cut_bytes, settings);
     admit(table, kept, source, settings, now_ms).unwrap_or_else(Admission::lost).with_error_flag(is_error)
 }

@@ -61,7 +61,7 @@ impl Conversation {
             Block::Text { text, .. } if **text == *marker => None,
             Block::Text { text, .. } => Some(Part { text: text.clone(), source: speaker(message.role).into() }),
             Block::ToolResult { id, text, .. } => Some(Part { text: text.clone(), source: self.asked(before, id) }),
-            Block::ToolUse { .. } | Block::Opaque(_) => None,
+            Block::ToolUse { .. } | Block::Media { .. } | Block::Opaque(_) => None,
         });
         Some(parts.collect())
     }

@@ -1,10 +1,12 @@
 //! The elements that descriptor tools answer with, one function each. Attributes echo what was served, not what was
 //! asked for (ruling 6 of the design).
 
+mod attached;
 mod listing;
 mod notes;
 mod search_all;
 
+pub use self::attached::{Attached, attachment, attachments_left_out};
 pub use self::listing::{ListedFd, Shown, list};
 pub use self::notes::{ListedSection, marked, renamed, section, sections, unmarked};
 pub use self::search_all::{FoundInAll, Group, search_all};

@@ -1,4 +1,4 @@
-//! The small sections around a program: `[preload]`, `[linked_programs]`, `[demo]`, `[mcp]`, `[limits]`.
+//! The small sections around a program: `[preload]`, `[linked_programs]`, `[demo]`, `[limits]`.
 
 use toml::de::DeValue;
 
@@ -103,13 +103,6 @@ pub(super) fn read_demo(root: &mut Reader<'_>) -> DemoSection {
     };
     section.finish();
     demo
-}
-
-/// `[mcp]`: known, and without effect in this version.
-pub(super) fn read_mcp(root: &mut Reader<'_>) {
-    let Some(mut section) = root.section("mcp") else { return };
-    ["config_path", "servers"].into_iter().for_each(|key| section.without_effect(key));
-    section.finish();
 }
 
 /// When the children of a fork begin to run.

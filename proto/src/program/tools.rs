@@ -1,14 +1,15 @@
 //! `[tools]`: what a model may call.
 
-use toml::de::DeValue;
+use toml::de::{DeArray, DeValue};
 
 use super::command::{self, CommandSection};
+use super::mcp::{self, ServerTools};
 use super::reader::{Node, Reader};
 use super::{At, Span};
 use crate::tool::Access;
 
 /// The most tools that a program may enable, and the most that it may declare.
-const MOST_TOOLS: usize = 256;
+pub(super) const MOST_TOOLS: usize = 256;
 
 /// The words for levels of access.
 pub(super) const ACCESS: [(&str, Access); 3] =
@@ -40,28 +41,39 @@ pub struct DescribedParameter {
     pub description: String,
 }
 
-pub(super) fn read(root: &mut Reader<'_>) -> (Vec<ToolEntry>, Vec<CommandSection>) {
-    let Some(mut section) = root.section("tools") else { return (Vec::new(), Vec::new()) };
-    let key = section.either("enabled", "builtin");
-    let tools = entries(&mut section, key);
-    let commands = commands(&mut section);
-    section.without_effect("mcp");
-    section.finish();
-    (tools, commands)
+/// `[tools]` as written.
+#[derive(Default)]
+pub(super) struct ToolsSection {
+    pub(super) enabled: Vec<ToolEntry>,
+    pub(super) commands: Vec<CommandSection>,
+    pub(super) served: Vec<ServerTools>,
 }
 
-fn entries(section: &mut Reader<'_>, key: &'static str) -> Vec<ToolEntry> {
+pub(super) fn read(root: &mut Reader<'_>) -> ToolsSection {
+    let Some(mut section) = root.section("tools") else { return ToolsSection::default() };
+    let key = section.either("enabled", "builtin");
+    let enabled = enabled(&mut section, key);
+    let commands = commands(&mut section);
+    let served = mcp::read_selections(&mut section);
+    section.finish();
+    ToolsSection { enabled, commands, served }
+}
+
+fn enabled(section: &mut Reader<'_>, key: &'static str) -> Vec<ToolEntry> {
     let Some(node) = section.get(key) else { return Vec::new() };
     match node.get_ref() {
-        DeValue::Array(list) if section.is_within(key, node, list.len(), MOST_TOOLS) => {
-            list.iter().filter_map(|item| entry(section, key, item)).collect()
-        }
+        DeValue::Array(list) if section.is_within(key, node, list.len(), MOST_TOOLS) => entries(section, key, list),
         DeValue::Array(_) => Vec::new(),
         _ => {
             section.wrong_type(key, node, "a list of tools");
             Vec::new()
         }
     }
+}
+
+/// The entries of a list of tools that is the value of `key`.
+pub(super) fn entries(section: &mut Reader<'_>, key: &str, list: &DeArray<'_>) -> Vec<ToolEntry> {
+    list.iter().filter_map(|item| entry(section, key, item)).collect()
 }
 
 fn entry(section: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<ToolEntry> {

@@ -90,6 +90,7 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
             reply.blocks.iter().for_each(|block| of_block(block, found));
         }
         Input::ToolReturned { output, .. } => of_bytes(&output.bytes, found),
+        Input::NotBorn { why, .. } => tokens_in(why, &mut found),
         Input::MessageSent { receipt, .. } => tokens_in(&receipt.text, &mut found),
         Input::Messaged { from, letter, .. } => {
             tokens_in(&letter.text, &mut found);
@@ -109,7 +110,8 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
             tokens_in(&exit.message, &mut found);
             return Giver::Process(*child);
         }
-        Input::ModelReplied { result: Err(_), .. }
+        Input::HostGaveUp { .. }
+        | Input::ModelReplied { result: Err(_), .. }
         | Input::Summarized { result: Err(_), .. }
         | Input::TempFileDone { .. }
         | Input::Fetched { .. }
@@ -156,6 +158,7 @@ fn of_block(block: &Block, mut found: Found<'_>) {
         Block::Text { text, .. } | Block::ToolResult { text, .. } => tokens_in(text, &mut found),
         Block::ToolUse { args, .. } => tokens_in(args, &mut found),
         Block::Opaque(raw) => tokens_in(&raw.json, &mut found),
+        Block::Media { .. } => {}
     }
 }
 

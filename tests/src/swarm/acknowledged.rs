@@ -28,6 +28,7 @@ impl Line {
             | Event::Thinking { .. }
             | Event::ToolCalled { .. }
             | Event::Retrying { .. }
+            | Event::ModelSwitched { .. }
             | Event::TurnEnded { .. }
             | Event::Hibernated { .. }
             | Event::Woke { .. }

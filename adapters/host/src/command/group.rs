@@ -7,7 +7,7 @@ use std::io;
 use std::process::ExitStatus;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 /// A running group. Dropping it kills every member; the runtime reaps the leader.
 #[derive(Debug)]
@@ -33,6 +33,11 @@ impl Group {
         let number = child.id().expect("a child that was not waited for has its number");
         let leader = i32::try_from(number).ok().and_then(Pid::from_raw).expect("process numbers are positive");
         Ok(Started { group: Self { child, leader, is_reaped: false }, stdout, stderr })
+    }
+
+    /// What can be written to the leader, once, where it was prepared to be written to.
+    pub(super) fn stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
     }
 
     /// Resolves when the leader has ended. On Linux it is not reaped by this.

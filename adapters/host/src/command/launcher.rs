@@ -4,9 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use rustix::fs::{Access, access};
+use dormouse_proto::tool::Access;
+use rustix::fs::access;
 use tokio::process::Command;
 
+use super::confine::Confinement;
 use super::environment::Environment;
 use crate::permissions::{Permissions, check_program};
 
@@ -16,6 +18,7 @@ pub(crate) struct Launcher {
     granted: Vec<String>,
     environment: Environment,
     working_dir: PathBuf,
+    confinement: Confinement,
 }
 
 impl Launcher {
@@ -32,7 +35,10 @@ impl Launcher {
         let granted: Vec<_> = permissions.run().map(str::to_owned).collect();
         let checked = granted.iter().try_for_each(|program| check_program(program));
         checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        Ok(Self { granted, environment, working_dir: working_dir.to_owned() })
+        let written = permissions.write().map(|folder| working_dir.join(folder));
+        let temporary = environment.value("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+        let confinement = Confinement::to(written.chain([temporary]));
+        Ok(Self { granted, environment, working_dir: working_dir.to_owned(), confinement })
     }
 
     /// A program that can be started: no shell, a process group of its own, nothing to read, its output in pipes.
@@ -47,6 +53,16 @@ impl Launcher {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0);
         Ok(command)
+    }
+
+    /// Where a command of this access may write.
+    pub(super) fn confinement(&self, access: Access) -> Confinement {
+        self.confinement.of(access)
+    }
+
+    /// Where programs start.
+    pub(super) fn working_dir(&self) -> &Path {
+        &self.working_dir
     }
 
     /// A variable of the environment that commands are started from.
@@ -96,7 +112,7 @@ impl Launcher {
 }
 
 fn is_program(path: &Path) -> bool {
-    path.is_file() && access(path, Access::EXEC_OK).is_ok()
+    path.is_file() && access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::confine::{self, Confinement};
 use super::group::{Group, Started};
 use super::tail::Tail;
 
@@ -36,9 +37,15 @@ enum Stopped {
 /// # Errors
 /// A text for the model: it could not be started, wrote more than `cap_bytes`, or ended in failure; with the end of its
 /// errors. What it had written is in `out`.
-pub(super) async fn run(mut program: Command, cap_bytes: u64, out: &OutputSink) -> Result<(), String> {
+pub(super) async fn run(
+    mut program: Command,
+    confinement: &Confinement,
+    cap_bytes: u64,
+    out: &OutputSink,
+) -> Result<(), String> {
     let shown = program.as_std().get_program().to_string_lossy().into_owned();
-    let started = Group::start(&mut program).map_err(|error| format!("`{shown}` could not be started: {error}."))?;
+    let started = confine::within(confinement, || Group::start(&mut program));
+    let started = started.map_err(|error| format!("`{shown}` could not be started: {error}."))?;
     let Started { mut group, stdout, stderr } = started;
     let mut tail = Tail::default();
     let flow = {
@@ -54,7 +61,7 @@ pub(super) async fn run(mut program: Command, cap_bytes: u64, out: &OutputSink) 
         (Err(Stopped::Io(error)), _) | (Ok(()), Err(error)) => {
             Err(format!("`{shown}` could not be followed: {error}."))
         }
-        (Ok(()), Ok(status)) => judge(&shown, status, tail),
+        (Ok(()), Ok(status)) => judge(&shown, status, tail, confinement),
     }
 }
 
@@ -87,7 +94,7 @@ async fn pump(mut stdout: impl AsyncRead + Unpin, out: &OutputSink) -> Result<()
     }
 }
 
-fn judge(shown: &str, status: ExitStatus, tail: Tail) -> Result<(), String> {
+fn judge(shown: &str, status: ExitStatus, tail: Tail, confinement: &Confinement) -> Result<(), String> {
     if status.success() {
         return Ok(());
     }
@@ -98,7 +105,9 @@ fn judge(shown: &str, status: ExitStatus, tail: Tail) -> Result<(), String> {
     };
     let said = tail.text();
     let said = if said.is_empty() { " It wrote nothing to stderr.".into() } else { format!(" stderr:\n{said}") };
-    Err(format!("`{shown}` {ended}.{said}"))
+    // Programs say of a file that they may not write what the operating system says.
+    let hint = if said.to_lowercase().contains("permission denied") { confinement.hint() } else { String::new() };
+    Err(format!("`{shown}` {ended}.{said}{hint}"))
 }
 
 fn signal_name(number: i32) -> String {

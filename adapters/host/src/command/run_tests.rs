@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dormouse_actors::ports::{OutputSink, Tool};
 use dormouse_proto::command::{Command, Parameter, ParameterKind};
-use dormouse_proto::tool::ToolPolicy;
+use dormouse_proto::tool::{Access, ToolPolicy};
 use tempfile::TempDir;
 
 use super::environment::Environment;
@@ -27,7 +27,8 @@ impl Bench {
         let canary = [("ANTHROPIC_API_KEY", "canary"), ("NAMED", "handed on"), ("LANG", "C")];
         let canary = canary.map(|(name, value)| (name.into(), value.into()));
         let path = std::env::vars_os().filter(|(name, _)| name == "PATH");
-        let environment = Environment::new(path.chain(canary));
+        let temporary = [("TMPDIR".into(), dir.path().into())];
+        let environment = Environment::new(path.chain(canary).chain(temporary));
         let permissions = Permissions::none().allow_run("sh").allow_run("printf");
         let launcher = Launcher::with_environment(&permissions, dir.path(), environment).unwrap();
         Self { dir, launcher: Arc::new(launcher) }
@@ -257,4 +258,32 @@ async fn many_calls_run_side_by_side() {
         }
     });
     futures_util::future::join_all(calls).await;
+}
+
+#[tokio::test]
+async fn a_command_writes_where_it_may_and_a_tool_that_reads_nowhere() {
+    if !super::confine::is_confining() {
+        return;
+    }
+    let bench = Bench::new();
+    let beside = std::env::current_dir().unwrap().join("not-to-be-written");
+    let outside = format!("echo x > {}", beside.display());
+    for (access, script, part) in [
+        (Access::Read, "echo x > within", Some("declared with access = \"read\"")),
+        (Access::Read, "cat /etc/hostname > /dev/null", None),
+        (Access::Write, "echo x > within && sh -c 'echo y >> within'", None),
+        (Access::Write, &outside, Some("--allow-write permits more")),
+        (Access::Admin, &format!("sh -c '{outside}'"), Some("could write below ")),
+    ] {
+        let mut tool = bench.tool(&["sh", "-c", script]);
+        Arc::get_mut(&mut tool.command).expect("nobody else holds it").policy.access = access;
+        let done = tool.call("{}".to_owned(), OutputSink::with_cap(CAP_BYTES)).await;
+        match part {
+            None => assert_eq!(done, Ok(()), "{script}"),
+            Some(part) => assert!(done.as_ref().is_err_and(|why| why.contains(part)), "{script}: {done:?}"),
+        }
+    }
+    assert_eq!(std::fs::read_to_string(bench.dir.path().join("within")).unwrap(), "x\ny\n");
+    assert!(!beside.exists());
+    std::fs::write(bench.dir.path().join("ours"), "the kernel itself is not confined").unwrap();
 }

@@ -5,14 +5,18 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use dormouse_proto::file::FileError;
-use rustix::fs::{FileType, Gid, Mode, Stat, Uid, fstat, fsync, mkdirat};
+use dormouse_proto::file::{DirEntry, EntryKind, FileError, Listing};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, Stat, Uid, fstat, fsync, mkdirat, statat};
 use rustix::io::Errno;
 
 use super::asked::Asked;
 use super::beneath::{self, Want};
+
+/// The most entries of a folder that are listed.
+const MOST_ENTRIES: usize = 100_000;
 
 /// A folder below a permitted root, or the root.
 #[derive(Debug)]
@@ -70,6 +74,33 @@ impl Folder {
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(asked.errno(errno)),
         }
+    }
+
+    /// What it holds, sorted by name. Names are looked at and not opened; one that goes meanwhile is left out.
+    pub(super) fn list(&self, asked: &Asked<'_>) -> Result<Listing, FileError> {
+        let refused = |errno| asked.errno(errno);
+        let (mut entries, mut left_out) = (Vec::new(), 0);
+        for entry in Dir::read_from(self).map_err(refused)? {
+            let entry = entry.map_err(refused)?;
+            match entry.file_name().to_bytes() {
+                b"." | b".." => {}
+                _ if entries.len() == MOST_ENTRIES => left_out += 1,
+                name => entries.extend(self.entry(OsStr::from_bytes(name))),
+            }
+        }
+        entries.sort_unstable();
+        Ok(Listing { entries, left_out })
+    }
+
+    fn entry(&self, name: &OsStr) -> Option<DirEntry> {
+        let stat = statat(self, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => EntryKind::File { bytes: u64::try_from(stat.st_size).unwrap_or(0) },
+            FileType::Directory => EntryKind::Directory,
+            FileType::Symlink => EntryKind::Link,
+            _ => EntryKind::Other,
+        };
+        Some(DirEntry { name: name.to_string_lossy().into_owned(), kind })
     }
 
     /// Opens a file; nothing where it is absent. It is looked at before, so that a device is not even opened, and

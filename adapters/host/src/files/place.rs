@@ -38,15 +38,28 @@ impl Place<'_> {
 /// Taking `..` out of the text is exact here, because no part of a way that is opened later may be a link.
 pub(super) fn absolute(asked: &Asked<'_>, working_dir: &Path) -> Result<PathBuf, FileError> {
     check_text(asked)?;
+    if names_folder(asked.path.as_os_str().as_bytes()) {
+        return Err(asked.not_a_file("a directory by its spelling"));
+    }
+    Ok(without_dots(asked.path, working_dir))
+}
+
+/// The same of a path that is to name a folder, for which `.` and a slash at its end are in order.
+pub(super) fn absolute_folder(asked: &Asked<'_>, working_dir: &Path) -> Result<PathBuf, FileError> {
+    check_text(asked)?;
+    Ok(without_dots(asked.path, working_dir))
+}
+
+fn without_dots(path: &Path, working_dir: &Path) -> PathBuf {
     let mut absolute = PathBuf::new();
-    for component in working_dir.join(asked.path).components() {
+    for component in working_dir.join(path).components() {
         match component {
             Component::ParentDir => drop(absolute.pop()),
             Component::CurDir => {}
             part => absolute.push(part),
         }
     }
-    Ok(absolute)
+    absolute
 }
 
 fn check_text(asked: &Asked<'_>) -> Result<(), FileError> {
@@ -61,9 +74,6 @@ fn check_text(asked: &Asked<'_>) -> Result<(), FileError> {
     }
     if text.len() > LONGEST.0 || asked.path.iter().any(|part| part.len() > LONGEST.1) {
         return Err(asked.errno(Errno::NAMETOOLONG));
-    }
-    if names_folder(text) {
-        return Err(asked.not_a_file("a directory by its spelling"));
     }
     Ok(())
 }

@@ -4,13 +4,14 @@
 //! not known here is carried, never dropped.
 
 use dormouse_proto::message::{Block, Raw};
-use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
+use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::FORMAT;
-use super::error::{self, ErrorBody};
-use super::fields::Fields;
+use crate::wire::excerpt::{beginning, malformed, malformed_in};
+use crate::wire::failure;
+use crate::wire::fields::Fields;
 
 #[derive(Deserialize)]
 struct Whole {
@@ -18,19 +19,16 @@ struct Whole {
     stop_reason: Option<String>,
     #[serde(default)]
     usage: UsageFields,
-    error: Option<ErrorBody>,
+    error: Option<serde_json::Value>,
 }
 
-/// Reads a reply that came whole: the body of the answer to a request without `stream`.
-///
-/// # Errors
-/// [`ModelErrorKind::Malformed`] where the text is no such reply, or the provider's error where it is one.
-pub fn decode_message(json: &str) -> Result<Reply, ModelError> {
+/// Reads a reply that came whole.
+pub(super) fn message(json: &str) -> Result<Reply, ModelError> {
     let whole: Whole = serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
     if let Some(error) = whole.error {
-        return Err(error::in_body(&error));
+        return Err(failure::in_body(&error));
     }
-    let content = whole.content.ok_or_else(|| malformed("the reply has no 'content'".into()))?;
+    let content = whole.content.ok_or_else(|| malformed("the reply has no 'content'"))?;
     let blocks = content.iter().map(|block| decode_block(block.get())).collect::<Result<_, _>>()?;
     let mut usage = Usage::default();
     whole.usage.update(&mut usage);
@@ -82,7 +80,7 @@ fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
         Some("model_context_window_exceeded") => StopReason::ContextWindow,
         // To guess would end a process as if it were done, or run tools that were cut short.
         Some(other) => return Err(malformed(format!("the stop reason '{}' is not known", beginning(other)))),
-        None => return Err(malformed("the reply is complete but has no stop reason".into())),
+        None => return Err(malformed("the reply is complete but has no stop reason")),
     })
 }
 
@@ -93,6 +91,12 @@ pub(super) struct UsageFields {
     output_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,
     cache_creation_input_tokens: Option<u64>,
+    output_tokens_details: Option<OutputDetails>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct OutputDetails {
+    thinking_tokens: Option<u64>,
 }
 
 impl UsageFields {
@@ -101,6 +105,7 @@ impl UsageFields {
         let fields = [
             (&mut usage.input_tokens, self.input_tokens),
             (&mut usage.output_tokens, self.output_tokens),
+            (&mut usage.thinking_tokens, self.output_tokens_details.unwrap_or_default().thinking_tokens),
             (&mut usage.cache_read_tokens, self.cache_read_input_tokens),
             (&mut usage.cache_write_tokens, self.cache_creation_input_tokens),
         ];
@@ -110,34 +115,13 @@ impl UsageFields {
     }
 }
 
-/// What came is not what the protocol promises.
-pub(super) fn malformed(message: String) -> ModelError {
-    ModelError::new(ModelErrorKind::Malformed, message)
-}
-
-pub(super) fn malformed_in(what: &str, json: &str, error: &serde_json::Error) -> ModelError {
-    malformed(format!("the {what} cannot be read: {error} in {}", beginning(json)))
-}
-
-/// The beginning of a text that may be long.
-pub(super) fn beginning(text: &str) -> String {
-    excerpt(text, 200)
-}
-
-/// The first characters of a text, and `…` where there are more.
-pub(super) fn excerpt(text: &str, longest_chars: usize) -> String {
-    let mut shown: String = text.chars().take(longest_chars).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
+    use dormouse_proto::model::ModelErrorKind;
+
     use super::*;
 
-    fn message(content: &str, stop: &str) -> String {
+    fn whole(content: &str, stop: &str) -> String {
         format!(r#"{{"type": "message", "role": "assistant", "content": {content}, "stop_reason": {stop}, "new": 1}}"#)
     }
 
@@ -155,7 +139,7 @@ mod tests {
             ("null", None),
         ];
         for (word, stop) in cases {
-            assert_eq!(decode_message(&message("[]", word)).ok().map(|reply| reply.stop), stop, "{word}");
+            assert_eq!(super::message(&whole("[]", word)).ok().map(|reply| reply.stop), stop, "{word}");
         }
     }
 
@@ -167,7 +151,7 @@ mod tests {
             r#"{"type":"thinking","thinking":"hm","signature":"s=="}"#,
             r#"{"kind":1,"type":"not_yet_invented"}"#,
         ];
-        let reply = decode_message(&message(&format!("[{}]", blocks.join(",")), "\"end_turn\"")).unwrap();
+        let reply = super::message(&whole(&format!("[{}]", blocks.join(",")), "\"end_turn\"")).unwrap();
         let raws = reply.blocks.iter().map(|block| match block {
             Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
                 &*raw.json
@@ -186,13 +170,13 @@ mod tests {
             ("", "EOF"),
             ("<html>bad gateway</html>", "bad gateway"),
             ("{}", "content"),
-            (&message(r#"[{"text":"x"}]"#, "\"end_turn\""), "'type'"),
-            (&message(r#"[{"type":"text"}]"#, "\"end_turn\""), "'text'"),
-            (&message(r#"[{"type":"tool_use","name":"a","input":{}}]"#, "\"tool_use\""), "'id'"),
-            (&message("[7]", "\"end_turn\""), "JSON object"),
+            (&whole(r#"[{"text":"x"}]"#, "\"end_turn\""), "'type'"),
+            (&whole(r#"[{"type":"text"}]"#, "\"end_turn\""), "'text'"),
+            (&whole(r#"[{"type":"tool_use","name":"a","input":{}}]"#, "\"tool_use\""), "'id'"),
+            (&whole("[7]", "\"end_turn\""), "JSON object"),
         ];
         for (json, part) in cases {
-            let error = decode_message(json).unwrap_err();
+            let error = super::message(json).unwrap_err();
             assert_eq!(error.kind, ModelErrorKind::Malformed);
             assert!(error.message.contains(part), "{part:?} is not in: {error}");
         }

@@ -1,208 +1,171 @@
-//! To the wire: a request as the bytes of its body.
+//! To the wire.
 //!
 //! * The same request gives the same bytes, and everything that may change between two requests of a conversation comes
-//!   behind what does not: last stand `messages`, so that a longer conversation starts with the bytes of the shorter one, up
-//!   to the bracket that closes it (HIST-1, FORK-2), and behind them only `max_tokens`, which a budget may lower.
+//!   behind what does not: last stand `messages`, and behind them only `max_tokens`, which a budget may lower.
 //! * A block that came from this provider goes back as the text that came.
-//! * Cache breakpoints never stand inside a message, where they would have to move. One stands at the end of the frozen
-//!   part (system prompt, or tools where there is none); for the conversation the request asks for automatic caching,
-//!   one field at its top: the provider itself then breaks after the last block. Two of the four that are allowed.
+//! * Cache breakpoints stand where they never move. One at the end of the frozen part (system prompt, or tools where there is
+//!   none); behind each of the first two forks that the process descends from, one on the first block that is not shared; for
+//!   the conversation the request asks for automatic caching, one field at its top: the provider itself then breaks after the last
+//!   block. Four at most, as are allowed.
 
-use std::sync::Arc;
-
-use dormouse_proto::message::{Block, Message, Raw, Role};
-use dormouse_proto::model::{ModelError, ModelErrorKind, Request};
+use bytes::Bytes;
+use dormouse_proto::message::{Block, Media, Role};
+use dormouse_proto::model::{ModelError, Request};
 use dormouse_proto::tool::ToolSpec;
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
-use super::{Caching, Delivery, FORMAT};
+use super::FORMAT;
+use crate::wire::fields::{Fields, arguments, kept, raw};
+use crate::wire::media::{self, Kind};
+use crate::wire::{Caching, Delivery, Mark, Purpose, Turn, parameters};
 
 /// Output tokens of a reply, unless the program says otherwise.
 const MAX_TOKENS: u64 = 4096;
 /// What the request itself says, so that `[parameters]` cannot.
 const RESERVED: [&str; 5] = ["model", "messages", "system", "tools", "stream"];
+/// What bears on the number of input tokens, of what `[parameters]` may hold.
+const COUNTED: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
 
-/// The body of a request. Costs one pass over the conversation.
-///
-/// # Errors
-/// [`ModelErrorKind::InvalidRequest`] where a parameter is not the program's to set, or a schema or kept block is no
-/// JSON.
-pub fn encode_request(request: &Request, delivery: Delivery, caching: Caching) -> Result<String, ModelError> {
-    if let Some(name) = RESERVED.iter().find(|name| request.parameters.contains_key(**name)) {
-        return Err(invalid(format!("the parameter '{name}' is set by the kernel: remove it from [parameters]")));
+pub(super) fn head(request: &Request, purpose: Purpose, caching: Caching) -> Result<String, ModelError> {
+    let parameters = parameters::sorted(request, &RESERVED)?;
+    let caching = if purpose == Purpose::Count { Caching::Off } else { caching };
+    let breakpoint = (caching == Caching::Automatic).then(|| Fields::of_type("ephemeral"));
+    let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
+    let mut head = Fields::default().with("model", &*request.model);
+    if let Purpose::Reply(delivery) = purpose {
+        head = head.with("stream", &(delivery == Delivery::Stream));
     }
-    let body = Body {
-        request,
-        delivery,
-        caching,
-        tools: request.tools.iter().map(tool).collect::<Result<_, _>>()?,
-        messages: turns(&request.messages)?,
-    };
-    serde_json::to_string(&body).map_err(|error| invalid(error.to_string()))
-}
-
-struct Body<'a> {
-    request: &'a Request,
-    delivery: Delivery,
-    caching: Caching,
-    tools: Vec<Tool<'a>>,
-    messages: Vec<Turn<'a>>,
-}
-
-impl Serialize for Body<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { request, delivery, caching, tools, messages } = self;
-        let breakpoint = matches!(caching, Caching::Automatic).then_some(Ephemeral { r#type: "ephemeral" });
-        let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("model", &*request.model)?;
-        map.serialize_entry("stream", &matches!(delivery, Delivery::Stream))?;
-        // By name: the order in a program file is no reason for other bytes.
-        let mut parameters: Vec<_> = request.parameters.iter().filter(|(name, _)| *name != "max_tokens").collect();
-        parameters.sort_unstable_by_key(|(name, _)| *name);
-        parameters.into_iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
-        if let Some(breakpoint) = breakpoint.filter(|_| !request.parameters.contains_key("cache_control")) {
-            map.serialize_entry("cache_control", &breakpoint)?;
-        }
-        if let Some((last, tools)) = tools.split_last() {
-            let last = Tool { cache_control: breakpoint.filter(|_| system.is_none()), ..*last };
-            map.serialize_entry("tools", &tools.iter().chain([&last]).collect::<Vec<_>>())?;
-        }
-        if let Some(text) = system {
-            map.serialize_entry("system", &[Text { r#type: "text", text, cache_control: breakpoint }])?;
-        }
-        map.serialize_entry("messages", messages)?;
-        match request.parameters.get("max_tokens") {
-            Some(written) => map.serialize_entry("max_tokens", written)?,
-            None => map.serialize_entry("max_tokens", &MAX_TOKENS)?,
-        }
-        map.end()
-    }
-}
-
-#[derive(Clone, Copy, Serialize)]
-struct Ephemeral {
-    r#type: &'static str,
-}
-
-#[derive(Clone, Copy, Serialize)]
-struct Tool<'a> {
-    name: &'a str,
-    description: &'a str,
-    input_schema: &'a RawValue,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cache_control: Option<Ephemeral>,
-}
-
-#[derive(Serialize)]
-struct Turn<'a> {
-    role: &'static str,
-    content: Vec<Content<'a>>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Content<'a> {
-    Kept(&'a RawValue),
-    Text(Text<'a>),
-    ToolUse { r#type: &'static str, id: &'a str, name: &'a str, input: &'a RawValue },
-    ToolResult(ToolResult<'a>),
-}
-
-#[derive(Serialize)]
-struct Text<'a> {
-    r#type: &'static str,
-    text: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cache_control: Option<Ephemeral>,
-}
-
-#[derive(Serialize)]
-struct ToolResult<'a> {
-    r#type: &'static str,
-    tool_use_id: &'a str,
-    content: &'a str,
-    #[serde(skip_serializing_if = "is_false")]
-    is_error: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
-fn tool(spec: &ToolSpec) -> Result<Tool<'_>, ModelError> {
-    let input_schema = serde_json::from_str(&spec.schema)
-        .map_err(|error| invalid(format!("the schema of the tool '{}' is no JSON: {error}", spec.name)))?;
-    Ok(Tool { name: &spec.name, description: &spec.description, input_schema, cache_control: None })
-}
-
-/// The turns of the conversation: all answers to the tool uses of a turn stand in one message, in front of texts.
-fn turns(messages: &[Arc<Message>]) -> Result<Vec<Turn<'_>>, ModelError> {
-    let mut turns: Vec<Turn<'_>> = Vec::with_capacity(messages.len());
-    for message in messages {
-        let mut content =
-            message.blocks.iter().filter_map(|block| content(block).transpose()).collect::<Result<Vec<_>, _>>()?;
-        let role = role_word(message.role);
-        let answers = content.iter().any(|content| matches!(content, Content::ToolResult(_)));
-        match turns.last_mut().filter(|turn| answers && turn.role == role) {
-            Some(turn) => turn.content.append(&mut content),
-            // The provider takes no message without content.
-            None if content.is_empty() => continue,
-            None => turns.push(Turn { role, content }),
-        }
-        let turn = turns.last_mut().expect("one was pushed or found");
-        if answers {
-            turn.content.sort_by_key(|content| !matches!(content, Content::ToolResult(_)));
+    for (name, value) in parameters {
+        if name != "max_tokens" && (purpose != Purpose::Count || COUNTED.contains(&name)) {
+            head = head.with(name, value);
         }
     }
-    Ok(turns)
+    if !request.parameters.contains_key("cache_control") {
+        head = head.with_some("cache_control", breakpoint.as_ref());
+    }
+    let mut tools = request.tools.iter().map(tool).collect::<Result<Vec<_>, _>>()?;
+    if let Some(last) = tools.pop() {
+        tools.push(last.with_some("cache_control", breakpoint.as_ref().filter(|_| system.is_none())));
+        head = head.with("tools", &tools);
+    }
+    if let Some(system) = system {
+        head = head.with("system", &[text(system).with_some("cache_control", breakpoint.as_ref())]);
+    }
+    let head = head.to_json();
+    let open = head.strip_suffix('}').expect("an object ends with its brace");
+    Ok(format!("{open},\"messages\":["))
 }
 
-fn role_word(role: Role) -> &'static str {
-    match role {
+pub(super) fn tail(request: &Request, purpose: Purpose) -> String {
+    let Purpose::Reply(_) = purpose else { return "]}".to_owned() };
+    let written = request.parameters.get("max_tokens").map(raw);
+    format!("],\"max_tokens\":{}}}", written.unwrap_or_else(|| raw(&MAX_TOKENS)))
+}
+
+fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
+    let schema = kept(&spec.schema, || format!("the schema of the tool '{}'", spec.name))?;
+    let named = Fields::default().with("name", &*spec.name).with("description", &*spec.description);
+    Ok(named.with("input_schema", &schema))
+}
+
+/// A message: answers to tool uses stand in front of texts.
+pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
+    let mut content = Vec::with_capacity(turn.message.blocks.len());
+    for block in &turn.message.blocks {
+        content.extend(element(block, turn)?);
+    }
+    content.sort_by_key(|element| !matches!(element, Element::Answer(_)));
+    // The provider takes no message without content.
+    let Some(first) = content.first_mut() else { return Ok(String::new()) };
+    match first {
+        Element::Answer(fields) | Element::Ours(fields) if turn.mark == Mark::Breakpoint => {
+            *fields = std::mem::take(fields).with("cache_control", &Fields::of_type("ephemeral"));
+        }
+        Element::Answer(_) | Element::Ours(_) | Element::Kept(_) => {}
+    }
+    let role = match turn.message.role {
         Role::User => "user",
         Role::Assistant => "assistant",
+    };
+    let content: Vec<_> = content.into_iter().map(Element::into_json).collect();
+    Ok(Fields::default().with("role", role).with("content", &content).to_json())
+}
+
+/// An element of a message's content.
+enum Element {
+    Kept(Box<RawValue>),
+    Answer(Fields),
+    Ours(Fields),
+}
+
+impl Element {
+    fn into_json(self) -> Box<RawValue> {
+        match self {
+            Self::Kept(json) => json,
+            Self::Answer(fields) | Self::Ours(fields) => raw(&fields),
+        }
     }
 }
 
 /// A block as it is sent; none where there is nothing to send.
-fn content(block: &Block) -> Result<Option<Content<'_>>, ModelError> {
+fn element(block: &Block, turn: Turn<'_>) -> Result<Option<Element>, ModelError> {
     Ok(match block {
         // The provider sends texts without content, and refuses them.
         Block::Text { text, .. } if text.trim().is_empty() => None,
         Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw)
             if *raw.format == *FORMAT =>
         {
-            Some(kept(raw)?)
+            Some(Element::Kept(kept(&raw.json, || "a kept block".to_owned())?))
         }
-        Block::Text { text, .. } => Some(Content::Text(Text { r#type: "text", text, cache_control: None })),
+        Block::Text { text: said, .. } => Some(Element::Ours(text(said))),
         Block::ToolUse { id, name, args, .. } => {
-            let input = object(args).unwrap_or_else(|| object("{}").expect("an empty object is JSON"));
-            Some(Content::ToolUse { r#type: "tool_use", id, name, input })
+            let tool_use = Fields::of_type("tool_use").with("id", &**id).with("name", &**name);
+            Some(Element::Ours(tool_use.with("input", &arguments(args))))
         }
-        Block::ToolResult { id, text, is_error } => {
-            let result = ToolResult { r#type: "tool_result", tool_use_id: id, content: text, is_error: *is_error };
-            Some(Content::ToolResult(result))
+        Block::ToolResult { id, text, is_error } => Some(Element::Answer(answer(id, text, *is_error, turn))),
+        Block::Media { answers: None, media } => {
+            turn.media.get(&media.fd).and_then(|bytes| shown(media, bytes)).map(Element::Ours)
         }
-        // A block that only another provider understands.
-        Block::Opaque(_) => None,
+        // It stands in its answer; or it is a block that only another provider understands.
+        Block::Media { answers: Some(_), .. } | Block::Opaque(_) => None,
     })
 }
 
-fn kept(raw: &Raw) -> Result<Content<'_>, ModelError> {
-    let kept = serde_json::from_str(&raw.json);
-    kept.map(Content::Kept).map_err(|error| invalid(format!("a kept block is no JSON: {error}")))
+fn text(text: &str) -> Fields {
+    Fields::of_type("text").with("text", text)
 }
 
-fn object(json: &str) -> Option<&RawValue> {
-    serde_json::from_str(json).ok().filter(|value: &&RawValue| value.get().starts_with('{'))
+/// An answer, with what belongs to it. One that is an error may hold text only.
+fn answer(id: &str, said: &str, is_error: bool, turn: Turn<'_>) -> Fields {
+    let answer = Fields::of_type("tool_result").with("tool_use_id", id);
+    if is_error {
+        return answer.with("content", said).with("is_error", &true);
+    }
+    let media = media::of(&turn.message.blocks, turn.media, Some(id));
+    let shown: Vec<_> = media.filter_map(|(media, bytes)| shown(media, bytes)).collect();
+    if shown.is_empty() {
+        return answer.with("content", said);
+    }
+    let said = Some(text(said)).filter(|_| !said.trim().is_empty());
+    answer.with("content", &said.into_iter().chain(shown).collect::<Vec<_>>())
 }
 
-fn invalid(message: String) -> ModelError {
-    ModelError::new(ModelErrorKind::InvalidRequest, message)
+/// Media of the types that the provider takes.
+fn shown(media: &Media, bytes: &Bytes) -> Option<Fields> {
+    let encoded = || {
+        let source = Fields::of_type("base64").with("media_type", &media::essence(&media.media_type));
+        source.with("data", &media::base64(bytes))
+    };
+    match media::kind(&media.media_type) {
+        Kind::Image => Some(Fields::of_type("image").with("source", &encoded())),
+        Kind::Pdf => Some(Fields::of_type("document").with("source", &encoded())),
+        Kind::Text => {
+            let text = std::str::from_utf8(bytes).ok()?;
+            let source = Fields::of_type("text").with("media_type", "text/plain").with("data", text);
+            Some(Fields::of_type("document").with("source", &source))
+        }
+        Kind::Audio | Kind::Video | Kind::Other => None,
+    }
 }
 
 #[cfg(test)]

@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Usage};
+use dormouse_proto::model::{Delta, ModelError, Reply, Usage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::decode::{self, UsageFields, malformed};
-use super::error::{self, ErrorBody};
-use super::fields::{Fields, MOST_FIELDS, raw, string};
+use super::decode::{self, UsageFields};
+use crate::wire::excerpt::{malformed, malformed_in};
+use crate::wire::failure;
+use crate::wire::fields::{Fields, MOST_FIELDS, is_object, raw, string};
+use crate::wire::{Decoder, Progress};
 
 /// Puts a streamed reply together, event by event.
 #[derive(Debug, Default)]
@@ -39,7 +41,7 @@ struct Event {
     content_block: Option<Fields>,
     delta: Option<Fields>,
     usage: Option<UsageFields>,
-    error: Option<ErrorBody>,
+    error: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
@@ -47,15 +49,10 @@ struct Start {
     usage: Option<UsageFields>,
 }
 
-impl StreamDecoder {
-    /// Takes in the data of one event and tells `deltas` what it brings to watch.
-    ///
-    /// # Errors
-    /// [`ModelErrorKind::Malformed`] where the event makes no sense at its place, or the error that the provider sent in
-    /// mid-stream. The decoder is of no further use then.
-    pub fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+impl Decoder for StreamDecoder {
+    fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         let event: Event = serde_json::from_str(data)
-            .map_err(|error| error::bare(data).unwrap_or_else(|| decode::malformed_in("event", data, &error)))?;
+            .map_err(|error| failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error)))?;
         match event.r#type.as_str() {
             "message_start" => self.count(event.message.and_then(|message| message.usage)),
             "content_block_start" => self.begin(event, deltas)?,
@@ -65,33 +62,27 @@ impl StreamDecoder {
                 self.stop = event.delta.and_then(|delta| delta.text("stop_reason")).or(self.stop.take());
             }
             "message_stop" => self.stopped = true,
-            "error" => return Err(error::in_body(&event.error.unwrap_or_default())),
+            "error" => return Err(failure::in_body(&event.error.unwrap_or_default())),
             // content_block_stop and ping say nothing that is needed; what is new may come anywhere.
             _ => {}
         }
         Ok(())
     }
 
-    /// Whether the reply is complete: nothing of it can follow.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.stopped
+    fn progress(&self) -> Progress {
+        if self.stopped { Progress::Complete } else { Progress::Open }
     }
 
-    /// The reply.
-    ///
-    /// # Errors
-    /// [`ModelErrorKind::CutStream`] where the events ended before the reply did, [`ModelErrorKind::Malformed`] where
-    /// what came is no reply.
-    pub fn finish(self) -> Result<Reply, ModelError> {
+    fn finish(self) -> Result<Reply, ModelError> {
         if !self.stopped {
-            let message = format!("the stream ended in block {} before message_stop", self.blocks.len());
-            return Err(ModelError::new(ModelErrorKind::CutStream, message));
+            return Err(failure::cut(format!("the stream ended in block {} before message_stop", self.blocks.len())));
         }
         let blocks = self.blocks.into_values().map(Growing::finish).collect::<Result<_, _>>()?;
         decode::finish(blocks, self.stop.as_deref(), self.usage)
     }
+}
 
+impl StreamDecoder {
     fn count(&mut self, usage: Option<UsageFields>) {
         usage.unwrap_or_default().update(&mut self.usage);
     }
@@ -170,7 +161,7 @@ impl Growing {
             return self.fields.get("input").map_or_else(|| "{}".to_owned(), |input| input.get().to_owned());
         }
         let input = std::mem::take(&mut self.input);
-        if let Ok(value) = serde_json::from_str::<Box<RawValue>>(&input) {
+        if let Some(value) = RawValue::from_string(input.clone()).ok().filter(|_| is_object(&input)) {
             self.fields.set("input", value);
         }
         input
@@ -182,6 +173,7 @@ mod tests {
     use std::cell::RefCell;
 
     use dormouse_proto::message::Block;
+    use dormouse_proto::model::ModelErrorKind;
 
     use super::*;
 

@@ -16,6 +16,8 @@ pub(crate) fn request(messages: Vec<Message>) -> Request {
         tools: Arc::from([]),
         messages: messages.into_iter().map(Arc::new).collect(),
         parameters: Arc::default(),
+        forked_at: Vec::new(),
+        media: Default::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use dormouse_proto::message::Role;
+use dormouse_proto::message::{Message, Role};
 
 use super::testing::{answer, request, said, used};
 use super::*;

@@ -1,7 +1,16 @@
-use dormouse_proto::id::Pid;
+use std::sync::Arc;
+
+use dormouse_proto::id::{FdId, Pid};
+use dormouse_proto::message::{Message, Raw};
+use dormouse_proto::model::ModelErrorKind;
 use serde_json::{Value, json};
 
+use super::super::Messages;
 use super::*;
+
+fn encode_request(request: &Request, delivery: Delivery, caching: Caching) -> Result<String, ModelError> {
+    crate::wire::encode(&Messages, request, Purpose::Reply(delivery), caching)
+}
 
 fn request(messages: Vec<Message>) -> Request {
     let tool = |name: &str| ToolSpec {
@@ -18,6 +27,8 @@ fn request(messages: Vec<Message>) -> Request {
         tools: [tool("a"), tool("b")].into(),
         messages: messages.into_iter().map(Arc::new).collect(),
         parameters: Arc::new(parameters.as_object().unwrap().clone()),
+        forked_at: Vec::new(),
+        media: Default::default(),
     }
 }
 
@@ -120,8 +131,7 @@ fn answers_stand_together_and_in_front() {
     let answer = |id: &str| message(Role::User, vec![result(id, false)]);
     let cases = [
         (vec![message(Role::User, vec![Block::text("x"), result("1", false), result("2", false)])], vec!["1 2 x"]),
-        (vec![answer("1"), answer("2")], vec!["1 2"]),
-        (vec![answer("1"), Message::user("x"), answer("2")], vec!["1", "2 x"]),
+        (vec![answer("1"), Message::user("x")], vec!["1", "x"]),
         (vec![Message::user("x"), Message::user("y")], vec!["x", "y"]),
         (
             vec![Message::user("x"), message(Role::Assistant, vec![Block::text(" ")]), Message::user("y")],
@@ -132,6 +142,86 @@ fn answers_stand_together_and_in_front() {
     for (messages, expected) in cases {
         assert_eq!(kinds(messages), expected);
     }
+}
+
+#[test]
+fn the_first_own_block_of_a_fork_is_a_breakpoint_and_stays_one() {
+    let fork = r#"{"type":"tool_use","id":"1","name":"fork","input":{}}"#;
+    let used =
+        |id: &str| Block::ToolUse { id: id.into(), name: "a".into(), args: "{}".into(), raw: Some(kept(fork, FORMAT)) };
+    let conversation = vec![
+        Message::user("go"),
+        message(Role::Assistant, vec![used("1"), used("2")]),
+        message(Role::User, vec![result("1", false), result("2", false)]),
+        message(Role::Assistant, vec![Block::text("done")]),
+        Message::user("more"),
+    ];
+    let parents = encode(&request(conversation[..1].to_vec()));
+    let child = |n: usize| encode(&Request { forked_at: vec![2], ..request(conversation[..n].to_vec()) });
+    let (first, second) = (child(3), child(5));
+    let shared = |body: &str| body.strip_suffix("],\"max_tokens\":4096}").unwrap().to_owned();
+    assert!(first.starts_with(&shared(&parents)), "FORK-2");
+    assert!(second.starts_with(&shared(&first)), "HIST-1");
+    let body: Value = serde_json::from_str(&second).unwrap();
+    assert_eq!(body["messages"][2]["content"][0]["cache_control"], json!({"type": "ephemeral"}));
+    assert_eq!(second.matches("\"cache_control\"").count(), 3, "of the four that are allowed");
+    let more = vec![message(Role::Assistant, vec![Block::text("and done")]), Message::user("and more")];
+    let longer = [conversation.clone(), more].concat();
+    let of = |forked_at: &[usize]| encode(&Request { forked_at: forked_at.to_vec(), ..request(longer.clone()) });
+    let (grandchild, its_child) = (of(&[2, 4]), of(&[2, 4, 6]));
+    assert!(grandchild.starts_with(&shared(&child(4))), "FORK-2");
+    assert_eq!(grandchild, its_child, "no more than four are taken");
+    assert_eq!(grandchild.matches("\"cache_control\"").count(), 4);
+    let off = Request { forked_at: vec![2], ..request(conversation) };
+    assert!(!encode_request(&off, Delivery::Stream, Caching::Off).unwrap().contains("cache_control"));
+}
+
+#[test]
+fn media_stand_in_their_answer_and_what_is_not_taken_is_left_out() {
+    let media = |fd: u32, kind: &str, answers: Option<&str>| Block::Media {
+        answers: answers.map(Into::into),
+        media: Media { fd: FdId::Fd(fd), media_type: kind.into() },
+    };
+    let blocks = vec![
+        result("1", false),
+        media(1, "image/png", Some("1")),
+        result("2", false),
+        media(2, "application/pdf", Some("2")),
+        media(3, "text/plain; charset=utf-8", Some("2")),
+        media(4, "audio/wav", Some("2")),
+        result("3", true),
+        media(1, "image/png", Some("3")),
+        media(1, "image/png", None),
+        Block::text("look"),
+    ];
+    let bytes = [(1, "png"), (2, "pdf"), (3, "text"), (4, "wav")];
+    let media = bytes.map(|(fd, bytes)| (FdId::Fd(fd), Bytes::from_static(bytes.as_bytes())));
+    let request = Request { media: media.into(), ..request(vec![message(Role::User, blocks)]) };
+    let body: Value = serde_json::from_str(&encode(&request)).unwrap();
+    let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "cG5n"}});
+    let expected = json!([
+        {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "r"}, image]},
+        {"type": "tool_result", "tool_use_id": "2", "content": [
+            {"type": "text", "text": "r"},
+            {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "cGRm"}},
+            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "text"}},
+        ]},
+        {"type": "tool_result", "tool_use_id": "3", "content": "r", "is_error": true},
+        image,
+        {"type": "text", "text": "look"},
+    ]);
+    assert_eq!(body["messages"][0]["content"], expected);
+}
+
+#[test]
+fn a_count_asks_with_what_bears_on_it_and_nothing_else() {
+    let parameters = json!({"temperature": 0.5, "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 5}});
+    let request =
+        Request { parameters: Arc::new(parameters.as_object().unwrap().clone()), ..request(vec![Message::user("hi")]) };
+    let body = crate::wire::encode(&Messages, &request, Purpose::Count, Caching::Automatic).unwrap();
+    let body: Value = serde_json::from_str(&body).unwrap();
+    let keys: Vec<_> = body.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["model", "thinking", "tools", "system", "messages"]);
 }
 
 #[test]

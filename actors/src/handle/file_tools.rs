@@ -1,0 +1,120 @@
+//! `read_file` and `list_dir`: what every kernel's programs can enable, of files that its host permits to be read.
+//!
+//! Neither shows a part: what is too large for a context becomes a descriptor, as any output does. An embedder that registers
+//! a tool of the same name puts its own in the place.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dormouse_kernel::content::Collected;
+use dormouse_kernel::table::attachment::shown_type;
+use dormouse_proto::file::{DirEntry, EntryKind, FileError, Listing};
+use dormouse_proto::tool::{Access, Attachment};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::FnTool;
+use crate::ports::{Host, OutputSink, Tool};
+
+/// So much of a file is read.
+const READ_BYTES: u64 = 256 << 20;
+
+const READ_FILE: &str = "Reads a file, whole. A long one becomes a file descriptor, and you see its first page; an image or a \
+                         PDF is shown to you.";
+const LIST_DIR: &str = "Lists a directory, one entry a line: directories end with /, links with @, and files are followed by \
+                        their size in bytes.";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ReadFile {
+    /// The file, by its path from the working directory, or by its full path.
+    #[serde(alias = "path")]
+    file_path: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ListDir {
+    /// The directory; the working directory, where none is given.
+    #[serde(alias = "path", default = "here")]
+    directory_path: String,
+    /// Whether entries whose names begin with a dot are listed too.
+    #[serde(default)]
+    all: bool,
+}
+
+fn here() -> String {
+    ".".to_owned()
+}
+
+/// Both, by name.
+pub(super) fn file_tools(host: &Arc<dyn Host>) -> [(&'static str, Arc<dyn Tool>); 2] {
+    let reading = host.clone();
+    let read = FnTool::streaming("read_file", READ_FILE, move |ReadFile { file_path }: ReadFile, out: OutputSink| {
+        let host = reading.clone();
+        blocking(move || read_file(&*host, &file_path, &out))
+    });
+    let listing = host.clone();
+    let list = FnTool::new("list_dir", LIST_DIR, move |ListDir { directory_path, all }: ListDir| {
+        let host = listing.clone();
+        blocking(move || list_dir(&*host, &directory_path, if all { Hidden::Listed } else { Hidden::LeftOut }))
+    });
+    [
+        ("read_file", Arc::new(read.access(Access::Read).idempotent().output_cap(READ_BYTES))),
+        ("list_dir", Arc::new(list.access(Access::Read).idempotent())),
+    ]
+}
+
+/// On a thread where waiting for a disk is allowed.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("the host failed inside: {error}")))
+}
+
+fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String> {
+    let Collected { bytes, cut_bytes } = host.collect(Path::new(path), READ_BYTES).map_err(said)?;
+    // What does not fit is reported by the sink itself.
+    let _ = match shown_type(&bytes).filter(|_| cut_bytes == 0) {
+        Some(media_type) => {
+            let name = Path::new(path).file_name().map(|name| name.to_string_lossy().into());
+            out.attach(Attachment { name, media_type: media_type.into(), bytes })
+        }
+        None => out.push(&bytes),
+    };
+    match cut_bytes {
+        0 => Ok(()),
+        _ => Err(format!("{path} is longer: what stands above are its first {READ_BYTES} bytes, {cut_bytes} follow.")),
+    }
+}
+
+/// Entries whose names begin with a dot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hidden {
+    Listed,
+    LeftOut,
+}
+
+fn list_dir(host: &dyn Host, path: &str, hidden: Hidden) -> Result<String, String> {
+    let Listing { entries, left_out } = host.list(Path::new(path)).map_err(said)?;
+    let shown = entries.iter().filter(|entry| hidden == Hidden::Listed || !entry.name.starts_with('.'));
+    let mut lines: Vec<_> = shown.map(line).collect();
+    if left_out > 0 {
+        lines.push(format!("({left_out} more are not listed: the directory has too many entries.)"));
+    }
+    Ok(if lines.is_empty() { format!("{path} is empty.") } else { lines.join("\n") + "\n" })
+}
+
+fn line(DirEntry { name, kind }: &DirEntry) -> String {
+    // A name may hold anything but a slash: one entry is one line.
+    let name: String =
+        name.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
+    match kind {
+        EntryKind::File { bytes } => format!("{name}  {bytes}"),
+        EntryKind::Directory => format!("{name}/"),
+        EntryKind::Link => format!("{name}@"),
+        EntryKind::Other => format!("{name}  (neither file nor directory)"),
+    }
+}
+
+fn said(error: FileError) -> String {
+    error.message
+}

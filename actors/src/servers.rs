@@ -1,0 +1,37 @@
+//! What the tool servers of a program offer to a process that is about to be born.
+
+use std::panic::AssertUnwindSafe;
+
+use dormouse_kernel::program::{Program, ServerChoice};
+use dormouse_proto::server::Offer;
+use futures_util::future::{FutureExt, join_all};
+
+use crate::world::World;
+
+/// What all servers of the program offer, asked side by side. One that is optional and cannot be reached offers nothing.
+///
+/// # Errors
+/// A text that names the server that cannot be reached, and why.
+pub(crate) async fn offers(world: &World, program: &Program) -> Result<Vec<Offer>, String> {
+    let asked = program.servers().iter().map(|choice| async move {
+        match asked(world, choice).await {
+            Err(why) if choice.server.optional => {
+                tracing::warn!(program = program.name(), server = &*choice.server.name, "not reached: {why}");
+                Ok(Vec::new())
+            }
+            Err(why) => Err(format!("the tool server `{}` cannot be used: {why}", choice.server.name)),
+            Ok(offers) => Ok(offers),
+        }
+    });
+    let offers: Result<Vec<_>, String> = join_all(asked).await.into_iter().collect();
+    Ok(offers?.into_iter().flatten().collect())
+}
+
+async fn asked(world: &World, choice: &ServerChoice) -> Result<Vec<Offer>, String> {
+    let Some(servers) = &world.servers else {
+        return Err("this kernel reaches no tool servers: build it with `.tool_servers(…)`".to_owned());
+    };
+    // An adapter that panics is a server that cannot be used.
+    let asking = AssertUnwindSafe(async { servers.offers(&world.host, &choice.server).await });
+    asking.catch_unwind().await.unwrap_or_else(|_| Err("the adapter failed inside".to_owned()))
+}

@@ -1,0 +1,97 @@
+//! A tool server as a program of this machine: permitted and scrubbed as a command is, in a process group of its own that is
+//! killed when nobody speaks to it any more (GROUP-1).
+
+use std::process::Stdio;
+
+use dormouse_actors::ports::ServerChild;
+use dormouse_proto::server::ServerCommand;
+
+use super::group::{Group, Started};
+use super::launcher::Launcher;
+
+/// Starts the server. `env` is what its declaration says, filled in.
+///
+/// # Errors
+/// A text for the user: it is not permitted, not found, or cannot be started.
+pub(crate) fn serve(
+    launcher: &Launcher,
+    server: &ServerCommand,
+    env: Vec<(String, String)>,
+) -> Result<ServerChild, String> {
+    let argv: Vec<String> = std::iter::once(&server.program).chain(&server.args).cloned().collect();
+    let mut program = launcher.prepare(&argv, &[])?;
+    program.envs(env).stdin(Stdio::piped());
+    if let Some(cwd) = &server.cwd {
+        program.current_dir(launcher.working_dir().join(cwd));
+    }
+    let failed = |error| format!("`{}` could not be started: {error}.", server.program);
+    let Started { mut group, stdout, stderr } = Group::start(&mut program).map_err(failed)?;
+    let stdin = group.stdin().expect("a server's input is piped");
+    Ok(ServerChild {
+        stdin: Box::new(stdin),
+        stdout: Box::new(stdout),
+        stderr: Box::new(stderr),
+        held: Box::new(group),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use dormouse_actors::ports::Host;
+    use dormouse_proto::server::ServerValue;
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+    use super::*;
+    use crate::{LocalHost, Permissions};
+
+    fn sh(script: &str) -> ServerCommand {
+        let args = vec!["-c".to_owned(), script.to_owned()];
+        ServerCommand { program: "sh".into(), args, env: Vec::new(), cwd: None }
+    }
+
+    fn host(folder: &Path) -> LocalHost {
+        LocalHost::new(Permissions::none().allow_run("sh").allow_env("PATH"), folder).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_server_is_spoken_to_and_has_what_its_declaration_says() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("below")).unwrap();
+        let mut command = sh("read said; echo \"$said $OURS $CARGO_MANIFEST_DIR $(pwd)\"; echo why >&2");
+        command.env.push(("OURS".into(), ServerValue::new("a${PATH:-}z")));
+        command.cwd = Some("below".into());
+        let mut child = host(folder.path()).serve(&command).unwrap();
+        child.stdin.write_all(b"hello\n").await.unwrap();
+        let (mut out, mut errors) = (String::new(), String::new());
+        child.stdout.read_to_string(&mut out).await.unwrap();
+        child.stderr.read_to_string(&mut errors).await.unwrap();
+        let path = std::env::var("PATH").unwrap();
+        let below = std::fs::canonicalize(folder.path().join("below")).unwrap();
+        assert_eq!(out, format!("hello a{path}z  {}\n", below.display()));
+        assert_eq!(errors, "why\n");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_permitted_is_not_started() {
+        let host = LocalHost::new(Permissions::none(), ".").unwrap();
+        let refused = host.serve(&sh("true")).err().unwrap();
+        assert!(refused.contains("--allow-run=sh"), "{refused}");
+        let mut command = sh("true");
+        command.env.push(("KEY".into(), ServerValue::new("${SOME_KEY}")));
+        let refused = self::host(Path::new(".")).serve(&command).err().unwrap();
+        assert!(refused.contains("--allow-env=SOME_KEY"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn nothing_that_a_server_started_outlives_it() {
+        let folder = tempfile::tempdir().unwrap();
+        // The grandchild holds the pipe open: that it is closed shows that the grandchild is gone.
+        let child = host(folder.path()).serve(&sh("sleep 1000 & echo here; wait")).unwrap();
+        let mut lines = BufReader::new(child.stdout).lines();
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("here"));
+        drop(child.held);
+        assert_eq!(lines.next_line().await.unwrap(), None);
+    }
+}

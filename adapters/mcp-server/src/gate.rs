@@ -1,0 +1,81 @@
+//! Who is let in over HTTP: by address, by token, and by how many there are.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The names by which clients may call this server, as the header `Host` says: a page of the web that a name was bound to this
+/// machine for says another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// Those of this machine: `localhost`, `127.0.0.1` and `::1`.
+    Loopback,
+    /// Any: only together with a token.
+    Any,
+}
+
+/// How clients are served over HTTP.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// By which names.
+    pub hosts: Hosts,
+    /// The origins, beside those of this machine, whose pages may call: `https://app.example:443`. Clients that are no browsers
+    /// say none.
+    pub origins: Vec<String>,
+    /// What each request must bring as `Authorization: Bearer …`.
+    pub token: Option<Token>,
+    /// Sessions at once.
+    pub max_sessions: usize,
+    /// A session in which nothing was said for so long ends. A call that takes longer goes with it.
+    pub idle: Duration,
+}
+
+impl Default for HttpSettings {
+    fn default() -> Self {
+        let idle = Duration::from_secs(60 * 60);
+        Self { hosts: Hosts::Loopback, origins: Vec::new(), token: None, max_sessions: 64, idle }
+    }
+}
+
+/// A secret that a client shows. It is compared in constant time and shown to nobody.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(blake3::Hash);
+
+impl Token {
+    /// The token of these characters.
+    #[must_use]
+    pub fn new(secret: &str) -> Self {
+        Self(blake3::hash(secret.as_bytes()))
+    }
+
+    /// Whether a header `Authorization` shows it.
+    pub(crate) fn is_shown_in(&self, authorization: Option<&[u8]>) -> bool {
+        let shown = authorization.and_then(|header| {
+            let (scheme, token) = header.split_at_checked(7)?;
+            scheme.eq_ignore_ascii_case(b"bearer ").then(|| blake3::hash(token.trim_ascii()))
+        });
+        shown.is_some_and(|shown| shown == self.0)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_token_itself_is_let_in_and_nobody_sees_it() {
+        let token = Token::new("open sesame");
+        assert!(token.is_shown_in(Some(b"Bearer open sesame")) && token.is_shown_in(Some(b"bearer  open sesame ")));
+        for wrong in
+            [None, Some(&b"Bearer "[..]), Some(b"Bearer open"), Some(b"open sesame"), Some(b"Basic open sesame")]
+        {
+            assert!(!token.is_shown_in(wrong));
+        }
+        assert!(!format!("{:?}", HttpSettings { token: Some(token), ..HttpSettings::default() }).contains("sesame"));
+    }
+}

@@ -1,0 +1,275 @@
+//! Sessions over HTTP, spoken to by a client that knows nothing of the protocol but its words.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{hello, large, page_of, said, server, within};
+use dormouse_actors::handle::Kernel;
+use dormouse_mcp_server::{Hosts, HttpSettings, McpServer, ServeError, Token};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+struct Served {
+    url: String,
+    client: reqwest::Client,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<Result<(), ServeError>>,
+}
+
+impl Served {
+    async fn new(server: &McpServer, settings: HttpSettings) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let (stop, stopped) = oneshot::channel();
+        let server = server.clone();
+        let serving =
+            tokio::spawn(async move { server.serve_http(listener, settings, async { drop(stopped.await) }).await });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { url, client, stop, serving }
+    }
+
+    fn request(&self, method: Method, session: Option<&str>) -> RequestBuilder {
+        let request = self.client.request(method, &self.url).header("accept", "application/json, text/event-stream");
+        session.into_iter().fold(request, |request, session| request.header("mcp-session-id", session))
+    }
+
+    fn post(&self, session: Option<&str>, id: u64, method: &str, params: Value) -> RequestBuilder {
+        let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.request(Method::POST, session).json(&message)
+    }
+
+    async fn begin(&self) -> Response {
+        within(self.post(None, 1, "initialize", hello("2025-11-25")).send()).await.unwrap()
+    }
+
+    /// A session that has begun.
+    async fn session(&self) -> String {
+        let begun = self.begin().await;
+        assert_eq!(begun.status(), StatusCode::OK);
+        let session = begun.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+        assert_eq!(message(begun, 1).await["result"]["serverInfo"]["name"], "dormouse");
+        let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        let told = within(self.request(Method::POST, Some(&session)).json(&told).send()).await.unwrap();
+        assert_eq!(told.status(), StatusCode::ACCEPTED);
+        session
+    }
+
+    async fn call(&self, session: &str, tool: &str, args: Value) -> (String, bool) {
+        let params = json!({"name": tool, "arguments": args});
+        let answer = within(self.post(Some(session), 7, "tools/call", params).send()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        said(&message(answer, 7).await)
+    }
+
+    async fn status(&self, request: RequestBuilder) -> StatusCode {
+        within(request.send()).await.unwrap().status()
+    }
+
+    async fn end(self) {
+        drop(self.stop);
+        within(self.serving).await.unwrap().unwrap();
+    }
+}
+
+/// The answer to request `id` out of a stream of events.
+async fn message(response: Response, id: u64) -> Value {
+    let text = within(response.text()).await.unwrap();
+    let events =
+        text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim).filter(|data| !data.is_empty());
+    let mut messages = events.map(|data| serde_json::from_str::<Value>(data).unwrap());
+    messages.find(|message| message["id"] == id).unwrap_or_else(|| panic!("no answer in {text}"))
+}
+
+/// How many processes live.
+async fn living(kernel: &Kernel) -> usize {
+    kernel.processes().await.unwrap().iter().filter(|info| info.row.exit.is_none()).count()
+}
+
+/// Waits for the end of all processes.
+async fn all_ended(kernel: &Kernel) {
+    for info in kernel.processes().await.unwrap() {
+        within(kernel.process(info.row.pid).await.unwrap().wait()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_begins_calls_reads_every_page_and_ends() {
+    let (server, kernel, _held) = server().await;
+    let served = Served::new(&server, HttpSettings::default()).await;
+    let session = served.session().await;
+    let (preview, _) = served.call(&session, "large", json!({"bytes": 1_000_000})).await;
+    assert!(preview.starts_with("<fd_result fd=\"fd:1\""), "{preview:.300}");
+    let (mut all, pages) = page_of(&served.call(&session, "read_fd", json!({"fd": "fd:1", "page": 1})).await.0);
+    for page in 2..=pages {
+        all.push_str(&page_of(&served.call(&session, "read_fd", json!({"fd": "fd:1", "page": page})).await.0).0);
+    }
+    assert!(all == large(1_000_000));
+    assert_eq!(served.status(served.request(Method::DELETE, Some(&session))).await, StatusCode::NO_CONTENT);
+    all_ended(&kernel).await;
+    let late = served.post(Some(&session), 2, "tools/list", json!({}));
+    assert_eq!(served.status(late).await, StatusCode::NOT_FOUND);
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_share_no_descriptors_and_all_end_with_the_server() {
+    let (server, kernel, _held) = server().await;
+    let served = Served::new(&server, HttpSettings::default()).await;
+    let (one, other) = (served.session().await, served.session().await);
+    served.call(&one, "large", json!({"bytes": 20_000})).await;
+    let (text, is_error) = served.call(&other, "read_fd", json!({"fd": "fd:1", "page": 1})).await;
+    assert!(is_error && text.contains("not_found"), "{text}");
+    served.end().await;
+    server.end().await;
+    all_ended(&kernel).await;
+    assert_eq!(living(&kernel).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_over_http_is_cancelled_by_a_notification() {
+    let (server, _kernel, held) = server().await;
+    let served = Served::new(&server, HttpSettings::default()).await;
+    let session = served.session().await;
+    let call = served.post(Some(&session), 9, "tools/call", json!({"name": "linger", "arguments": {}})).send();
+    let call = tokio::spawn(call);
+    held.entered(1).await;
+    let params = json!({"requestId": 9});
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+    let told = served.request(Method::POST, Some(&session)).json(&cancel);
+    assert_eq!(served.status(told).await, StatusCode::ACCEPTED);
+    held.left(1).await;
+    assert_eq!(served.call(&session, "echo", json!({"text": "here"})).await.0, "here");
+    call.abort();
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_the_web_and_names_of_elsewhere_are_not_let_in() {
+    let (server, kernel, _held) = server().await;
+    let settings = HttpSettings { origins: vec!["https://app.example:443".to_owned()], ..HttpSettings::default() };
+    let served = Served::new(&server, settings).await;
+    let begin = || served.post(None, 1, "initialize", hello("2025-11-25"));
+    for origin in ["https://evil.example", "null", "http://localhost.evil.example", "https://app.example:8443"] {
+        assert_eq!(served.status(begin().header("origin", origin)).await, StatusCode::FORBIDDEN, "{origin}");
+    }
+    for host in ["evil.example", "127.0.0.1.evil.example:80"] {
+        assert_eq!(served.status(begin().header("host", host)).await, StatusCode::FORBIDDEN, "{host}");
+    }
+    assert_eq!(living(&kernel).await, 0, "nobody who is not let in gets a process");
+    for origin in ["http://localhost:5173", "https://app.example"] {
+        assert_eq!(served.status(begin().header("origin", origin)).await, StatusCode::OK, "{origin}");
+    }
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_token_learns_nothing() {
+    let (server, _kernel, _held) = server().await;
+    let settings = HttpSettings { hosts: Hosts::Any, token: Some(Token::new("sesame")), ..HttpSettings::default() };
+    let served = Served::new(&server, settings).await;
+    let begin = || served.post(None, 1, "initialize", hello("2025-11-25")).header("host", "dormouse.example");
+    assert_eq!(served.status(begin()).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(served.status(begin().bearer_auth("open")).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(served.status(begin().bearer_auth("sesame")).await, StatusCode::OK);
+    served.end().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let open = HttpSettings { hosts: Hosts::Any, ..HttpSettings::default() };
+    let refused = server.serve_http(listener, open, std::future::pending()).await;
+    assert!(matches!(refused, Err(ServeError::Settings(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_sessions_is_refused_and_room_comes_back() {
+    let (server, kernel, _held) = server().await;
+    let served = Served::new(&server, HttpSettings { max_sessions: 3, ..HttpSettings::default() }).await;
+    let first = served.session().await;
+    served.session().await;
+    served.session().await;
+    for _ in 0..20 {
+        let refused = served.begin().await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(refused.headers().contains_key("retry-after"));
+    }
+    assert_eq!(living(&kernel).await, 3);
+    assert_eq!(served.call(&first, "echo", json!({"text": "here"})).await.0, "here");
+    assert!(served.status(served.request(Method::DELETE, Some(&first))).await.is_success());
+    let first = kernel.process(kernel.processes().await.unwrap()[0].row.pid).await.unwrap();
+    within(first.wait()).await.unwrap();
+    within(async {
+        // The place is free a moment after its process has ended.
+        while served.begin().await.status() != StatusCode::OK {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_in_which_nothing_is_said_ends() {
+    let (server, kernel, _held) = server().await;
+    let settings = HttpSettings { idle: Duration::from_millis(200), ..HttpSettings::default() };
+    let served = Served::new(&server, settings).await;
+    // Nothing is said behind the first request, however long that takes here.
+    let session = served.begin().await.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    all_ended(&kernel).await;
+    let late = || served.post(Some(&session), 2, "tools/list", json!({}));
+    within(async {
+        while served.status(late()).await != StatusCode::NOT_FOUND {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_request_is_refused_by_name() {
+    let (server, _kernel, _held) = server().await;
+    let served = Served::new(&server, HttpSettings::default()).await;
+    let session = served.session().await;
+    let elsewhere = served.client.get(served.url.replace("/mcp", "/other"));
+    assert_eq!(served.status(elsewhere).await, StatusCode::NOT_FOUND);
+    let bad = served.request(Method::POST, Some(&session)).header("content-type", "application/json").body("{");
+    assert!(served.status(bad).await.is_client_error());
+    let stranger = served.post(Some("nobody"), 2, "tools/list", json!({}));
+    assert_eq!(served.status(stranger).await, StatusCode::NOT_FOUND);
+    let nameless = served.post(None, 2, "tools/list", json!({}));
+    assert!(served.status(nameless).await.is_client_error());
+    let odd = served.post(Some(&session), 2, "tools/list", json!({})).header("mcp-protocol-version", "1999-01-01");
+    assert_eq!(served.status(odd).await, StatusCode::BAD_REQUEST);
+    assert_eq!(served.call(&session, "echo", json!({"text": "here"})).await.0, "here");
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_the_version_without_sessions_find_their_descriptors_again() {
+    let (server, kernel, _held) = server().await;
+    let served = Served::new(&server, HttpSettings::default()).await;
+    let call = |id, tool: &str, args: Value| {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let params = json!({"name": tool, "arguments": args, "_meta": meta});
+        let request = served.post(None, id, "tools/call", params).header("mcp-protocol-version", "2026-07-28");
+        let request = request.header("mcp-method", "tools/call").header("mcp-name", tool);
+        async move { message(within(request.send()).await.unwrap(), id).await }
+    };
+    let preview = call(1, "large", json!({"bytes": 20_000})).await;
+    assert!(said(&preview).0.contains("fd=\"fd:1\""), "{preview}");
+    let page = call(2, "read_fd", json!({"fd": "fd:1", "page": 1})).await;
+    assert!(large(20_000).starts_with(&page_of(&said(&page).0).0));
+    assert_eq!(living(&kernel).await, 1);
+    served.end().await;
+    server.end().await;
+    assert_eq!(living(&kernel).await, 0);
+}

@@ -1,0 +1,206 @@
+//! One session over a pipe, spoken to in raw messages.
+
+mod common;
+
+use std::sync::atomic::Ordering;
+
+use common::{Client, hello, large, page_of, said, server, within};
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_begins_and_is_told_of_the_tools_as_a_model_would_be() {
+    let (server, _kernel, _held) = server().await;
+    let mut client = Client::new(&server);
+    let begun = client.ask("initialize", hello("2025-06-18")).await;
+    assert_eq!(begun["result"]["protocolVersion"], "2025-06-18");
+    assert_eq!(begun["result"]["serverInfo"]["name"], "dormouse");
+    assert!(begun["result"]["instructions"].as_str().unwrap().contains("read_fd"), "{begun}");
+    client.tell("notifications/initialized", json!({})).await;
+    assert_eq!(client.ask("ping", json!({})).await["result"], json!({}));
+    let tools = client.ask("tools/list", json!({})).await;
+    let tools = tools["result"]["tools"].as_array().unwrap();
+    let named = |name: &str| tools.iter().find(|tool| tool["name"] == name);
+    assert_eq!(named("echo").unwrap()["description"], "Says it back.");
+    assert_eq!(named("echo").unwrap()["inputSchema"]["properties"]["text"]["type"], "string");
+    assert_eq!(named("read_fd").unwrap()["annotations"]["readOnlyHint"], true);
+    assert!(
+        named("echo").unwrap().get("annotations").is_none() && named("echo").unwrap().get("outputSchema").is_none()
+    );
+    assert!(named("search_fd").is_some() && named("fd_to_file").is_none() && named("fork").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_version_is_agreed_on_and_an_unknown_one_gets_one_that_is_known() {
+    let (server, _kernel, _held) = server().await;
+    for (asked, agreed) in [
+        ("2024-11-05", "2024-11-05"),
+        ("2025-03-26", "2025-03-26"),
+        ("2025-11-25", "2025-11-25"),
+        ("2026-07-28", "2025-11-25"),
+        ("1999-01-01", "2025-11-25"),
+    ] {
+        let begun = Client::new(&server).ask("initialize", hello(asked)).await;
+        assert_eq!(begun["result"]["protocolVersion"], agreed, "{begun}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_output_passes_as_it_is_and_failures_are_answers() {
+    let (server, _kernel, _held) = server().await;
+    let mut client = Client::begun(&server).await;
+    assert_eq!(client.call("echo", json!({"text": "a <b> & c"})).await, ("a <b> & c".to_owned(), false));
+    assert_eq!(client.call("echo", json!({"text": "fail"})).await, ("it failed".to_owned(), true));
+    let (text, is_error) = client.call("echo", json!({"wrong": 1})).await;
+    assert!(is_error && text.contains("does not take these arguments"), "{text}");
+    let unknown = client.ask("tools/call", json!({"name": "nobody", "arguments": {}})).await;
+    assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
+    assert_eq!(client.ask("no/such/method", json!({})).await["error"]["code"], -32601);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifteen_megabytes_come_as_a_preview_and_all_pages_are_the_original() {
+    const BYTES: usize = 15_000_000;
+    let (server, _kernel, _held) = server().await;
+    let mut client = Client::begun(&server).await;
+    let (preview, is_error) = client.call("large", json!({"bytes": BYTES.to_string()})).await;
+    assert!(!is_error && preview.len() < 200_000 && preview.starts_with("<fd_result fd=\"fd:1\""), "{preview:.300}");
+    let (first, pages) = page_of(&client.call("read_fd", json!({"fd": "fd:1", "page": "1"})).await.0);
+    let mut all = first;
+    for page in 2..=pages {
+        all.push_str(&page_of(&client.call("read_fd", json!({"fd": "fd:1", "page": page})).await.0).0);
+    }
+    assert!(all == large(BYTES), "{} of {} bytes after {pages} pages", all.len(), BYTES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_descriptor_goes_into_the_arguments_of_another_tool_past_the_client() {
+    let (server, _kernel, _held) = server().await;
+    let mut client = Client::begun(&server).await;
+    client.call("large", json!({"bytes": 20_000})).await;
+    let (preview, _) = client.call("echo", json!({"text": "{{fd:1}}"})).await;
+    assert!(preview.contains("fd=\"fd:2\"") && preview.contains("source=\"tool:echo\""), "{preview:.300}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_run_side_by_side_and_the_quick_do_not_wait_for_the_slow() {
+    let (server, _kernel, held) = server().await;
+    let mut client = Client::begun(&server).await;
+    let mut slow = Vec::new();
+    for _ in 0..8 {
+        slow.push(client.send("tools/call", json!({"name": "linger", "arguments": {}})).await);
+    }
+    held.entered(8).await;
+    assert_eq!(client.call("echo", json!({"text": "quick"})).await.0, "quick");
+    held.open.add_permits(8);
+    for id in slow {
+        assert_eq!(said(&client.answer(id).await).0, "passed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_calls_than_run_at_once_wait_for_their_turn_and_all_are_answered() {
+    let (server, _kernel, held) = server().await;
+    let mut client = Client::begun(&server).await;
+    let mut calls = Vec::new();
+    for _ in 0..40 {
+        calls.push(client.send("tools/call", json!({"name": "linger", "arguments": {}})).await);
+    }
+    held.entered(32).await;
+    assert_eq!(client.ask("ping", json!({})).await["result"], json!({}), "what is no call waits for nobody");
+    assert_eq!(held.running.load(Ordering::SeqCst), 32);
+    held.open.add_permits(40);
+    for id in calls {
+        assert_eq!(said(&client.answer(id).await).0, "passed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_cancelled_is_given_up_alone() {
+    let (server, _kernel, held) = server().await;
+    let mut client = Client::begun(&server).await;
+    let cancelled = client.send("tools/call", json!({"name": "linger", "arguments": {}})).await;
+    let other = client.send("tools/call", json!({"name": "linger", "arguments": {}})).await;
+    held.entered(2).await;
+    client.tell("notifications/cancelled", json!({"requestId": cancelled, "reason": "enough"})).await;
+    held.left(1).await;
+    assert_eq!(held.running.load(Ordering::SeqCst), 1);
+    held.open.add_permits(1);
+    assert_eq!(said(&client.answer(other).await).0, "passed");
+    assert_eq!(client.call("echo", json!({"text": "still here"})).await.0, "still here");
+    client.hang_up().await;
+    while let Some(message) = client.line().await {
+        assert_ne!(message["id"], cancelled, "what was cancelled is not answered");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_message_is_passed_over_and_the_session_goes_on() {
+    let (server, _kernel, _held) = server().await;
+    let mut client = Client::begun(&server).await;
+    for line in ["{", "not json", "", "\u{0}\u{1}", "[1, 2", "\"\\ud800\""] {
+        client.write(line).await;
+    }
+    assert_eq!(client.call("echo", json!({"text": "here"})).await.0, "here");
+    client.write(r#"{"jsonrpc": "2.0", "id": {"a": 1}, "method": "tools/list"}"#).await;
+    assert_eq!(client.line().await.unwrap()["error"]["code"], -32600);
+    assert_eq!(client.call("echo", json!({"text": "and here"})).await.0, "and here");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_input_ends_the_session_its_process_and_what_that_runs() {
+    let (server, kernel, held) = server().await;
+    let mut client = Client::begun(&server).await;
+    client.call("echo", json!({"text": "hello"})).await;
+    assert_eq!(client.ask("ping", json!({})).await["result"], json!({}));
+    client.hang_up().await;
+    within(&mut client.served).await.unwrap().unwrap();
+    server.end().await;
+    let rows = kernel.processes().await.unwrap();
+    assert!(rows.len() == 1 && rows[0].row.exit.is_some(), "{rows:?}");
+    // One that hangs up in the middle of a call has it answered, or given up.
+    let mut client = Client::begun(&server).await;
+    let call = client.send("tools/call", json!({"name": "linger", "arguments": {}})).await;
+    held.entered(1).await;
+    client.hang_up().await;
+    held.open.add_permits(1);
+    assert_eq!(said(&client.answer(call).await).0, "passed");
+    within(&mut client.served).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn descriptors_are_resources_whose_pages_are_the_original() {
+    let (server, _kernel, _held) = server().await;
+    let mut client = Client::begun(&server).await;
+    assert_eq!(client.ask("resources/list", json!({})).await["result"]["resources"], json!([]));
+    client.call("large", json!({"bytes": 120_000})).await;
+    let listed = client.ask("resources/list", json!({})).await;
+    let resource = &listed["result"]["resources"][0];
+    assert_eq!((&resource["uri"], &resource["name"]), (&json!("fd://1"), &json!("fd:1")), "{listed}");
+    let mut all = String::new();
+    for page in 1..=3 {
+        let read = client.ask("resources/read", json!({"uri": format!("fd://1?page={page}")})).await;
+        all.push_str(read["result"]["contents"][0]["text"].as_str().unwrap_or_else(|| panic!("{read}")));
+    }
+    assert!(all == large(120_000));
+    for (uri, code) in [("fd://1?page=9", -32602), ("fd://2", -32002), ("file:///etc/passwd", -32002)] {
+        assert_eq!(client.ask("resources/read", json!({"uri": uri})).await["error"]["code"], code, "{uri}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_the_newest_version_needs_no_handshake() {
+    let (server, _kernel, _held) = server().await;
+    let mut client = Client::new(&server);
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let found = client.ask("server/discover", json!({"_meta": meta})).await;
+    assert!(found["result"]["instructions"].as_str().unwrap().contains("read_fd"), "{found}");
+    let call = |name: &str, args| json!({"name": name, "arguments": args, "_meta": meta});
+    let answer = client.ask("tools/call", call("large", json!({"bytes": 20_000}))).await;
+    assert!(said(&answer).0.contains("fd=\"fd:1\""), "{answer}");
+    let page = client.ask("tools/call", call("read_fd", json!({"fd": "fd:1", "page": 1}))).await;
+    assert!(large(20_000).starts_with(&page_of(&said(&page).0).0));
+}

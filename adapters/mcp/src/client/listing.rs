@@ -1,0 +1,117 @@
+//! What a server offers: its tools as it says them, and tools of ours to read its resources.
+//!
+//! Lists are bounded. What a server says of a tool decides what a process needs to call it (`readOnlyHint`), unless the program
+//! says otherwise; and whether a call may be made again after a restart.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dormouse_actors::ports::Host;
+use dormouse_proto::server::{Offer, Server};
+use dormouse_proto::tool::{Access, ToolPolicy};
+use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool};
+
+use super::connection::Connection;
+use super::fault::Fault;
+use super::resources;
+use super::session::Session;
+
+const MOST_PAGES: usize = 100;
+const MOST_TOOLS: usize = 1_000;
+/// The longest description of a tool, in characters.
+const MOST_DESCRIPTION_CHARS: usize = 16_000;
+/// The longest schema of a tool, in bytes. A tool with a longer one is not offered.
+const MOST_SCHEMA_BYTES: usize = 256 << 10;
+const MOST_NAME_BYTES: usize = 128;
+/// All that a server says of its tools: it is sent with every request.
+const MOST_TOLD_BYTES: usize = 2 << 20;
+/// The most that a tool of a server may say: far below what one message may hold.
+const OUTPUT_CAP_BYTES: u64 = 64 << 20;
+
+/// What the server offers now.
+///
+/// # Errors
+/// A text: why that cannot be said.
+pub(super) async fn offers(connection: &Arc<Connection>, host: &Arc<dyn Host>) -> Result<Vec<Offer>, String> {
+    let session = connection.session(host).await?;
+    let tools = tools(&session).await.map_err(|fault| format!("its tools cannot be listed: {fault}."))?;
+    let server = session.server();
+    let mut left = MOST_TOLD_BYTES;
+    let mut offers: Vec<Offer> = Vec::new();
+    for offer in tools.iter().filter_map(|tool| offer(server, tool)) {
+        match left.checked_sub(offer.name.len() + offer.description.len() + offer.schema.len()) {
+            Some(rest) => left = rest,
+            None => {
+                tracing::warn!(server = &*server.name, "a server says more of its tools than is taken");
+                break;
+            }
+        }
+        offers.push(offer);
+    }
+    if session.has_resources() {
+        let ours = resources::offers(server);
+        offers.extend(ours.into_iter().filter(|ours| !tools.iter().any(|tool| *tool.name == *ours.name)));
+    }
+    Ok(offers)
+}
+
+/// The tools of the server, each name once.
+pub(super) async fn tools(session: &Session) -> Result<Vec<Tool>, Fault> {
+    let (mut tools, mut names, mut cursor) = (Vec::new(), BTreeSet::new(), None);
+    for _ in 0..MOST_PAGES {
+        if !session.has_tools() {
+            break;
+        }
+        let params = PaginatedRequestParams::default().with_cursor(cursor.take());
+        let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
+        let ServerResult::ListToolsResult(page) = session.ask_within(request, session.server().connect_ms).await?
+        else {
+            return Err(Fault::Strange);
+        };
+        let fresh = page.tools.into_iter().filter(|tool| names.insert(tool.name.to_string()));
+        tools.extend(fresh.take(MOST_TOOLS - tools.len()));
+        cursor = page.next_cursor;
+        if cursor.is_none() || tools.len() == MOST_TOOLS {
+            break;
+        }
+    }
+    if cursor.is_some() {
+        tracing::warn!(server = &*session.server().name, tools = tools.len(), "a server lists more than is taken");
+    }
+    session.note_own(names);
+    Ok(tools)
+}
+
+fn offer(server: &Server, tool: &Tool) -> Option<Offer> {
+    let schema = serde_json::to_string(&*tool.input_schema).expect("what was read from JSON is JSON");
+    let is_named = (1..=MOST_NAME_BYTES).contains(&tool.name.len()) && !tool.name.contains(char::is_control);
+    if schema.len() > MOST_SCHEMA_BYTES || !is_named {
+        tracing::warn!(server = &*server.name, "a tool is not offered: its schema is too large, or its name is none");
+        return None;
+    }
+    let hints = tool.annotations.as_ref();
+    let says = |hint: Option<bool>| hint == Some(true);
+    let is_read_only = hints.is_some_and(|hints| says(hints.read_only_hint));
+    let title = || hints.and_then(|hints| hints.title.clone()).or_else(|| tool.title.clone());
+    let description = tool.description.as_deref().map(str::to_owned).or_else(title).unwrap_or_default();
+    let access = if is_read_only { Access::Read } else { Access::Write };
+    Some(Offer {
+        server: server.name.clone(),
+        name: tool.name.as_ref().into(),
+        description: description.chars().take(MOST_DESCRIPTION_CHARS).collect::<String>().into(),
+        schema: schema.into(),
+        policy: policy(server, access),
+    })
+}
+
+/// How a tool of the server is run. A hint is no promise: a call that was in flight when the kernel stopped is not made again,
+/// whatever the server says of its tool (CALL-2).
+fn policy(server: &Server, access: Access) -> ToolPolicy {
+    let output_cap_bytes = OUTPUT_CAP_BYTES;
+    ToolPolicy { access, idempotent: false, deadline_ms: server.deadline_ms, output_cap_bytes }
+}
+
+/// How resources are read: that, by the protocol, changes nothing.
+pub(super) fn reading_policy(server: &Server) -> ToolPolicy {
+    ToolPolicy { idempotent: true, ..policy(server, Access::Read) }
+}

@@ -1,0 +1,248 @@
+//! Calling a tool, and what its result is for a model: text as text, once, and everything else attached.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use dormouse_actors::ports::{OutputFull, OutputSink};
+use dormouse_proto::tool::Attachment;
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ContentBlock, JsonObject, Resource,
+    ResourceContents, ServerResult,
+};
+use serde_json::Value;
+
+use super::fault::Fault;
+use super::session::Session;
+
+/// Calls a tool once.
+///
+/// # Errors
+/// A text for the model.
+pub(super) async fn call(session: &Session, tool: &str, args: &str, out: &OutputSink) -> Result<(), String> {
+    let arguments = arguments(args).map_err(|why| format!("{tool}: {why}"))?;
+    let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+    let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+    let of_call = |fault: Fault| fault.of_call(&session.server().name, tool);
+    match session.ask(request).await.map_err(of_call)? {
+        ServerResult::CallToolResult(result) => show(result, out).map_err(|why| format!("{tool}: {why}")),
+        ServerResult::InputRequiredResult(_) => {
+            Err(format!("{tool}: the server asks for input from a user, which is not supported. Nothing was sent."))
+        }
+        ServerResult::CustomResult(result) => show_strange(&result.0, out).map_err(|why| format!("{tool}: {why}")),
+        _ => Err(of_call(Fault::Strange)),
+    }
+}
+
+/// Arguments as a model wrote them.
+pub(super) fn arguments(args: &str) -> Result<JsonObject, String> {
+    if args.trim().is_empty() {
+        return Ok(JsonObject::new());
+    }
+    match serde_json::from_str(args) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err("the arguments must be a JSON object.".to_owned()),
+        Err(error) => Err(format!("the arguments are not JSON: {error}.")),
+    }
+}
+
+fn show(result: CallToolResult, out: &OutputSink) -> Result<(), String> {
+    let is_error = result.is_error == Some(true);
+    let mut shown = Shown::default();
+    let texts: Vec<&str> = result.content.iter().filter_map(text_of).collect();
+    let structured = result.structured_content.as_ref().filter(|value| !is_said(value, &texts)).map(Value::to_string);
+    result.content.iter().for_each(|block| shown.take(block));
+    shown.texts.extend(structured);
+    shown.give(is_error, out)
+}
+
+/// A result of a kind that is not known: parts that are known are shown as such, others as JSON.
+fn show_strange(result: &Value, out: &OutputSink) -> Result<(), String> {
+    let mut shown = Shown::default();
+    let parts = result.get("content").and_then(Value::as_array);
+    for part in parts.into_iter().flatten() {
+        match serde_json::from_value::<ContentBlock>(part.clone()) {
+            Ok(block) => shown.take(&block),
+            Err(_) => shown.texts.push(part.to_string()),
+        }
+    }
+    if parts.is_none() {
+        shown.texts.push(result.to_string());
+    }
+    shown.give(result.get("isError").and_then(Value::as_bool) == Some(true), out)
+}
+
+fn text_of(block: &ContentBlock) -> Option<&str> {
+    if let ContentBlock::Text(text) = block { Some(&text.text) } else { None }
+}
+
+/// Whether texts say what `value` says, as servers repeat it: the value as JSON in one of them; its only text, or the texts of
+/// its only list.
+fn is_said(value: &Value, texts: &[&str]) -> bool {
+    let is_json = |text: &str, value: &Value| serde_json::from_str::<Value>(text).is_ok_and(|said| said == *value);
+    let says = |text: &&str, value: &Value| match value {
+        Value::String(string) => text == string || is_json(text, value),
+        value => is_json(text, value),
+    };
+    if texts.iter().any(|text| says(text, value)) {
+        return true;
+    }
+    let only = value.as_object().filter(|object| object.len() == 1).and_then(|object| object.values().next());
+    match only {
+        Some(Value::Array(items)) if items.len() == texts.len() => {
+            items.iter().zip(texts).all(|(item, text)| says(text, item))
+        }
+        Some(only) => texts.iter().any(|text| says(text, only)),
+        None => false,
+    }
+}
+
+/// What an error says is its text, as long as that is a word of what went wrong; more is output.
+const LONGEST_ERROR_BYTES: usize = 64 << 10;
+
+/// What is shown of a result.
+#[derive(Default)]
+pub(super) struct Shown {
+    texts: Vec<String>,
+    attached: Vec<Attachment>,
+}
+
+impl Shown {
+    fn take(&mut self, block: &ContentBlock) {
+        match block {
+            ContentBlock::Text(text) => self.texts.push(text.text.clone()),
+            ContentBlock::Image(image) => self.attach(None, &image.mime_type, &image.data),
+            ContentBlock::Audio(audio) => self.attach(None, &audio.mime_type, &audio.data),
+            ContentBlock::Resource(resource) => self.take_resource(&resource.resource),
+            ContentBlock::ResourceLink(link) => self.texts.push(link_line(link)),
+            // The library may come to know more kinds.
+            other => self.texts.extend(serde_json::to_string(other).ok()),
+        }
+    }
+
+    pub(super) fn say(&mut self, text: String) {
+        self.texts.push(text);
+    }
+
+    /// A text under its address, or bytes.
+    pub(super) fn take_resource(&mut self, resource: &ResourceContents) {
+        match resource {
+            ResourceContents::TextResourceContents { uri, text, .. } => self.texts.push(format!("[{uri}]\n{text}")),
+            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+                self.attach(Some(uri), mime_type.as_deref().unwrap_or("application/octet-stream"), blob);
+            }
+            other => self.texts.extend(serde_json::to_string(other).ok()),
+        }
+    }
+
+    fn attach(&mut self, name: Option<&str>, media_type: &str, data: &str) {
+        match STANDARD.decode(data) {
+            Ok(bytes) => self.attached.push(Attachment {
+                name: name.map(Into::into),
+                media_type: media_type.into(),
+                bytes: Bytes::from(bytes),
+            }),
+            Err(_) => self.texts.push(format!("[{media_type}: not shown, it is not base64]")),
+        }
+    }
+
+    /// Gives it to the model.
+    ///
+    /// # Errors
+    /// A text, where it is an error.
+    pub(super) fn give(self, is_error: bool, out: &OutputSink) -> Result<(), String> {
+        let text = self.texts.join("\n\n");
+        if is_error && self.attached.is_empty() && text.len() <= LONGEST_ERROR_BYTES {
+            let said = if text.trim().is_empty() { "the tool failed, and the server does not say why." } else { &text };
+            return Err(said.to_owned());
+        }
+        let pushed = out.push(text.as_bytes());
+        let attached = self.attached.into_iter().try_for_each(|attachment| out.attach(attachment));
+        match (pushed, attached) {
+            (Ok(()), Ok(())) if is_error => Err("the tool failed.".to_owned()),
+            (Ok(()), Ok(())) => Ok(()),
+            (Err(OutputFull), _) | (_, Err(OutputFull)) => Err("the output is larger than is taken.".to_owned()),
+        }
+    }
+}
+
+/// A resource that the server points to.
+pub(super) fn link_line(link: &Resource) -> String {
+    let title = link.title.as_deref().unwrap_or(&link.name);
+    let about = [link.description.clone(), link.mime_type.clone(), link.size.map(|size| format!("{size} bytes"))];
+    let about: Vec<String> = about.into_iter().flatten().collect();
+    let about = if about.is_empty() { String::new() } else { format!(": {}", about.join(", ")) };
+    format!("[resource {}] {title}{about}", link.uri)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(result: Value) -> (String, Vec<Attachment>, Result<(), String>) {
+        let out = OutputSink::with_cap(1 << 20);
+        let end = match serde_json::from_value::<CallToolResult>(result.clone()) {
+            Ok(result) => show(result, &out),
+            Err(_) => show_strange(&result, &out),
+        };
+        let text = String::from_utf8(out.take().bytes.to_vec()).unwrap();
+        (text, out.take_attached(), end)
+    }
+
+    #[test]
+    fn what_is_structured_is_said_once() {
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let cases = [
+            (json!({"content": [text("a"), text("b")]}), "a\n\nb"),
+            (json!({"content": [text("{\"a\": 1}")], "structuredContent": {"a": 1}}), "{\"a\": 1}"),
+            (json!({"content": [text("long")], "structuredContent": {"content": "long"}}), "long"),
+            (json!({"content": [text("5")], "structuredContent": {"result": 5}}), "5"),
+            (
+                json!({"content": [text("x"), text("{\"y\":1}")], "structuredContent": {"result": ["x", {"y": 1}]}}),
+                "x\n\n{\"y\":1}",
+            ),
+            (
+                json!({"content": [text("see")], "structuredContent": {"a": 1, "b": "see"}}),
+                "see\n\n{\"a\":1,\"b\":\"see\"}",
+            ),
+            (json!({"content": [], "structuredContent": {"a": null}}), "{\"a\":null}"),
+            (
+                json!({"content": [{"type": "hologram", "of": "x"}, text("t")]}),
+                "{\"type\":\"hologram\",\"of\":\"x\"}\n\nt",
+            ),
+        ];
+        for (result, expected) in cases {
+            let (text, attached, end) = shown(result.clone());
+            assert_eq!((text.as_str(), attached.len(), end), (expected, 0, Ok(())), "{result}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_attached_and_what_is_elsewhere_is_named() {
+        let result = json!({"content": [
+            {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
+            {"type": "audio", "data": "AAEC", "mimeType": "audio/wav"},
+            {"type": "image", "data": "?", "mimeType": "image/gif"},
+            {"type": "resource", "resource": {"uri": "r://t", "text": "words"}},
+            {"type": "resource", "resource": {"uri": "r://b", "blob": "AAEC", "mimeType": "a/b"}},
+            {"type": "resource_link", "uri": "r://l", "name": "l", "description": "A link", "size": 9},
+        ]});
+        let (text, attached, end) = shown(result);
+        assert_eq!(
+            text,
+            "[image/gif: not shown, it is not base64]\n\n[r://t]\nwords\n\n[resource r://l] l: A link, 9 bytes"
+        );
+        let attached: Vec<_> =
+            attached.iter().map(|one| (one.name.as_deref(), &*one.media_type, one.bytes.len())).collect();
+        assert_eq!(attached, [(None, "image/png", 4), (None, "audio/wav", 3), (Some("r://b"), "a/b", 3)]);
+        assert_eq!(end, Ok(()));
+    }
+
+    #[test]
+    fn an_error_is_one() {
+        let (text, _, end) = shown(json!({"content": [{"type": "text", "text": "no such file"}], "isError": true}));
+        assert_eq!((text.as_str(), end), ("", Err("no such file".to_owned())));
+        assert!(shown(json!({"content": [], "isError": true})).2.is_err());
+    }
+}

@@ -1,0 +1,214 @@
+"""A tool server that misbehaves as it is asked to. No packages: `server.py [mute|exit|flood|modern|http]`.
+
+Over HTTP it prints its port, then answers each POST with JSON.
+"""
+
+import http.server
+import json
+import os
+import sys
+import threading
+import time
+
+MODE = sys.argv[1] if len(sys.argv) > 1 else "good"
+LIVES = os.environ.get("LIVES")
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
+TOOLS = {
+    "echo": {"readOnlyHint": True},
+    "write": {"destructiveHint": True},
+    "set": {"idempotentHint": True},
+    "never": {}, "die": {}, "junk": {}, "huge": {}, "wrong_id": {}, "wrong_json": {}, "strange": {},
+    "ask": {}, "change": {}, "cancelled": {}, "many": {}, "fails": {}, "stuck": {},
+}
+EXTRA = []
+CANCELLED = []
+WAITING = []
+ASKED = {}
+OUT = threading.Lock()
+
+
+def send(message):
+    with OUT:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        sys.stdout.flush()
+
+
+def text(said):
+    return {"content": [{"type": "text", "text": said}]}
+
+
+def tools(cursor):
+    """Pages of five."""
+    names = list(TOOLS) + EXTRA
+    at = int(cursor or 0)
+    page = [
+        {"name": name, "description": f"The tool {name}.", "inputSchema": TEXT, "annotations": TOOLS.get(name, {})}
+        for name in names[at : at + 5]
+    ]
+    return {"tools": page, **({"nextCursor": str(at + 5)} if at + 5 < len(names) else {})}
+
+
+def answer(method, params):
+    """The result of a request; None for a method that is not known."""
+    if MODE == "modern":
+        if method == "server/discover":
+            return {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
+                    "ttlMs": 0, "cacheScope": "private",
+                    "serverInfo": {"name": "s", "version": "1"}}
+        if method == "initialize":
+            return None
+    if method == "initialize":
+        capabilities = {"tools": {"listChanged": True}, "resources": {}}
+        return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": {"name": "s", "version": "1"}}
+    if method == "ping":
+        return {}
+    if method == "tools/list":
+        return tools((params or {}).get("cursor"))
+    if method == "resources/list":
+        return {"resources": [{"uri": "note://1", "name": "one", "description": "A note"}]}
+    if method == "resources/read":
+        return {"contents": [{"uri": params["uri"], "text": f"what {params['uri']} says"}]}
+    return None
+
+
+def call(number, name, arguments):
+    said = arguments.get("text", "")
+    if name == "never":
+        return
+    if name == "stuck":
+        while True:
+            time.sleep(1000)
+    if name == "die":
+        os._exit(3)
+    if name == "junk":
+        with OUT:
+            sys.stdout.write("this is no message\n{\"half\": \n\n" * int(said))
+    if name == "huge":
+        return send({"id": number, "result": text("h" * int(said))})
+    if name == "wrong_id":
+        return send({"id": 987654, "result": text("for somebody else")})
+    if name == "wrong_json":
+        return send({"id": number, "answer": 42})
+    if name == "strange":
+        return send({"id": number, "result": {"content": "no list", "isError": "perhaps"}})
+    if name == "fails":
+        return send({"id": number, "error": {"code": -32000, "message": "it does not want to"}})
+    if name == "ask":
+        ASKED[number] = {}
+        for method in ("ping", "roots/list", "sampling/createMessage", "elicitation/create"):
+            send({"id": f"{number}/{method}", "method": method, "params": {"messages": [], "maxTokens": 1,
+                  "message": "?", "requestedSchema": {"type": "object", "properties": {}}}})
+        return
+    if name == "change":
+        EXTRA.append(said)
+        send({"method": "notifications/tools/list_changed"})
+    if name == "cancelled":
+        WAITING.append(number)
+        return tell_cancelled()
+    if name == "many":
+        return send({"id": number, "result": {"content": [
+            {"type": "text", "text": "{\"n\": 1}"},
+            {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
+            {"type": "resource_link", "uri": "note://1", "name": "one"},
+        ], "structuredContent": {"n": 1}}})
+    send({"id": number, "result": text(f"{name}: {said}")})
+
+
+def tell_cancelled():
+    while WAITING and CANCELLED:
+        send({"id": WAITING.pop(0), "result": text(f"{len(CANCELLED)} cancelled: {CANCELLED[-1]}")})
+
+
+def take(message):
+    number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+    if method is None:
+        asked, _, which = str(number).partition("/")
+        heard = ASKED[int(asked)]
+        heard[which] = "answered" if "result" in message else message["error"]["code"]
+        if len(heard) == 4:
+            send({"id": int(asked), "result": text(json.dumps(heard, sort_keys=True))})
+    elif method == "tools/call":
+        call(number, params["name"], params.get("arguments") or {})
+    elif method == "notifications/cancelled":
+        CANCELLED.append(params.get("reason"))
+        tell_cancelled()
+    elif number is not None:
+        result = answer(method, params)
+        unknown = {"error": {"code": -32601, "message": f"no method {method}"}}
+        send({"id": number, **(unknown if result is None else {"result": result})})
+
+
+def stdio():
+    print(f"secret is {os.environ.get('SECRET')}", file=sys.stderr, flush=True)
+    print("e" * 100_000, file=sys.stderr, flush=True)
+    for line in sys.stdin:
+        take(json.loads(line))
+
+
+class Machine(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def reply(self, status, body=b"", headers=()):
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.reply(405)
+
+    do_DELETE = do_GET
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/elsewhere":
+            return self.reply(307, headers=[("Location", "/mcp")])
+        if self.headers.get("Authorization") != "Bearer s3cret":
+            return self.reply(401, b"Bearer s3cret is missing", [("WWW-Authenticate", "Bearer")])
+        number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+        if number is None:
+            return self.reply(202)
+        if method == "tools/call":
+            name, said = params["name"], (params.get("arguments") or {}).get("text", "")
+            if name == "never":
+                time.sleep(1000)
+            if name == "die":
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", "1000")
+                self.end_headers()
+                self.wfile.write(b"{\"jsonrpc\":")
+                self.wfile.flush()
+                self.close_connection = True
+                return
+            if name == "junk":
+                return self.reply(200, b"this is no message", [("Content-Type", "application/json")])
+            result = text("h" * int(said)) if name == "huge" else text(f"{name}: {said}")
+        else:
+            result = answer(method, params)
+        unknown = {"error": {"code": -32601, "message": f"no method {method}"}}
+        said = {"jsonrpc": "2.0", "id": number, **(unknown if result is None else {"result": result})}
+        self.reply(200, json.dumps(said).encode(), [("Content-Type", "application/json")])
+
+
+if LIVES:
+    with open(LIVES, "a") as lives:
+        lives.write("x")
+if MODE == "mute":
+    time.sleep(1000)
+elif MODE == "exit":
+    sys.exit(1)
+elif MODE == "flood":
+    while True:
+        sys.stdout.write("junk " * 1000 + "\n")
+elif MODE == "http":
+    machine = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Machine)
+    print(machine.server_port, flush=True)
+    machine.serve_forever()
+else:
+    stdio()

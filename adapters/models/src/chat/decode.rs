@@ -1,0 +1,314 @@
+//! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
+
+use dormouse_proto::message::{Block, Raw};
+use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::FORMAT;
+use crate::wire::excerpt::{beginning, malformed, malformed_in};
+use crate::wire::failure;
+use crate::wire::fields::{Fields, is_object, raw};
+
+#[derive(Deserialize)]
+struct Whole {
+    choices: Option<Vec<Choice>>,
+    usage: Option<UsageFields>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Option<Box<RawValue>>,
+    finish_reason: Option<String>,
+}
+
+/// Reads a reply that came whole.
+pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
+    let whole: Whole = serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
+    if let Some(error) = whole.error {
+        return Err(failure::in_body(&error));
+    }
+    let choice = whole.choices.unwrap_or_default().into_iter().next();
+    let choice = choice.ok_or_else(|| malformed("the reply has no choice"))?;
+    let message = choice.message.ok_or_else(|| malformed("the reply has no message"))?;
+    finish(message.get(), choice.finish_reason.as_deref(), whole.usage.unwrap_or_default())
+}
+
+/// The parts of a message that are understood.
+#[derive(Deserialize)]
+struct Message {
+    content: Option<Value>,
+    refusal: Option<String>,
+    #[serde(default, deserialize_with = "absent_or")]
+    tool_calls: Vec<Call>,
+}
+
+#[derive(Deserialize)]
+struct Call {
+    #[serde(default)]
+    id: Option<String>,
+    function: Option<Function>,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    name: String,
+    #[serde(default)]
+    arguments: Option<Value>,
+}
+
+fn absent_or<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
+/// Puts a reply together from its message and what stands beside it.
+pub(super) fn finish(json: &str, stop: Option<&str>, usage: UsageFields) -> Result<Reply, ModelError> {
+    let message: Message = serde_json::from_str(json).map_err(|error| malformed_in("message", json, &error))?;
+    let refusal = message.refusal.filter(|refusal| !refusal.is_empty());
+    let text = message.content.as_ref().map(text_in).unwrap_or_default() + refusal.as_deref().unwrap_or_default();
+    let mut blocks = Vec::new();
+    if !text.is_empty() {
+        blocks.push(Block::Text { text: text.into(), raw: None });
+    }
+    let is_unnamed = |call: &Call| call.id.as_deref().is_none_or(str::is_empty);
+    let has_unnamed = message.tool_calls.iter().any(is_unnamed);
+    for (index, call) in message.tool_calls.into_iter().enumerate() {
+        blocks.push(tool_use(index, call, json)?);
+    }
+    let is_cut = |block: &Block| matches!(block, Block::ToolUse { args, .. } if !is_object(args));
+    match has_unnamed || blocks.iter().any(is_cut) {
+        true => keep(&mut blocks, &mended(json)?),
+        false => keep(&mut blocks, json),
+    }
+    let has_calls = blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+    let stop = match stop_reason(stop)? {
+        // Some servers end a turn that calls tools as if it had said everything.
+        StopReason::EndTurn if has_calls => StopReason::ToolUse,
+        StopReason::ToolUse if !has_calls => StopReason::EndTurn,
+        StopReason::EndTurn if refusal.is_some() => StopReason::Refusal,
+        stop => stop,
+    };
+    Ok(Reply { blocks, stop, usage: usage.into() })
+}
+
+/// The first block carries the whole message.
+fn keep(blocks: &mut Vec<Block>, json: &str) {
+    let whole = Raw { format: FORMAT.into(), json: json.into() };
+    match blocks.first_mut() {
+        Some(Block::Text { raw, .. } | Block::ToolUse { raw, .. }) => *raw = Some(whole),
+        _ if says_nothing(json) => {}
+        _ => blocks.push(Block::Opaque(whole)),
+    }
+}
+
+/// A message with calls whose arguments are no object, or that have no id, as it goes back: they have no arguments, and the id
+/// that their answers carry.
+fn mended(json: &str) -> Result<String, ModelError> {
+    let object =
+        |json: &str| serde_json::from_str::<Fields>(json).map_err(|error| malformed_in("message", json, &error));
+    let mut message = object(json)?;
+    let calls = message.get("tool_calls").map_or("[]", RawValue::get);
+    let mut calls: Vec<Fields> = serde_json::from_str(calls).map_err(|error| malformed_in("message", json, &error))?;
+    for (index, call) in calls.iter_mut().enumerate() {
+        if call.text("id").is_none_or(|id| id.is_empty()) {
+            call.set("id", raw(&id_of(index)));
+        }
+        let mut function = object(call.get("function").map_or("{}", RawValue::get))?;
+        if function.text("arguments").is_some_and(|args| !is_object(&args)) {
+            function.set("arguments", raw("{}"));
+            call.set("function", raw(&function));
+        }
+    }
+    message.set("tool_calls", raw(&calls));
+    Ok(message.to_json())
+}
+
+/// Whether a message has nothing but a role: such a one is not worth sending back, and not taken.
+fn says_nothing(json: &str) -> bool {
+    let fields: Fields = serde_json::from_str(json).unwrap_or_default();
+    let is_empty = |json: &str| matches!(json, "null" | "\"\"" | "[]" | "{}");
+    fields.iter().all(|(name, value)| name == "role" || is_empty(value.get()))
+}
+
+/// Text, or a list of parts of which some are text.
+fn text_in(content: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    match content {
+        Value::Array(parts) => parts.iter().map(|part| text(&part["text"])).collect(),
+        content => text(content),
+    }
+}
+
+fn tool_use(index: usize, call: Call, json: &str) -> Result<Block, ModelError> {
+    let function = call.function.filter(|function| !function.name.is_empty());
+    let function =
+        function.ok_or_else(|| malformed(format!("a call is of no function by name: {}", beginning(json))))?;
+    // Some servers give the object itself.
+    let args = match function.arguments {
+        Some(Value::String(text)) if text.trim().is_empty() => "{}".to_owned(),
+        Some(Value::String(text)) => text,
+        Some(Value::Null) | None => "{}".to_owned(),
+        Some(object) => object.to_string(),
+    };
+    let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| id_of(index));
+    Ok(Block::ToolUse { id: id.into(), name: function.name.into(), args: args.into(), raw: None })
+}
+
+/// The id of a call that came without one.
+fn id_of(index: usize) -> String {
+    format!("call_{index}")
+}
+
+fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
+    Ok(match word {
+        Some("stop" | "eos" | "end_turn") => StopReason::EndTurn,
+        Some("tool_calls" | "function_call") => StopReason::ToolUse,
+        Some("length" | "max_tokens") => StopReason::MaxTokens,
+        Some("content_filter") => StopReason::Refusal,
+        // To guess would end a process as if it were done, or run tools that were cut short.
+        Some(other) => return Err(malformed(format!("the finish reason '{}' is not known", beginning(other)))),
+        None => return Err(malformed("the reply is complete but has no finish reason")),
+    })
+}
+
+/// Token counts: what was read from a cache is part of the prompt's.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(super) struct UsageFields {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    prompt_tokens_details: Option<Details>,
+    completion_tokens_details: Option<Details>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct Details {
+    cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+    reasoning_tokens: Option<u64>,
+}
+
+impl From<UsageFields> for Usage {
+    fn from(fields: UsageFields) -> Self {
+        let prompt = fields.prompt_tokens_details.unwrap_or_default();
+        let cache_read_tokens = prompt.cached_tokens.unwrap_or_default();
+        let cache_write_tokens = prompt.cache_write_tokens.unwrap_or_default();
+        let all = fields.prompt_tokens.unwrap_or_default();
+        Self {
+            input_tokens: all.saturating_sub(cache_read_tokens).saturating_sub(cache_write_tokens),
+            output_tokens: fields.completion_tokens.unwrap_or_default(),
+            thinking_tokens: fields.completion_tokens_details.unwrap_or_default().reasoning_tokens.unwrap_or_default(),
+            cache_read_tokens,
+            cache_write_tokens,
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::model::ModelErrorKind;
+    use serde_json::json;
+
+    use super::*;
+
+    fn reply(message: &str, stop: &str) -> Result<Reply, ModelError> {
+        completion(&format!(r#"{{"choices":[{{"index":0,"message":{message},"finish_reason":{stop}}}],"usage":null}}"#))
+    }
+
+    #[test]
+    fn every_finish_reason_is_told_apart_and_a_new_one_is_refused() {
+        let cases = [
+            ("\"stop\"", Some(StopReason::EndTurn)),
+            ("\"length\"", Some(StopReason::MaxTokens)),
+            ("\"content_filter\"", Some(StopReason::Refusal)),
+            ("\"tool_calls\"", Some(StopReason::EndTurn)),
+            ("\"sleepy\"", None),
+            ("null", None),
+        ];
+        for (word, stop) in cases {
+            let found = reply(r#"{"role":"assistant","content":"x"}"#, word).map(|reply| reply.stop);
+            assert_eq!(found.ok(), stop, "{word}");
+        }
+        let refused = reply(r#"{"role":"assistant","content":null,"refusal":"I cannot."}"#, "\"stop\"").unwrap();
+        assert_eq!(refused.stop, StopReason::Refusal);
+        assert!(matches!(&refused.blocks[..], [Block::Text { text, .. }] if **text == *"I cannot."));
+    }
+
+    #[test]
+    fn the_first_block_carries_the_message_as_it_came() {
+        let call = r#"{"index":0,"id":"c1","type":"function","function":{"name":"ls","arguments":"{\"n\": 1.10}"}}"#;
+        let bare = r#"{"id":"c2","function":{"name":"cd","arguments":{"to":"x"}}}"#;
+        let message =
+            format!(r#"{{"role":"assistant", "reasoning":"hm","content":"so","tool_calls":[{call},{bare}]}}"#);
+        let found = reply(&message, "\"stop\"").unwrap();
+        let [text, ls, cd] = &found.blocks[..] else { panic!("{found:?}") };
+        assert!(matches!(text, Block::Text { text, raw: Some(raw) } if **text == *"so" && *raw.json == *message));
+        let Block::ToolUse { id, name, args, raw: None } = ls else { panic!("{ls:?}") };
+        assert_eq!((&**id, &**name, &**args), ("c1", "ls", "{\"n\": 1.10}"));
+        assert!(matches!(cd, Block::ToolUse { id, args, .. } if **id == *"c2" && **args == *"{\"to\":\"x\"}"));
+        assert_eq!(found.stop, StopReason::ToolUse, "tools are asked for, whatever the server calls it");
+        let thought = reply(r#"{"role":"assistant","content":"","reasoning_content":"hm"}"#, "\"length\"").unwrap();
+        assert!(matches!(&thought.blocks[..], [Block::Opaque(_)]), "{thought:?}");
+        let silent = r#"{"role":"assistant","content":null,"refusal":null,"annotations":[]}"#;
+        assert!(reply(silent, "\"stop\"").unwrap().blocks.is_empty());
+    }
+
+    #[test]
+    fn a_call_without_an_id_goes_back_with_the_one_that_its_answer_carries() {
+        for id in ["", r#""id":"","#, r#""id":null,"#] {
+            let call = format!(r#"{{{id}"type":"function","function":{{"name":"ls","arguments":"{{}}"}}}}"#);
+            let found =
+                reply(&format!(r#"{{"role":"assistant","content":"so","tool_calls":[{call}]}}"#), "\"stop\"").unwrap();
+            let [Block::Text { raw: Some(raw), .. }, Block::ToolUse { id, .. }] = &found.blocks[..] else {
+                panic!("{found:?}")
+            };
+            let back: Value = serde_json::from_str(&raw.json).unwrap();
+            assert_eq!((&**id, &back["tool_calls"][0]["id"]), ("call_0", &Value::from("call_0")));
+        }
+    }
+
+    #[test]
+    fn arguments_that_are_no_json_reach_the_kernel_and_do_not_go_back() {
+        let call =
+            |args: &str| format!(r#"{{"id":"c","type":"function","function":{{"name":"ls","arguments":{args}}}}}"#);
+        let message = |cut: &str| {
+            format!(r#"{{"role":"assistant","tool_calls":[{},{}],"x":1.50}}"#, call(r#""{\"n\":1}""#), call(cut))
+        };
+        let found = reply(&message(r#""{\"n\": ""#), "\"length\"").unwrap();
+        let [Block::ToolUse { raw: Some(raw), .. }, Block::ToolUse { args, .. }] = &found.blocks[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(&**args, "{\"n\": ");
+        assert_eq!(&*raw.json, message(r#""{}""#));
+    }
+
+    #[test]
+    fn tokens_are_counted_once() {
+        let usage = json!({"prompt_tokens": 100, "completion_tokens": 9, "total_tokens": 109,
+            "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30},
+            "completion_tokens_details": {"reasoning_tokens": 5}});
+        let fields: UsageFields = serde_json::from_value(usage).unwrap();
+        let expected = Usage {
+            input_tokens: 10,
+            output_tokens: 9,
+            thinking_tokens: 5,
+            cache_read_tokens: 60,
+            cache_write_tokens: 30,
+            ..Usage::default()
+        };
+        assert_eq!(Usage::from(fields), expected);
+    }
+
+    #[test]
+    fn what_is_no_reply_is_malformed_and_a_failure_is_one() {
+        let nameless = r#"{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"","arguments":""}}]}"#;
+        for json in ["", "<html>", "{}", r#"{"choices":[]}"#, r#"{"choices":[{"finish_reason":"stop"}]}"#] {
+            assert_eq!(completion(json).unwrap_err().kind, ModelErrorKind::Malformed, "{json}");
+        }
+        assert_eq!(reply(nameless, "\"stop\"").unwrap_err().kind, ModelErrorKind::Malformed);
+        let failed = r#"{"error":{"message":"slow down","code":"rate_limit_exceeded"}}"#;
+        assert_eq!(completion(failed).unwrap_err().kind, ModelErrorKind::Overloaded);
+    }
+}

@@ -1,0 +1,169 @@
+//! To the wire.
+//!
+//! * Behind the messages stands only the bound of the reply, which a budget may lower.
+//! * A message that came from such a server goes back as the text that came.
+//! * Each answer to a tool use is a message of its own, and takes text only: images and documents follow in a message of the
+//!   user behind all answers, each behind the name of its descriptor.
+//! * An answer has no error flag: it begins with the word.
+//! * Nothing asks for a cache: these servers cache by themselves, what begins with the same bytes.
+
+use bytes::Bytes;
+use dormouse_proto::message::{Block, Media, Role, text_of};
+use dormouse_proto::model::{ModelError, Request};
+use dormouse_proto::tool::ToolSpec;
+
+use super::{Dialect, FORMAT};
+use crate::wire::fields::{Fields, arguments, kept, raw};
+use crate::wire::media::{self, Kind};
+use crate::wire::{Delivery, Purpose, Turn, parameters};
+
+/// What the request itself says, so that `[parameters]` cannot.
+const RESERVED: [&str; 6] = ["model", "messages", "tools", "stream", "stream_options", "n"];
+/// The bound of a reply, by all its names: a program may write either.
+const BOUNDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
+
+pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
+    let is_streamed = purpose == Purpose::Reply(Delivery::Stream);
+    let mut head = Fields::default().with("model", &*request.model).with("stream", &is_streamed);
+    if is_streamed {
+        head = head.with("stream_options", &Fields::default().with("include_usage", &true));
+    }
+    let parameters = parameters::sorted(request, &RESERVED)?;
+    for (name, value) in parameters.into_iter().filter(|(name, _)| !BOUNDS.contains(name)) {
+        head = head.with(name, value);
+    }
+    if !request.tools.is_empty() {
+        head = head.with("tools", &request.tools.iter().map(tool).collect::<Result<Vec<_>, _>>()?);
+    }
+    let head = head.to_json();
+    let open = head.strip_suffix('}').expect("an object ends with its brace");
+    let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
+    let system = system.map(|system| said("system", system).to_json()).unwrap_or_default();
+    Ok(format!("{open},\"messages\":[{system}"))
+}
+
+pub(super) fn tail(request: &Request, dialect: Dialect) -> String {
+    let name = match dialect {
+        Dialect::OpenAi => "max_completion_tokens",
+        Dialect::Compatible => "max_tokens",
+    };
+    match BOUNDS.iter().find_map(|name| request.parameters.get(*name)) {
+        Some(bound) => format!("],\"{name}\":{}}}", raw(bound)),
+        None => "]}".to_owned(),
+    }
+}
+
+fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
+    let schema = kept(&spec.schema, || format!("the schema of the tool '{}'", spec.name))?;
+    let function = Fields::default().with("name", &*spec.name).with("description", &*spec.description);
+    Ok(Fields::of_type("function").with("function", &function.with("parameters", &schema)))
+}
+
+fn said(role: &str, text: &str) -> Fields {
+    Fields::default().with("role", role).with("content", text)
+}
+
+pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
+    match turn.message.role {
+        Role::Assistant => of_the_model(&turn.message.blocks),
+        Role::User => Ok(of_the_user(turn)),
+    }
+}
+
+fn of_the_model(blocks: &[Block]) -> Result<String, ModelError> {
+    let came = blocks.iter().find_map(|block| match block {
+        Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
+            Some(raw).filter(|raw| *raw.format == *FORMAT)
+        }
+        _ => None,
+    });
+    if let Some(came) = came {
+        return kept(&came.json, || "a kept message".to_owned()).map(|json| json.get().to_owned());
+    }
+    let calls: Vec<_> = blocks.iter().filter_map(call).collect();
+    let text = text_of(blocks);
+    Ok(match (text.trim().is_empty(), calls.is_empty()) {
+        (true, true) => String::new(),
+        (false, true) => said("assistant", &text).to_json(),
+        (is_silent, false) => {
+            let content = Some(&text).filter(|_| !is_silent);
+            Fields::default().with("role", "assistant").with("content", &content).with("tool_calls", &calls).to_json()
+        }
+    })
+}
+
+fn call(block: &Block) -> Option<Fields> {
+    let Block::ToolUse { id, name, args, .. } = block else { return None };
+    let function = Fields::default().with("name", &**name).with("arguments", arguments(args).get());
+    Some(Fields::default().with("id", &**id).with("type", "function").with("function", &function))
+}
+
+fn of_the_user(turn: Turn<'_>) -> String {
+    let blocks = &turn.message.blocks;
+    let answers = blocks.iter().filter_map(answer);
+    let parts: Vec<_> = blocks.iter().flat_map(|block| parts(block, turn)).collect();
+    let rest = match (&parts[..], single_text(blocks)) {
+        ([], _) => None,
+        ([_], Some(text)) => Some(said("user", text)),
+        _ => Some(Fields::default().with("role", "user").with("content", &parts)),
+    };
+    let messages: Vec<_> = answers.chain(rest).map(|message| message.to_json()).collect();
+    messages.join(",")
+}
+
+fn answer(block: &Block) -> Option<Fields> {
+    let Block::ToolResult { id, text, is_error } = block else { return None };
+    let answer = Fields::default().with("role", "tool").with("tool_call_id", &**id);
+    Some(if *is_error { answer.with("content", &format!("Error: {text}")) } else { answer.with("content", &**text) })
+}
+
+/// The only text, where nothing else is said.
+fn single_text(blocks: &[Block]) -> Option<&str> {
+    blocks.iter().find_map(|block| match block {
+        Block::Text { text, .. } if !text.trim().is_empty() => Some(&**text),
+        _ => None,
+    })
+}
+
+/// What the user's message shows of a block.
+fn parts(block: &Block, turn: Turn<'_>) -> Vec<Fields> {
+    match block {
+        Block::Text { text, .. } if !text.trim().is_empty() => vec![part(text)],
+        Block::Media { media, .. } => {
+            let shown = turn.media.get(&media.fd).and_then(|bytes| shown(media, bytes));
+            let name = part(&format!("{} ({}):", media.fd, media.media_type));
+            shown.into_iter().flat_map(|shown| [name.clone(), shown]).collect()
+        }
+        Block::Text { .. } | Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Opaque(_) => Vec::new(),
+    }
+}
+
+fn part(text: &str) -> Fields {
+    Fields::of_type("text").with("text", text)
+}
+
+/// Media of the types that the format takes.
+fn shown(media: &Media, bytes: &Bytes) -> Option<Fields> {
+    let url = || media::data_url(&media.media_type, bytes);
+    match media::kind(&media.media_type) {
+        Kind::Image => Some(Fields::of_type("image_url").with("image_url", &Fields::default().with("url", &url()))),
+        Kind::Pdf => {
+            let file = Fields::default().with("filename", &media::file_name(media)).with("file_data", &url());
+            Some(Fields::of_type("file").with("file", &file))
+        }
+        Kind::Audio => {
+            let format = match media::essence(&media.media_type).as_str() {
+                "audio/wav" | "audio/x-wav" | "audio/wave" => "wav",
+                "audio/mpeg" | "audio/mp3" => "mp3",
+                _ => return None,
+            };
+            let audio = Fields::default().with("data", &media::base64(bytes)).with("format", format);
+            Some(Fields::of_type("input_audio").with("input_audio", &audio))
+        }
+        Kind::Text => std::str::from_utf8(bytes).ok().map(part),
+        Kind::Video | Kind::Other => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+//! From the wire: a reply that comes as events, put together as if it had come whole.
+//!
+//! Text fields of a delta grow, lists are appended to and other fields are replaced, also where they are not known here; the
+//! parts of a tool call grow by its index.
+
+use std::collections::BTreeMap;
+
+use dormouse_proto::model::{Delta, ModelError, Reply};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::decode::{self, UsageFields};
+use crate::wire::excerpt::{malformed, malformed_in};
+use crate::wire::failure;
+use crate::wire::fields::{Fields, MOST_FIELDS, raw, string};
+use crate::wire::{Decoder, Progress};
+
+/// More calls than any reply has.
+const MOST_CALLS: usize = 1024;
+
+/// Puts a streamed reply together, event by event.
+#[derive(Debug, Default)]
+pub struct StreamDecoder {
+    message: Growing,
+    calls: BTreeMap<u64, GrowingCall>,
+    stop: Option<String>,
+    usage: Option<UsageFields>,
+    is_done: bool,
+}
+
+#[derive(Debug, Default)]
+struct GrowingCall {
+    fields: Growing,
+    function: Growing,
+}
+
+#[derive(Deserialize)]
+struct Chunk {
+    #[serde(default)]
+    choices: Vec<Choice>,
+    usage: Option<UsageFields>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    #[serde(default)]
+    index: u64,
+    delta: Option<Fields>,
+    finish_reason: Option<String>,
+}
+
+impl Decoder for StreamDecoder {
+    fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        if data.trim() == "[DONE]" {
+            self.is_done = true;
+            return Ok(());
+        }
+        let chunk: Chunk = serde_json::from_str(data)
+            .map_err(|error| failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error)))?;
+        if let Some(error) = chunk.error {
+            return Err(failure::in_body(&error));
+        }
+        if chunk.choices.is_empty() && chunk.usage.is_none() {
+            // A chunk that says nothing may be a failure without an envelope.
+            return failure::in_event(data).map_or(Ok(()), Err);
+        }
+        self.usage = chunk.usage.or(self.usage);
+        for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
+            if let Some(delta) = choice.delta {
+                self.grow(&delta, deltas)?;
+            }
+            self.stop = choice.finish_reason.or(self.stop.take());
+        }
+        Ok(())
+    }
+
+    fn progress(&self) -> Progress {
+        match (self.is_done, &self.stop) {
+            (true, _) => Progress::Complete,
+            (false, Some(_)) => Progress::Ended,
+            (false, None) => Progress::Open,
+        }
+    }
+
+    fn finish(self) -> Result<Reply, ModelError> {
+        if self.stop.is_none() {
+            return Err(failure::cut("the stream ended before its finish reason"));
+        }
+        let mut message = self.message.finish();
+        message.set("role", raw("assistant"));
+        let calls: Vec<_> = self.calls.into_values().map(GrowingCall::finish).collect();
+        if !calls.is_empty() {
+            message.set("tool_calls", raw(&calls));
+        }
+        decode::finish(&message.to_json(), self.stop.as_deref(), self.usage.unwrap_or_default())
+    }
+}
+
+impl StreamDecoder {
+    fn grow(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        for (name, value) in delta.iter().filter(|(_, value)| value.get() != "null") {
+            match (name, string(value)) {
+                ("tool_calls", _) => self.grow_calls(value, deltas)?,
+                ("content" | "refusal", Some(text)) if !text.is_empty() => deltas(Delta::Text(text)),
+                ("reasoning_content" | "reasoning", Some(text)) if !text.is_empty() => deltas(Delta::Thinking(text)),
+                _ => {}
+            }
+            if name != "tool_calls" {
+                self.message.extend(name, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn grow_calls(&mut self, calls: &RawValue, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        let calls: Vec<Fields> =
+            serde_json::from_str(calls.get()).map_err(|error| malformed_in("call", calls.get(), &error))?;
+        for (place, call) in calls.iter().enumerate() {
+            let index = call.get("index").and_then(|index| serde_json::from_str(index.get()).ok());
+            let index = index.unwrap_or(place as u64);
+            let is_new = !self.calls.contains_key(&index);
+            if is_new && self.calls.len() == MOST_CALLS {
+                return Err(malformed(format!("the reply has more than {MOST_CALLS} calls")));
+            }
+            let grown = self.calls.entry(index).or_default();
+            for (name, value) in call.iter().filter(|(name, value)| *name != "index" && value.get() != "null") {
+                match name {
+                    "function" => grown.grow_function(value)?,
+                    // Some servers say it again with each delta.
+                    "id" | "type" => grown.fields.replace(name, value)?,
+                    _ => grown.fields.extend(name, value)?,
+                }
+            }
+            if is_new {
+                deltas(Delta::ToolUse(grown.function.text("name").to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl GrowingCall {
+    fn grow_function(&mut self, function: &RawValue) -> Result<(), ModelError> {
+        let function: Fields =
+            serde_json::from_str(function.get()).map_err(|error| malformed_in("call", function.get(), &error))?;
+        for (name, value) in function.iter().filter(|(_, value)| value.get() != "null") {
+            match name {
+                "name" if string(value).is_some_and(|name| name == self.function.text("name")) => {}
+                _ => self.function.extend(name, value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Fields {
+        let mut call = self.fields.finish();
+        call.set("function", raw(&self.function.finish()));
+        call
+    }
+}
+
+/// An object whose fields still come in, in the order of their first parts.
+#[derive(Debug, Default)]
+struct Growing(Vec<(String, Part)>);
+
+#[derive(Debug)]
+enum Part {
+    Text(String),
+    List(Vec<Box<RawValue>>),
+    Other(Box<RawValue>),
+}
+
+impl Part {
+    fn of(value: &RawValue) -> Self {
+        match (string(value), serde_json::from_str(value.get())) {
+            (Some(text), _) => Self::Text(text),
+            (None, Ok(list)) => Self::List(list),
+            (None, Err(_)) => Self::Other(value.to_owned()),
+        }
+    }
+
+    fn json(&self) -> Box<RawValue> {
+        match self {
+            Self::Text(text) => raw(text),
+            Self::List(list) => raw(list),
+            Self::Other(json) => json.clone(),
+        }
+    }
+}
+
+impl Growing {
+    /// What has come of a text.
+    fn text(&self, name: &str) -> &str {
+        let part = self.0.iter().find(|(known, _)| known == name);
+        part.map_or("", |(_, part)| if let Part::Text(text) = part { text } else { "" })
+    }
+
+    fn replace(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, part)) => *part = Part::of(value),
+            None => self.extend(name, value)?,
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
+        let more = Part::of(value);
+        let Some((_, part)) = self.0.iter_mut().find(|(known, _)| known == name) else {
+            self.0.push((name.to_owned(), more));
+            return match self.0.len() {
+                0..=MOST_FIELDS => Ok(()),
+                _ => Err(malformed(format!("the reply grows beyond {MOST_FIELDS} fields"))),
+            };
+        };
+        match (part, more) {
+            (Part::Text(text), Part::Text(more)) => text.push_str(&more),
+            (Part::List(list), Part::List(more)) => list.extend(more),
+            (part, more) => *part = more,
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Fields {
+        self.0.iter().fold(Fields::default(), |fields, (name, part)| fields.with(name, &part.json()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use dormouse_proto::model::{ModelErrorKind, StopReason};
+
+    use super::*;
+
+    fn decode(events: &[&str]) -> (Result<Reply, ModelError>, Vec<Delta>) {
+        let deltas = RefCell::new(Vec::new());
+        let mut decoder = StreamDecoder::default();
+        let fed = events.iter().try_for_each(|event| decoder.feed(event, &|delta| deltas.borrow_mut().push(delta)));
+        (fed.and_then(|()| decoder.finish()), deltas.into_inner())
+    }
+
+    fn delta(fields: &str) -> String {
+        format!(r#"{{"id":"x","choices":[{{"index":0,"delta":{fields},"finish_reason":null}}]}}"#)
+    }
+
+    const STOP: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+    const USAGE: &str = r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
+
+    /// The deltas of a message, and the message as it would have come whole.
+    fn check(deltas: &[&str], whole: &str) {
+        let deltas: Vec<_> = deltas.iter().map(|fields| delta(fields)).collect();
+        let events: Vec<_> = deltas.iter().map(String::as_str).chain([STOP, USAGE, "[DONE]"]).collect();
+        let whole = format!(
+            r#"{{"choices":[{{"message":{whole},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":4}}}}"#
+        );
+        assert_eq!(decode(&events).0.unwrap(), decode::completion(&whole).unwrap());
+    }
+
+    #[test]
+    fn a_streamed_message_is_the_message_that_would_have_come_whole() {
+        check(
+            &[r#"{"role":"assistant","content":""}"#, r#"{"content":"He"}"#, r#"{"content":"y \"é\""}"#],
+            r#"{"role":"assistant","content":"Hey \"é\""}"#,
+        );
+        check(
+            &[
+                r#"{"role":"assistant","content":null,"reasoning_content":"h"}"#,
+                r#"{"reasoning_content":"m","reasoning_details":[{"a":1}]}"#,
+                r#"{"content":"so","reasoning_details":[{"b":2.50}],"rate":1}"#,
+                r#"{"rate":2.0}"#,
+            ],
+            r#"{"role":"assistant","reasoning_content":"hm","reasoning_details":[{"a":1},{"b":2.50}],"content":"so","rate":2.0}"#,
+        );
+        check(
+            &[
+                r#"{"role":"assistant","tool_calls":[{"index":1,"id":"b","type":"function","function":{"name":"cd","arguments":""}}]}"#,
+                r#"{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"ls","arguments":"{\"n\""}}]}"#,
+                r#"{"tool_calls":[{"index":0,"function":{"arguments":": 1.10}"}},{"index":1,"id":"b","function":{"name":"cd","arguments":"{}"}}]}"#,
+            ],
+            concat!(
+                r#"{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"ls","arguments":"{\"n\": 1.10}"}},"#,
+                r#"{"id":"b","type":"function","function":{"name":"cd","arguments":"{}"}}]}"#
+            ),
+        );
+    }
+
+    #[test]
+    fn what_comes_is_told() {
+        let events = [
+            delta(r#"{"reasoning":"hm"}"#),
+            delta(r#"{"content":"so"}"#),
+            delta(r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"ls","arguments":""}}]}"#),
+            delta(r#"{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}"#),
+        ];
+        let events: Vec<_> = events.iter().map(String::as_str).chain([STOP]).collect();
+        let (reply, deltas) = decode(&events);
+        assert_eq!(reply.unwrap().stop, StopReason::ToolUse, "the usage may be missing");
+        assert_eq!(deltas, [Delta::Thinking("hm".into()), Delta::Text("so".into()), Delta::ToolUse("ls".into())]);
+    }
+
+    #[test]
+    fn a_stream_that_is_cut_or_senseless_fails_by_kind() {
+        let text = &*delta(r#"{"content":"a"}"#);
+        let failed = r#"{"error":{"message":"Overloaded","type":"overloaded_error"}}"#;
+        let bare = r#"{"code":500,"message":"full","type":"exceed_context_size_error"}"#;
+        let cases: [(&[&str], ModelErrorKind); 6] = [
+            (&[], ModelErrorKind::CutStream),
+            (&[text], ModelErrorKind::CutStream),
+            (&[text, "[DONE]"], ModelErrorKind::CutStream),
+            (&[text, failed], ModelErrorKind::Overloaded),
+            (&[text, bare], ModelErrorKind::ContextOverflow),
+            (&[text, "{\"choices\":"], ModelErrorKind::Malformed),
+        ];
+        for (events, kind) in cases {
+            assert_eq!(decode(events).0.unwrap_err().kind, kind, "{events:?}");
+        }
+    }
+
+    #[test]
+    fn a_reply_of_endless_fields_or_calls_is_refused() {
+        let fields: Vec<_> = (0..1_000).map(|n| delta(&format!(r#"{{"k{n}":1}}"#))).collect();
+        let call = |n: usize| format!(r#"{{"tool_calls":[{{"index":{n},"function":{{"name":"f"}}}}]}}"#);
+        let calls: Vec<_> = (0..5_000).map(|n| delta(&call(n))).collect();
+        for events in [fields, calls] {
+            let events: Vec<_> = events.iter().map(String::as_str).collect();
+            assert_eq!(decode(&events).0.unwrap_err().kind, ModelErrorKind::Malformed);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Google's Gemini API.
+//!
+//! A part of a reply is one block and goes back as it came, with the signature of the thought that it may carry.
+
+mod decode;
+mod encode;
+mod names;
+mod stream;
+
+use dormouse_proto::model::{ModelError, Reply, Request};
+use serde::Deserialize;
+
+pub use self::stream::StreamDecoder;
+use crate::wire::{Caching, Client, Codec, Delivery, Purpose, Service, Turn, Version};
+
+/// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
+pub const FORMAT: &str = "gemini";
+
+/// A model behind the Gemini API: the key in `GEMINI_API_KEY` or `GOOGLE_API_KEY`, another server in `GEMINI_BASE_URL`, without
+/// `/v1beta`.
+///
+/// ```no_run
+/// use dormouse_models::Gemini;
+///
+/// let hosted = Gemini::from_env()?;
+/// # Ok::<(), dormouse_proto::model::ModelError>(())
+/// ```
+pub type Gemini = Client<GenerateContent>;
+
+/// The wire format.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GenerateContent;
+
+impl Codec for GenerateContent {
+    const FORMAT: &'static str = FORMAT;
+    const SERVICE: Service = Service {
+        name: "Gemini",
+        base_url: "https://generativelanguage.googleapis.com",
+        version: Version::Always("/v1beta"),
+        key_header: "x-goog-api-key",
+        key_scheme: "",
+        headers: &[],
+        key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        url_variable: "GEMINI_BASE_URL",
+    };
+    type Decoder = StreamDecoder;
+
+    fn path(&self, request: &Request, purpose: Purpose) -> Result<Option<String>, ModelError> {
+        let verb = match purpose {
+            Purpose::Reply(Delivery::Stream) => "streamGenerateContent?alt=sse",
+            Purpose::Reply(Delivery::Whole) => "generateContent",
+            Purpose::Count => "countTokens",
+        };
+        Ok(Some(format!("/{}:{verb}", names::model_path(&request.model)?)))
+    }
+
+    fn head(&self, request: &Request, purpose: Purpose, _caching: Caching) -> Result<String, ModelError> {
+        encode::head(request, purpose)
+    }
+
+    fn turn(&self, turn: Turn<'_>) -> Result<String, ModelError> {
+        encode::turn(turn)
+    }
+
+    fn tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
+        encode::tail(request, purpose)
+    }
+
+    fn decode(&self, json: &str) -> Result<Reply, ModelError> {
+        decode::whole(json)
+    }
+
+    fn decode_count(&self, json: &str) -> Option<u64> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Counted {
+            total_tokens: u64,
+        }
+        serde_json::from_str(json).map(|Counted { total_tokens }| total_tokens).ok()
+    }
+}

@@ -1,0 +1,250 @@
+//! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
+//!
+//! Every part is kept as the text that came; texts and function calls are understood beside it. A part of a kind that is not
+//! known here is carried, never dropped.
+
+use dormouse_proto::message::{Block, Raw};
+use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{FORMAT, names};
+use crate::wire::excerpt::{beginning, excerpt, malformed, malformed_in};
+use crate::wire::failure;
+use crate::wire::fields::Fields;
+
+/// An answer: whole, or one event of a stream.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Answer {
+    #[serde(default)]
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) prompt_feedback: Option<Feedback>,
+    pub(super) usage_metadata: Option<UsageFields>,
+    pub(super) response_id: Option<String>,
+    error: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Candidate {
+    #[serde(default)]
+    pub(super) index: u64,
+    #[serde(default)]
+    pub(super) content: Option<Content>,
+    pub(super) finish_reason: Option<String>,
+    pub(super) finish_message: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Content {
+    #[serde(default)]
+    pub(super) parts: Vec<Box<RawValue>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Feedback {
+    block_reason: Option<String>,
+    block_reason_message: Option<String>,
+}
+
+/// Reads an answer.
+pub(super) fn answer(json: &str) -> Result<Answer, ModelError> {
+    let answer: Answer = serde_json::from_str(json)
+        .map_err(|error| failure::in_event(json).unwrap_or_else(|| malformed_in("reply", json, &error)))?;
+    match answer.error {
+        Some(error) => Err(failure::in_body(&error)),
+        None => Ok(answer),
+    }
+}
+
+/// Reads a reply that came whole.
+pub(super) fn whole(json: &str) -> Result<Reply, ModelError> {
+    let answer = answer(json)?;
+    if let Some(error) = answer.prompt_feedback.as_ref().and_then(blocked) {
+        return Err(error);
+    }
+    let candidate = answer.candidates.into_iter().find(|candidate| candidate.index == 0);
+    let Some((candidate, reason)) = candidate.and_then(|mut found| found.finish_reason.take().map(|why| (found, why)))
+    else {
+        return Err(malformed(format!("the reply has no finish reason: {}", beginning(json))));
+    };
+    let parts: Vec<_> = candidate.content.unwrap_or_default().parts.iter().map(|part| part.get().to_owned()).collect();
+    let end = End { reason, message: candidate.finish_message, response: answer.response_id };
+    finish(&parts, &end, answer.usage_metadata.unwrap_or_default().into())
+}
+
+/// How a reply ended, and what it is called.
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    pub(super) reason: String,
+    pub(super) message: Option<String>,
+    pub(super) response: Option<String>,
+}
+
+/// The prompt was not let through.
+pub(super) fn blocked(feedback: &Feedback) -> Option<ModelError> {
+    let reason = feedback.block_reason.as_deref()?;
+    let message = feedback.block_reason_message.as_deref().unwrap_or_default();
+    let message = excerpt(&format!("the prompt was blocked: {reason} {message}"), 500);
+    Some(ModelError::new(ModelErrorKind::ContentRefused, message.trim_end()))
+}
+
+/// Puts a reply together.
+pub(super) fn finish(parts: &[String], end: &End, usage: Usage) -> Result<Reply, ModelError> {
+    let response = end.response.as_deref().unwrap_or_default();
+    let blocks = parts.iter().enumerate().filter_map(|(index, part)| block(part, response, index).transpose());
+    let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
+    let has_calls = blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+    let stop = match end.reason.as_str() {
+        // The second is a word of compatible servers.
+        "STOP" | "FUNCTION_CALL" if has_calls => StopReason::ToolUse,
+        "STOP" => StopReason::EndTurn,
+        "MAX_TOKENS" => StopReason::MaxTokens,
+        "SAFETY"
+        | "RECITATION"
+        | "LANGUAGE"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION"
+        | "MODEL_ARMOR" => StopReason::Refusal,
+        // The model meant to call and did not manage, or for no reason that is told.
+        other => {
+            let message = excerpt(end.message.as_deref().unwrap_or_default(), 500);
+            return Err(malformed(format!("the model stopped as '{}': {message}", beginning(other))));
+        }
+    };
+    Ok(Reply { blocks, stop, usage })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Call {
+    id: Option<String>,
+    name: Option<String>,
+    args: Option<Box<RawValue>>,
+}
+
+/// The block that a part is, the one of this number in its response; none where it says nothing.
+fn block(json: &str, response: &str, index: usize) -> Result<Option<Block>, ModelError> {
+    let fields: Fields = serde_json::from_str(json).map_err(|error| malformed_in("part", json, &error))?;
+    let raw = Raw { format: FORMAT.into(), json: json.into() };
+    let is_thought = fields.get("thought").is_some_and(|thought| thought.get() == "true");
+    if let Some(call) = fields.get("functionCall") {
+        let call: Call = serde_json::from_str(call.get()).map_err(|error| malformed_in("call", json, &error))?;
+        let name = call.name.ok_or_else(|| malformed(format!("a call has no 'name': {}", beginning(json))))?;
+        let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| names::call_without_id(response, index));
+        let args = call.args.filter(|args| args.get() != "null").map_or("{}".to_owned(), |args| args.get().to_owned());
+        return Ok(Some(Block::ToolUse { id: id.into(), name: name.into(), args: args.into(), raw: Some(raw) }));
+    }
+    Ok(match fields.text("text") {
+        Some(text) if text.is_empty() && fields.len() == 1 => None,
+        Some(text) if !is_thought && !text.is_empty() => Some(Block::Text { text: text.into(), raw: Some(raw) }),
+        _ => Some(Block::Opaque(raw)),
+    })
+}
+
+/// Token counts: what was read from a cache is part of the prompt's; thoughts stand beside the candidates'.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UsageFields {
+    prompt_token_count: Option<u64>,
+    tool_use_prompt_token_count: Option<u64>,
+    cached_content_token_count: Option<u64>,
+    candidates_token_count: Option<u64>,
+    thoughts_token_count: Option<u64>,
+}
+
+impl From<UsageFields> for Usage {
+    fn from(fields: UsageFields) -> Self {
+        let count = |field: Option<u64>| field.unwrap_or_default();
+        let cache_read_tokens = count(fields.cached_content_token_count);
+        let thinking_tokens = count(fields.thoughts_token_count);
+        let input = count(fields.prompt_token_count).saturating_sub(cache_read_tokens);
+        Self {
+            input_tokens: input.saturating_add(count(fields.tool_use_prompt_token_count)),
+            output_tokens: count(fields.candidates_token_count).saturating_add(thinking_tokens),
+            thinking_tokens,
+            cache_read_tokens,
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(parts: &str, stop: &str) -> Result<Reply, ModelError> {
+        whole(&format!(
+            r#"{{"responseId":"r","candidates":[{{"index":0,"content":{{"role":"model","parts":[{parts}]}},"finishReason":"{stop}","finishMessage":"why"}}]}}"#
+        ))
+    }
+
+    #[test]
+    fn every_finish_reason_is_told_apart_and_a_new_one_is_refused() {
+        let cases = [
+            ("STOP", Some(StopReason::EndTurn)),
+            ("MAX_TOKENS", Some(StopReason::MaxTokens)),
+            ("SAFETY", Some(StopReason::Refusal)),
+            ("RECITATION", Some(StopReason::Refusal)),
+            ("BLOCKLIST", Some(StopReason::Refusal)),
+            ("PROHIBITED_CONTENT", Some(StopReason::Refusal)),
+            ("SPII", Some(StopReason::Refusal)),
+            ("MALFORMED_FUNCTION_CALL", None),
+            ("OTHER", None),
+        ];
+        for (word, stop) in cases {
+            let found = reply(r#"{"text":"x"}"#, word);
+            assert!(stop.is_some() || found.as_ref().is_err_and(|error| error.message.contains("why")), "{found:?}");
+            assert_eq!(found.ok().map(|reply| reply.stop), stop, "{word}");
+        }
+    }
+
+    #[test]
+    fn parts_are_understood_and_kept_as_they_came() {
+        let parts = [
+            r#"{"text":"hm","thought":true}"#,
+            r#"{"text":"so",  "thoughtSignature":"s=="}"#,
+            r#"{"functionCall":{"name":"ls","args":{"n": 1.10}},"thoughtSignature":"t=="}"#,
+            r#"{"functionCall":{"name":"cd","id":"c1","args":null}}"#,
+            r#"{"functionCall":{"name":"ls"}}"#,
+            r#"{"executableCode":{"code":"1"}}"#,
+            r#"{"text":"","thoughtSignature":"u=="}"#,
+        ];
+        let found = reply(&parts.join(","), "STOP").unwrap();
+        let raws = found.blocks.iter().map(|block| match block {
+            Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
+                &*raw.json
+            }
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(raws.collect::<Vec<_>>(), parts);
+        let uses = found.blocks.iter().filter_map(|block| match block {
+            Block::ToolUse { id, name, args, .. } => Some((&**id, &**name, &**args)),
+            _ => None,
+        });
+        let expected =
+            [("unnamed_call_r_2", "ls", "{\"n\": 1.10}"), ("c1", "cd", "{}"), ("unnamed_call_r_4", "ls", "{}")];
+        assert_eq!(uses.collect::<Vec<_>>(), expected);
+        assert_eq!(found.stop, StopReason::ToolUse);
+        assert!(reply(r#"{"text":""}"#, "STOP").unwrap().blocks.is_empty());
+    }
+
+    #[test]
+    fn a_prompt_that_is_blocked_is_refused_content_and_what_is_no_reply_is_malformed() {
+        let blocked = r#"{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},"usageMetadata":{}}"#;
+        assert_eq!(whole(blocked).unwrap_err().kind, ModelErrorKind::ContentRefused);
+        let failed = r#"{"error":{"code":503,"status":"UNAVAILABLE","message":"later"}}"#;
+        assert_eq!(whole(failed).unwrap_err().kind, ModelErrorKind::Overloaded);
+        for json in ["", "<html>", "{}", "[]", r#"{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}"#] {
+            assert_eq!(whole(json).unwrap_err().kind, ModelErrorKind::Malformed, "{json}");
+        }
+        assert_eq!(reply(r#"{"functionCall":{"args":{}}}"#, "STOP").unwrap_err().kind, ModelErrorKind::Malformed);
+    }
+}

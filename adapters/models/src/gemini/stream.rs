@@ -1,0 +1,184 @@
+//! From the wire: a reply that comes as events, put together as if it had come whole.
+//!
+//! Each event brings parts of its own. Texts that follow each other and carry nothing else are one; a part with a signature, or
+//! with anything that is not known here, stays what it is.
+
+use dormouse_proto::model::{Delta, ModelError, Reply};
+
+use super::decode::{self, End, UsageFields};
+use crate::wire::excerpt::{malformed, malformed_in};
+use crate::wire::failure;
+use crate::wire::fields::{Fields, raw};
+use crate::wire::{Decoder, Progress};
+
+/// More parts than any reply has.
+const MOST_PARTS: usize = 1 << 16;
+
+/// Puts a streamed reply together, event by event.
+#[derive(Debug, Default)]
+pub struct StreamDecoder {
+    parts: Vec<String>,
+    /// A text that may go on, and whether it is a thought's.
+    growing: Option<(Said, String)>,
+    end: Option<End>,
+    usage: Option<UsageFields>,
+}
+
+/// Which kind of text a part holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Aloud,
+    Thought,
+}
+
+impl Decoder for StreamDecoder {
+    fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        let answer = decode::answer(data)?;
+        self.usage = answer.usage_metadata.or(self.usage);
+        if let Some(error) = answer.prompt_feedback.as_ref().and_then(decode::blocked) {
+            return Err(error);
+        }
+        for candidate in answer.candidates.into_iter().filter(|candidate| candidate.index == 0) {
+            for part in candidate.content.unwrap_or_default().parts {
+                self.add(part.get(), deltas)?;
+            }
+            if let Some(reason) = candidate.finish_reason {
+                let (message, response) = (candidate.finish_message, answer.response_id.clone());
+                self.end = Some(End { reason, message, response });
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing says that the last event was the last.
+    fn progress(&self) -> Progress {
+        if self.end.is_some() { Progress::Ended } else { Progress::Open }
+    }
+
+    fn finish(mut self) -> Result<Reply, ModelError> {
+        self.close();
+        let end = self.end.ok_or_else(|| failure::cut("the stream ended before its finish reason"))?;
+        decode::finish(&self.parts, &end, self.usage.unwrap_or_default().into())
+    }
+}
+
+impl StreamDecoder {
+    fn add(&mut self, json: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        let part: Fields = serde_json::from_str(json).map_err(|error| malformed_in("part", json, &error))?;
+        let said = if part.get("thought").is_some_and(|thought| thought.get() == "true") {
+            Said::Thought
+        } else {
+            Said::Aloud
+        };
+        if let Some(text) = part.text("text").filter(|text| !text.is_empty()) {
+            deltas(match said {
+                Said::Aloud => Delta::Text(text.clone()),
+                Said::Thought => Delta::Thinking(text.clone()),
+            });
+            if part.iter().all(|(name, _)| matches!(name, "text" | "thought")) {
+                match &mut self.growing {
+                    Some((kind, grown)) if *kind == said => grown.push_str(&text),
+                    _ => {
+                        self.close();
+                        self.growing = Some((said, text));
+                    }
+                }
+                return Ok(());
+            }
+        }
+        if let Some(call) = part.get("functionCall") {
+            let call: Fields = serde_json::from_str(call.get()).map_err(|error| malformed_in("call", json, &error))?;
+            deltas(Delta::ToolUse(call.text("name").unwrap_or_default()));
+        }
+        self.close();
+        self.parts.push(json.to_owned());
+        match self.parts.len() {
+            0..=MOST_PARTS => Ok(()),
+            _ => Err(malformed(format!("the reply has more than {MOST_PARTS} parts"))),
+        }
+    }
+
+    /// Ends the text that grows.
+    fn close(&mut self) {
+        if let Some((said, text)) = self.growing.take() {
+            let part = Fields::default().with("text", &text);
+            let part = if said == Said::Thought { part.with("thought", &true) } else { part };
+            self.parts.push(raw(&part).get().to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use dormouse_proto::message::Block;
+    use dormouse_proto::model::ModelErrorKind;
+
+    use super::*;
+
+    fn decode(events: &[&str]) -> (Result<Reply, ModelError>, Vec<Delta>) {
+        let deltas = RefCell::new(Vec::new());
+        let mut decoder = StreamDecoder::default();
+        let fed = events.iter().try_for_each(|event| decoder.feed(event, &|delta| deltas.borrow_mut().push(delta)));
+        (fed.and_then(|()| decoder.finish()), deltas.into_inner())
+    }
+
+    fn event(parts: &str, stop: &str) -> String {
+        let stop = if stop.is_empty() { String::new() } else { format!(r#","finishReason":"{stop}""#) };
+        format!(
+            r#"{{"candidates":[{{"content":{{"role":"model","parts":[{parts}]}},"index":0{stop}}}],"usageMetadata":{{"promptTokenCount":9,"cachedContentTokenCount":4,"candidatesTokenCount":2,"thoughtsTokenCount":3}}}}"#
+        )
+    }
+
+    #[test]
+    fn texts_grow_and_what_carries_more_stays_what_it_is() {
+        let events = [
+            event(r#"{"text":"h","thought":true}"#, ""),
+            event(r#"{"text":"m","thought":true}"#, ""),
+            event(r#"{"text":"He"},{"text":"y"}"#, ""),
+            event(r#"{"text":"!","thoughtSignature":"s=="}"#, ""),
+            event(r#"{"functionCall":{"name":"ls","args":{}},"thoughtSignature":"t=="}"#, ""),
+            event(r#"{"text":""}"#, "STOP"),
+        ];
+        let events: Vec<_> = events.iter().map(String::as_str).collect();
+        let (reply, deltas) = decode(&events);
+        let reply = reply.unwrap();
+        let raws = reply.blocks.iter().map(|block| match block {
+            Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
+                &*raw.json
+            }
+            other => panic!("{other:?}"),
+        });
+        let expected = [
+            r#"{"text":"hm","thought":true}"#,
+            r#"{"text":"Hey"}"#,
+            r#"{"text":"!","thoughtSignature":"s=="}"#,
+            r#"{"functionCall":{"name":"ls","args":{}},"thoughtSignature":"t=="}"#,
+        ];
+        assert_eq!(raws.collect::<Vec<_>>(), expected);
+        assert_eq!(deltas.len(), 6, "{deltas:?}");
+        let usage = reply.usage;
+        assert_eq!((usage.input_tokens, usage.cache_read_tokens), (5, 4));
+        assert_eq!((usage.output_tokens, usage.thinking_tokens), (5, 3));
+    }
+
+    #[test]
+    fn a_stream_that_is_cut_or_senseless_fails_by_kind() {
+        let text = &*event(r#"{"text":"a"}"#, "");
+        let failed = r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"quota"}}"#;
+        let blocked = r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#;
+        let malformed = &*event("", "MALFORMED_FUNCTION_CALL");
+        let cases: [(&[&str], ModelErrorKind); 6] = [
+            (&[], ModelErrorKind::CutStream),
+            (&[text], ModelErrorKind::CutStream),
+            (&[text, failed], ModelErrorKind::Overloaded),
+            (&[blocked], ModelErrorKind::ContentRefused),
+            (&[text, malformed], ModelErrorKind::Malformed),
+            (&[text, "{oops"], ModelErrorKind::Malformed),
+        ];
+        for (events, kind) in cases {
+            assert_eq!(decode(events).0.unwrap_err().kind, kind, "{events:?}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What hosted models cost, as a table that comes with the crate: `prices.toml` beside its sources.
+
+use std::collections::BTreeMap;
+
+use dormouse_kernel::program::read_prices;
+use dormouse_proto::budget::Price;
+
+const TABLE: &str = include_str!("../prices.toml");
+
+/// What models cost in US dollars, by their names, as of the month that the table names. It ages: give a kernel newer prices
+/// behind it, or a program its own. Costs parsing the table.
+///
+/// ```
+/// use dormouse_models::prices;
+///
+/// assert!(prices().contains_key("claude-sonnet-4-5"));
+/// ```
+#[must_use]
+pub fn prices() -> BTreeMap<String, Price> {
+    read_prices("prices.toml", TABLE).expect("the table was tested")
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::budget::NANOS;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_read_and_no_price_is_out_of_all_bounds() {
+        let prices = prices();
+        assert!(prices.len() > 50);
+        for (model, price) in &prices {
+            let Price { input, output, cache_read, cache_write } = *price;
+            assert!(0 < input && input <= output && output <= 1_000 * NANOS, "{model}: {price:?}");
+            assert!(cache_read <= input && cache_write <= 3 * input, "{model}: {price:?}");
+        }
+        assert_eq!(prices["claude-sonnet-4-5"].output, 15 * NANOS);
+    }
+}

@@ -1,0 +1,163 @@
+//! Writing down what models are asked and what they reply.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dormouse_actors::ports::{Asked, Model, Provider};
+use dormouse_kernel::export::Redact;
+use dormouse_proto::model::{Delta, ModelError, Reply, Request, TokenCount};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+
+use super::{Call, End, Line, Redaction, VERSION, json, parts};
+
+/// A recording in the making. Cloning shares it: every model and provider that is wrapped by it writes into one file.
+///
+/// A line is written whole, in one write, when a call ends, and is then in the hands of the operating system. Where the file
+/// can no longer be written, the run goes on, and [`Recorder::failure`] says why the recording ends there.
+///
+/// ```no_run
+/// use dormouse_models::{Anthropic, Recorder};
+///
+/// let recorder = Recorder::create("run.jsonl")?;
+/// let model = recorder.model(Anthropic::from_env()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Recorder {
+    redact: Option<Redaction>,
+    tape: Arc<Mutex<Tape>>,
+}
+
+struct Tape {
+    file: File,
+    /// The number of each part that was written, by its hash.
+    parts: HashMap<blake3::Hash, usize>,
+    failure: Option<String>,
+}
+
+impl Recorder {
+    /// A new recording. Only its owner can read the file: conversations are private.
+    ///
+    /// # Errors
+    /// Where there is a file of this name, or none can be made.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut tape = Tape { file: options.open(path)?, parts: HashMap::new(), failure: None };
+        tape.write(&[Line { dormouse_recording: Some(VERSION), ..Line::default() }])?;
+        Ok(Self { redact: None, tape: Arc::new(Mutex::new(tape)) })
+    }
+
+    /// Keeps secrets out of what is written from here on, in requests and replies.
+    #[must_use]
+    pub fn redact(self, redact: impl Redact + 'static) -> Self {
+        Self { redact: Some(Arc::new(redact)), ..self }
+    }
+
+    /// A model that is recorded.
+    #[must_use]
+    pub fn model(&self, model: impl Model) -> impl Model {
+        Recorded { recorder: self.clone(), inner: Arc::new(model) as Arc<dyn Model> }
+    }
+
+    /// A provider whose models are recorded.
+    #[must_use]
+    pub fn provider(&self, provider: impl Provider) -> impl Provider {
+        RecordedProvider { recorder: self.clone(), inner: provider }
+    }
+
+    /// Why the recording ends before the run does, if it does.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.tape.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
+    }
+
+    /// Costs a pass over the conversation, and a write of what is new in it.
+    fn note(&self, request: &Request, end: &Result<Reply, ModelError>) {
+        let parts = parts(request, self.redact.as_ref());
+        let end = json(&End::from(end), self.redact.as_ref()).and_then(|end| serde_json::from_str(&end));
+        let mut tape = self.tape.lock().unwrap_or_else(PoisonError::into_inner);
+        if tape.failure.is_some() {
+            return;
+        }
+        let noted = parts.and_then(|parts| Ok((parts, end?))).map_err(io::Error::from);
+        if let Err(error) = noted.and_then(|(parts, end)| tape.note(parts, end)) {
+            tracing::error!(%error, "the recording ends here");
+            tape.failure = Some(error.to_string());
+        }
+    }
+}
+
+impl Tape {
+    fn note(&mut self, parts: Vec<String>, end: End) -> io::Result<()> {
+        let (mut lines, mut request) = (Vec::new(), Vec::with_capacity(parts.len()));
+        for part in parts {
+            let next = self.parts.len();
+            let number = *self.parts.entry(blake3::hash(part.as_bytes())).or_insert(next);
+            if number == next {
+                lines.push(Line { part: Some(RawValue::from_string(part)?), ..Line::default() });
+            }
+            request.push(number);
+        }
+        lines.push(Line { call: Some(Call { request, end }), ..Line::default() });
+        self.write(&lines)
+    }
+
+    fn write(&mut self, lines: &[Line]) -> io::Result<()> {
+        let mut text = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut text, line)?;
+            text.push(b'\n');
+        }
+        self.file.write_all(&text)
+    }
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("failure", &self.failure()).finish_non_exhaustive()
+    }
+}
+
+struct Recorded {
+    recorder: Recorder,
+    inner: Arc<dyn Model>,
+}
+
+impl Model for Recorded {
+    fn call<'a>(
+        &'a self,
+        request: Request,
+        deltas: &'a (dyn Fn(Delta) + Send + Sync),
+    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        async move {
+            let end = self.inner.call(request.clone(), deltas).await;
+            self.recorder.note(&request, &end);
+            end
+        }
+        .boxed()
+    }
+
+    fn count_tokens<'a>(&'a self, request: &Request) -> BoxFuture<'a, Result<TokenCount, ModelError>> {
+        self.inner.count_tokens(request)
+    }
+}
+
+struct RecordedProvider<P> {
+    recorder: Recorder,
+    inner: P,
+}
+
+impl<P: Provider> Provider for RecordedProvider<P> {
+    fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
+        let inner = self.inner.model(asked)?;
+        Ok(Arc::new(Recorded { recorder: self.recorder.clone(), inner }))
+    }
+}

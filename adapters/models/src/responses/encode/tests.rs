@@ -1,0 +1,98 @@
+use dormouse_proto::message::Message;
+use dormouse_proto::model::ModelErrorKind;
+use serde_json::{Value, json};
+
+use super::super::Responses;
+use super::*;
+use crate::testing::{self, answered, failed, kept, media, message, streamed, used};
+use crate::wire::{Caching, encode};
+
+fn input(said: Vec<Message>) -> Value {
+    let body = streamed(&Responses, &testing::request(said, json!({})));
+    serde_json::from_str::<Value>(&body).unwrap()["input"].take()
+}
+
+#[test]
+fn the_body_is_the_one_that_is_documented() {
+    let parameters = json!({"max_tokens": 9, "temperature": 0.5, "prompt_cache_key": "k"});
+    let request = testing::request(vec![Message::user("hi")], parameters);
+    let schema = r#"{"type":"object", "properties":{"n":{"type":"integer"}}}"#;
+    let tool = |name| {
+        format!(r#"{{"type":"function","name":"{name}","description":"d","parameters":{schema},"strict":false}}"#)
+    };
+    let expected = [
+        r#"{"model":"m","stream":true,"store":false,"include":["reasoning.encrypted_content"],"prompt_cache_key":"k","#,
+        r#""temperature":0.5,"instructions":"be brief","tools":["#,
+        &tool("a"),
+        ",",
+        &tool("b"),
+        r#"],"input":[{"role":"user","content":"hi"}],"max_output_tokens":9}"#,
+    ];
+    assert_eq!(streamed(&Responses, &request), expected.concat());
+    let without = Request { model: "gpt-4.1-mini".into(), ..request.clone() };
+    assert!(!streamed(&Responses, &without).contains("include"));
+    let count = encode(&Responses, &request, Purpose::Count, Caching::Automatic).unwrap();
+    let count: Value = serde_json::from_str(&count).unwrap();
+    let keys: Vec<_> = count.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["model", "instructions", "tools", "input"]);
+}
+
+#[test]
+fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
+    let reasoning = r#"{"id":"r", "type":"reasoning","summary":[],"encrypted_content":"x=="}"#;
+    let call =
+        r#"{"type":"function_call","id":"f","call_id":"t","name":"a","arguments":"{\"n\": 1.0}","status":"completed"}"#;
+    let used = Block::ToolUse { id: "t".into(), name: "a".into(), args: "{}".into(), raw: Some(kept(call, FORMAT)) };
+    let reply = vec![Block::Opaque(kept(reasoning, FORMAT)), used];
+    let bodies = testing::bodies_of_a_growing_conversation(&Responses, reply);
+    testing::check_prefixes(&bodies, "],\"max_output_tokens\":9}");
+    assert!(bodies[1].contains(&format!("{reasoning},{call}")), "items go back as they came, in their order");
+}
+
+#[test]
+fn media_stand_in_their_answer() {
+    let said = vec![
+        answered("1", "r"),
+        media(1, Some("1")),
+        media(2, Some("1")),
+        media(4, Some("1")),
+        failed("2", "no"),
+        media(1, None),
+        Block::text("x"),
+    ];
+    let image = json!({"type": "input_image", "image_url": "data:image/png;base64,cG5n"});
+    let expected = json!([
+        {"type": "function_call_output", "call_id": "1", "output": [
+            {"type": "input_text", "text": "r"},
+            image,
+            {"type": "input_file", "filename": "fd-2.pdf", "file_data": "data:application/pdf;base64,cGRm"},
+        ]},
+        {"type": "function_call_output", "call_id": "2", "output": "Error: no"},
+        {"role": "user", "content": [{"type": "input_text", "text": "x"}, image]},
+    ]);
+    assert_eq!(input(vec![message(Role::User, said)]), expected);
+}
+
+#[test]
+fn a_reply_of_another_provider_is_built_and_an_empty_one_is_left_out() {
+    let theirs = Block::Text { text: "hé".into(), raw: Some(kept(r#"{"type":"text"}"#, "anthropic")) };
+    let call = json!({"type": "function_call", "call_id": "1", "name": "a", "arguments": "{\"n\":1}"});
+    let cases = [
+        (vec![theirs, used("1", "a", "{\"n\":1}")], json!([{"role": "assistant", "content": "hé"}, call])),
+        (vec![Block::Opaque(kept("{}", "other"))], json!([])),
+        (vec![Block::text(" ")], json!([])),
+    ];
+    for (blocks, expected) in cases {
+        assert_eq!(input(vec![message(Role::Assistant, blocks)]), expected);
+    }
+}
+
+#[test]
+fn what_would_keep_a_conversation_at_the_provider_is_not_the_programs_to_say() {
+    for name in ["store", "previous_response_id", "conversation", "background"] {
+        let request = testing::request(vec![Message::user("hi")], json!({name: true}));
+        let error = encode(&Responses, &request, Purpose::Count, Caching::Off).unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::InvalidRequest);
+        assert!(error.message.contains(name), "{error}");
+    }
+}

@@ -1,0 +1,244 @@
+//! A codec behind a server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dormouse_actors::ports::Model;
+use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request, TokenCount};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::{Response, StatusCode, Url};
+use sse_stream::SseByteStream;
+
+use super::body::{self, Body};
+use super::builder::Builder;
+use super::codec::{Caching, Codec, Decoder, Delivery, Progress, Purpose};
+use super::encoded::Encoded;
+use super::excerpt::{invalid, malformed, without};
+use super::failure;
+
+/// How much of the body of a failure is read: far more than an explanation has.
+const FAILURE_CAP_BYTES: u64 = 64 << 10;
+/// How long it may take: the status is known, and the explanation is not worth more.
+const FAILURE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A model behind a server. Cloning shares its connections, and what was encoded.
+pub struct Client<C> {
+    pub(super) http: reqwest::Client,
+    /// The address that paths follow, without a `/` at its end.
+    pub(super) base: Arc<str>,
+    pub(super) key: Option<Arc<str>>,
+    pub(super) codec: C,
+    pub(super) delivery: Delivery,
+    pub(super) caching: Caching,
+    pub(super) reply_cap_bytes: u64,
+    pub(super) encoded: Arc<Encoded>,
+}
+
+impl<C: Codec> Client<C> {
+    /// The model as the environment names it: the key, and another server where one is named.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn from_env() -> Result<Self, ModelError> {
+        Builder::from_env().build()
+    }
+
+    /// A model put together by hand.
+    #[must_use]
+    pub fn builder() -> Builder<C> {
+        Builder::default()
+    }
+
+    /// What is sent for this request. Costs a look at each message, and an encoding of those that were not sent before.
+    ///
+    /// # Errors
+    /// [`ModelErrorKind::InvalidRequest`] where it cannot be sent.
+    pub fn encode(&self, request: &Request, purpose: Purpose) -> Result<Body, ModelError> {
+        body::put_together(&self.codec, request, purpose, self.caching, &self.encoded)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    async fn ask(&self, request: &Request, deltas: &(dyn Fn(Delta) + Send + Sync)) -> Result<Reply, ModelError> {
+        let purpose = Purpose::Reply(self.delivery);
+        let path = self.codec.path(request, purpose)?;
+        let path = path.ok_or_else(|| invalid("this format has no replies"))?;
+        let response = self.send(&path, request, purpose).await?;
+        if !response.status().is_success() {
+            return Err(self.refused(response).await);
+        }
+        // What came decides, not what was asked for: some servers never stream.
+        if is_event_stream(response.headers()) {
+            self.read_events(response, deltas).await
+        } else {
+            self.codec.decode(&self.read_whole(response).await?)
+        }
+    }
+
+    async fn count(&self, request: &Request) -> Result<TokenCount, ModelError> {
+        let estimated = TokenCount::Estimated(request.estimated_tokens());
+        let Some(path) = self.codec.path(request, Purpose::Count)? else { return Ok(estimated) };
+        let response = self.send(&path, request, Purpose::Count).await?;
+        match response.status() {
+            status if status.is_success() => {
+                let json = self.read_whole(response).await?;
+                let count = self.codec.decode_count(&json).map(TokenCount::Counted);
+                count.ok_or_else(|| malformed(format!("no count of tokens: {}", super::excerpt::beginning(&json))))
+            }
+            // Compatible servers do not count.
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => Ok(estimated),
+            _ => Err(self.refused(response).await),
+        }
+    }
+
+    async fn send(&self, path: &str, request: &Request, purpose: Purpose) -> Result<Response, ModelError> {
+        let url = Url::parse(&format!("{}{path}", self.base)).map_err(|_| invalid("the model's name is no path"))?;
+        let body = reqwest::Body::wrap(self.encode(request, purpose)?);
+        let request = self.http.post(url).header(CONTENT_TYPE, "application/json").body(body);
+        request.send().await.map_err(failure::in_transport)
+    }
+
+    async fn refused(&self, response: Response) -> ModelError {
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut body = Vec::new();
+        let mut pieces = std::pin::pin!(capped(response, FAILURE_CAP_BYTES));
+        let reading = async {
+            while let Some(Ok(piece)) = pieces.next().await {
+                body.extend_from_slice(&piece);
+            }
+        };
+        // A body that is cut, slow or endless explains less, but the status still stands.
+        let _ = tokio::time::timeout(FAILURE_PATIENCE, reading).await;
+        failure::in_answer(status, &headers, &String::from_utf8_lossy(&body))
+    }
+
+    async fn read_whole(&self, response: Response) -> Result<String, ModelError> {
+        let mut body = Vec::new();
+        let mut pieces = std::pin::pin!(capped(response, self.reply_cap_bytes));
+        while let Some(piece) = pieces.next().await {
+            body.extend_from_slice(&piece.map_err(BodyError::before_the_end)?);
+        }
+        String::from_utf8(body).map_err(|error| malformed(format!("the reply is no text: {error}")))
+    }
+
+    async fn read_events(
+        &self,
+        response: Response,
+        deltas: &(dyn Fn(Delta) + Send + Sync),
+    ) -> Result<Reply, ModelError> {
+        let mut events = SseByteStream::new(Box::pin(capped(response, self.reply_cap_bytes)));
+        let mut decoder = C::Decoder::default();
+        while let Some(event) = events.next().await {
+            let event = match event.map_err(in_events) {
+                // What the reply cost may be missing, but the reply is not.
+                Err(_) if decoder.progress() == Progress::Ended && C::COST_FOLLOWS => break,
+                event => event?,
+            };
+            // An event with empty data is none, says the standard; some servers keep a connection alive by it.
+            if let Some(data) = event.data.filter(|data| !data.is_empty()) {
+                decoder.feed(&data, deltas)?;
+            }
+            if decoder.progress() == Progress::Complete {
+                break;
+            }
+        }
+        decoder.finish()
+    }
+
+    /// A provider may quote the key back; it goes no further, nor does the beginning of it that an excerpt ends in.
+    fn without_key(&self, mut error: ModelError) -> ModelError {
+        if let Some(key) = self.key.as_deref().filter(|key| !key.is_empty()) {
+            error.message = without(&error.message, key);
+        }
+        error
+    }
+}
+
+impl<C: Codec> Model for Client<C> {
+    fn call<'a>(
+        &'a self,
+        request: Request,
+        deltas: &'a (dyn Fn(Delta) + Send + Sync),
+    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        async move { self.ask(&request, deltas).await.map_err(|error| self.without_key(error)) }.boxed()
+    }
+
+    fn count_tokens<'a>(&'a self, request: &Request) -> BoxFuture<'a, Result<TokenCount, ModelError>> {
+        let request = request.clone();
+        async move { self.count(&request).await.map_err(|error| self.without_key(error)) }.boxed()
+    }
+}
+
+impl<C: Clone> Clone for Client<C> {
+    fn clone(&self) -> Self {
+        let Self { http, base, key, codec, delivery, caching, reply_cap_bytes, encoded } = self;
+        Self {
+            http: http.clone(),
+            base: base.clone(),
+            key: key.clone(),
+            codec: codec.clone(),
+            delivery: *delivery,
+            caching: *caching,
+            reply_cap_bytes: *reply_cap_bytes,
+            encoded: encoded.clone(),
+        }
+    }
+}
+
+impl<C: Codec> std::fmt::Debug for Client<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Host and port only: a path, a query or a user could hold a secret.
+        let url = Url::parse(&self.base).ok();
+        let host = url.as_ref().map(|url| (url.host_str(), url.port_or_known_default()));
+        f.debug_struct(C::SERVICE.name).field("host", &host).field("delivery", &self.delivery).finish_non_exhaustive()
+    }
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"))
+}
+
+/// Why a body could not be read to its end.
+#[derive(Debug, thiserror::Error)]
+enum BodyError {
+    #[error(transparent)]
+    Cut(#[from] reqwest::Error),
+    #[error("the reply is longer than {0} bytes")]
+    TooLong(u64),
+}
+
+impl BodyError {
+    fn before_the_end(self) -> ModelError {
+        match self {
+            Self::Cut(error) => ModelError { kind: ModelErrorKind::CutStream, ..failure::in_transport(error) },
+            Self::TooLong(_) => malformed(self.to_string()),
+        }
+    }
+}
+
+fn in_events(error: sse_stream::Error) -> ModelError {
+    match error {
+        sse_stream::Error::Body(body) => match body.downcast::<BodyError>() {
+            Ok(error) => error.before_the_end(),
+            Err(error) => failure::cut(failure::chain(&*error)),
+        },
+        other => malformed(format!("the stream cannot be read: {}", failure::chain(&other))),
+    }
+}
+
+/// The body in pieces, refused beyond `cap_bytes`.
+fn capped(response: Response, cap_bytes: u64) -> impl Stream<Item = Result<Bytes, BodyError>> {
+    let mut left = cap_bytes;
+    response.bytes_stream().map(move |piece| {
+        let piece = piece?;
+        left = left.checked_sub(piece.len() as u64).ok_or(BodyError::TooLong(cap_bytes))?;
+        Ok(piece)
+    })
+}

@@ -1,0 +1,370 @@
+//! Failures, told apart by what helps against them.
+//!
+//! Providers say the same in different words, and compatible servers mix them; so there is one table of words for all.
+
+use std::time::Duration;
+
+use dormouse_proto::model::{ModelError, ModelErrorKind as Kind};
+use reqwest::StatusCode;
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+
+use super::excerpt::{beginning, excerpt};
+use super::retry;
+
+/// What a provider says about a failure.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Complaint {
+    /// Its words for the kind: a type, a code, a status, reasons.
+    words: Vec<String>,
+    message: String,
+    retry_after: Option<Duration>,
+}
+
+impl Complaint {
+    /// The complaint in an object `error`, whatever provider sent it.
+    pub(crate) fn of(error: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        if let Some(message) = text(error) {
+            return Self { message, ..Self::default() };
+        }
+        let details = || error["details"].as_array().into_iter().flatten();
+        let words = ["type", "code", "status"].iter().filter_map(|name| text(&error[*name]));
+        let words = words.chain(details().filter_map(|detail| text(&detail["reason"])));
+        let words = words.chain(text(&error["innererror"]["code"]));
+        let delay = details().find_map(|detail| retry::seconds(detail["retryDelay"].as_str()?));
+        Self {
+            words: words.filter(|word| !word.is_empty()).collect(),
+            message: text(&error["message"]).unwrap_or_default(),
+            retry_after: delay,
+        }
+    }
+
+    /// The complaint in a body: in an envelope, in a list of one, or bare. None where the body is no complaint.
+    fn in_body(body: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(body).ok()?;
+        let value = value.get(0).unwrap_or(&value);
+        let found = ["error", "detail"].iter().find_map(|name| value.get(*name).filter(|error| !error.is_null()));
+        let complaint = Self::of(found.unwrap_or(value));
+        Some(complaint).filter(|complaint| *complaint != Self::default())
+    }
+
+    fn says(&self, word: &str) -> bool {
+        self.words.iter().any(|said| said == word)
+    }
+
+    /// What a provider explains, as long as an explanation: it goes into the journal, and a body may have many megabytes.
+    fn worded(&self) -> String {
+        const LONGEST_CHARS: usize = 2_000;
+        let worded = match (self.words.first(), self.message.as_str()) {
+            (None, "") => "no explanation was given".to_owned(),
+            (None, message) => message.to_owned(),
+            (Some(_), message) => format!("{}: {message}", self.words.join(", ")),
+        };
+        excerpt(&worded, LONGEST_CHARS)
+    }
+
+    /// What the words mean by themselves.
+    fn kind(&self) -> Option<Kind> {
+        let message = self.message.to_lowercase();
+        let has = |phrases: &[&str]| phrases.iter().any(|phrase| message.contains(phrase));
+        // Some servers report this as a failure of their own, so it is asked first.
+        if has(&TOO_LONG) {
+            return Some(Kind::ContextOverflow);
+        }
+        if has(&REFUSED) {
+            return Some(Kind::ContentRefused);
+        }
+        WORDS.iter().find(|(word, _)| self.says(word)).map(|(_, kind)| *kind)
+    }
+}
+
+/// How providers and compatible servers say that a conversation is too long.
+const TOO_LONG: [&str; 8] = [
+    "prompt is too long",
+    "exceed context limit",
+    "exceeds the available context",
+    "context window",
+    "context length",
+    "input token count",
+    "exceeds the maximum number of tokens",
+    "maximum prompt length",
+];
+
+/// How they say that they do not answer this.
+const REFUSED: [&str; 6] = [
+    "content filtering policy",
+    "content management policy",
+    "usage policy",
+    "usage policies",
+    "flagged as potentially violating",
+    "safety system",
+];
+
+/// Their words, the most telling first: one body may hold several.
+const WORDS: [(&str, Kind); 37] = [
+    ("exceed_context_size_error", Kind::ContextOverflow),
+    ("context_length_exceeded", Kind::ContextOverflow),
+    ("request_too_large", Kind::ContextOverflow),
+    ("string_above_max_length", Kind::ContextOverflow),
+    ("content_policy_violation", Kind::ContentRefused),
+    ("content_filter", Kind::ContentRefused),
+    ("ResponsibleAIPolicyViolation", Kind::ContentRefused),
+    ("invalid_prompt", Kind::ContentRefused),
+    ("image_content_policy_violation", Kind::ContentRefused),
+    ("API_KEY_INVALID", Kind::Authentication),
+    ("invalid_api_key", Kind::Authentication),
+    // What was paid for is used up: to wait does not help.
+    ("insufficient_quota", Kind::Unavailable),
+    ("billing_error", Kind::Unavailable),
+    ("billing_hard_limit_reached", Kind::Unavailable),
+    ("billing_not_active", Kind::Unavailable),
+    ("overloaded_error", Kind::Overloaded),
+    ("rate_limit_error", Kind::Overloaded),
+    ("rate_limit_exceeded", Kind::Overloaded),
+    ("RESOURCE_EXHAUSTED", Kind::Overloaded),
+    ("UNAVAILABLE", Kind::Overloaded),
+    ("slow_down", Kind::Overloaded),
+    ("server_is_overloaded", Kind::Overloaded),
+    ("authentication_error", Kind::Authentication),
+    ("permission_error", Kind::Authentication),
+    ("UNAUTHENTICATED", Kind::Authentication),
+    ("PERMISSION_DENIED", Kind::Authentication),
+    ("server_error", Kind::Transport),
+    ("api_error", Kind::Transport),
+    ("timeout_error", Kind::Transport),
+    ("vector_store_timeout", Kind::Transport),
+    ("INTERNAL", Kind::Transport),
+    ("DEADLINE_EXCEEDED", Kind::Transport),
+    ("invalid_request_error", Kind::InvalidRequest),
+    ("not_found_error", Kind::InvalidRequest),
+    ("INVALID_ARGUMENT", Kind::InvalidRequest),
+    ("NOT_FOUND", Kind::InvalidRequest),
+    ("FAILED_PRECONDITION", Kind::InvalidRequest),
+];
+
+/// The failure that an answer with this status is.
+pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> ModelError {
+    let complaint = Complaint::in_body(body);
+    let complaint = complaint.unwrap_or_else(|| Complaint { message: beginning(body.trim()), ..Complaint::default() });
+    let kind = advised(headers, of_status(status, &complaint));
+    let mut failure = ModelError::new(kind, format!("status {}: {}", status.as_u16(), complaint.worded()));
+    let hint = || retry::after(headers).or(complaint.retry_after).or_else(|| retry::reset(headers));
+    failure.retry_after = failure.is_transient().then(hint).flatten();
+    failure
+}
+
+/// The failure that a provider reports where a reply was expected: in an object `error`, or bare.
+pub(crate) fn in_body(error: &Value) -> ModelError {
+    let complaint = Complaint::of(error);
+    let mut failure = ModelError::new(complaint.kind().unwrap_or(Kind::Transport), complaint.worded());
+    failure.retry_after = complaint.retry_after.filter(|_| failure.is_transient());
+    failure
+}
+
+/// The failure that a server reports in mid-stream: in an envelope, or as a bare object of a kind that is known.
+pub(crate) fn in_event(data: &str) -> Option<ModelError> {
+    let value: Value = serde_json::from_str(data).ok()?;
+    let value = value.get(0).unwrap_or(&value);
+    if let Some(error) = value.get("error").filter(|error| !error.is_null()) {
+        return Some(in_body(error));
+    }
+    value["type"].as_str().filter(|kind| kind.ends_with("_error")).map(|_| in_body(value))
+}
+
+fn of_status(status: StatusCode, complaint: &Complaint) -> Kind {
+    let said = complaint.kind();
+    match status.as_u16() {
+        401 => Kind::Authentication,
+        403 => said.filter(|kind| *kind == Kind::ContentRefused).unwrap_or(Kind::Authentication),
+        402 => Kind::Unavailable,
+        429 => said.filter(|kind| *kind == Kind::Unavailable).unwrap_or(Kind::Overloaded),
+        529 | 503 => Kind::Overloaded,
+        413 => Kind::ContextOverflow,
+        408 | 409 | 500.. => match said {
+            Some(kind @ (Kind::ContextOverflow | Kind::Overloaded | Kind::ContentRefused)) => kind,
+            _ => Kind::Transport,
+        },
+        _ => match said {
+            Some(kind @ (Kind::ContextOverflow | Kind::ContentRefused | Kind::Authentication | Kind::Unavailable)) => {
+                kind
+            }
+            _ => Kind::InvalidRequest,
+        },
+    }
+}
+
+/// What the provider advises outweighs what the status suggests.
+fn advised(headers: &HeaderMap, kind: Kind) -> Kind {
+    let transient = ModelError::new(kind, "").is_transient();
+    match headers.get("x-should-retry").map(|value| value.as_bytes()) {
+        Some(b"false") if transient => Kind::Unavailable,
+        Some(b"true") if !transient => Kind::Transport,
+        _ => kind,
+    }
+}
+
+/// A failure below the protocol, before an answer had come whole.
+pub(crate) fn in_transport(error: reqwest::Error) -> ModelError {
+    let what = match () {
+        () if error.is_connect() => "no connection",
+        () if error.is_timeout() => "nothing came for too long",
+        () => "the connection failed",
+    };
+    // The address may hold credentials; the kernel knows which model it asked.
+    ModelError::new(Kind::Transport, format!("{what}: {}", chain(&error.without_url())))
+}
+
+/// The stream ended before the reply did.
+pub(crate) fn cut(message: impl Into<String>) -> ModelError {
+    ModelError::new(Kind::CutStream, message)
+}
+
+/// An error and everything that caused it, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::excerpt::without;
+    use super::*;
+
+    fn answer(status: u16, body: &Value) -> ModelError {
+        in_answer(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), &body.to_string())
+    }
+
+    #[test]
+    fn a_status_tells_what_helps() {
+        let overflow = "prompt is too long: 208310 tokens > 200000 maximum";
+        let llama = "request (1200 tokens) exceeds the available context size (512 tokens), try increasing it";
+        let limits = "input length and `max_tokens` exceed context limit: 1";
+        let cases = [
+            (400, "invalid_request_error", "messages: at least one", Kind::InvalidRequest),
+            (400, "invalid_request_error", overflow, Kind::ContextOverflow),
+            (400, "invalid_request_error", limits, Kind::ContextOverflow),
+            (400, "exceed_context_size_error", "full", Kind::ContextOverflow),
+            (400, "invalid_request_error", llama, Kind::ContextOverflow),
+            (400, "invalid_request_error", "Output blocked by content filtering policy", Kind::ContentRefused),
+            (500, "server_error", "the request exceeds the available context size", Kind::ContextOverflow),
+            (401, "authentication_error", "invalid x-api-key", Kind::Authentication),
+            (403, "permission_error", "no", Kind::Authentication),
+            (402, "billing_error", "paid", Kind::Unavailable),
+            (404, "not_found_error", "model: x", Kind::InvalidRequest),
+            (408, "timeout", "", Kind::Transport),
+            (409, "conflict", "", Kind::Transport),
+            (413, "request_too_large", "", Kind::ContextOverflow),
+            (429, "rate_limit_error", "slow down", Kind::Overloaded),
+            (500, "api_error", "Internal", Kind::Transport),
+            (502, "", "", Kind::Transport),
+            (529, "overloaded_error", "Overloaded", Kind::Overloaded),
+        ];
+        for (status, kind, message, expected) in cases {
+            let error = answer(status, &json!({"type": "error", "error": {"type": kind, "message": message}}));
+            assert_eq!(error.kind, expected, "{status} {message}");
+            assert!(error.message.contains(message) && error.message.contains(&status.to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_provider_is_understood_in_its_own_words() {
+        let openai = |kind: &str, code: Value, message: &str| json!({"error": {"type": kind, "code": code, "message": message, "param": null}});
+        let gemini = |code: u16, status: &str, message: &str| json!({"error": {"code": code, "status": status, "message": message}});
+        let bad_key = json!({"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "API key not valid.",
+            "details": [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]}});
+        let filtered = json!({"error": {"code": "content_filter", "message": "The response was filtered", "status": 400,
+            "innererror": {"code": "ResponsibleAIPolicyViolation"}}});
+        let long =
+            "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
+        let too_many = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).";
+        let cases = [
+            (400, openai("invalid_request_error", json!("context_length_exceeded"), long), Kind::ContextOverflow),
+            (400, openai("invalid_request_error", json!("invalid_prompt"), "Invalid prompt"), Kind::ContentRefused),
+            (400, openai("invalid_request_error", Value::Null, "Unsupported parameter"), Kind::InvalidRequest),
+            (401, openai("invalid_request_error", json!("invalid_api_key"), "Incorrect API key"), Kind::Authentication),
+            (404, openai("invalid_request_error", json!("model_not_found"), "no model"), Kind::InvalidRequest),
+            (429, openai("requests", json!("rate_limit_exceeded"), "Rate limit reached"), Kind::Overloaded),
+            (429, openai("insufficient_quota", json!("insufficient_quota"), "You exceeded"), Kind::Unavailable),
+            (503, openai("server_error", Value::Null, "overloaded"), Kind::Overloaded),
+            (400, filtered, Kind::ContentRefused),
+            (400, bad_key, Kind::Authentication),
+            (400, gemini(400, "INVALID_ARGUMENT", too_many), Kind::ContextOverflow),
+            (403, gemini(403, "PERMISSION_DENIED", "no"), Kind::Authentication),
+            (404, gemini(404, "NOT_FOUND", "no such model"), Kind::InvalidRequest),
+            (429, gemini(429, "RESOURCE_EXHAUSTED", "quota"), Kind::Overloaded),
+            (500, gemini(500, "INTERNAL", "oops"), Kind::Transport),
+            (503, gemini(503, "UNAVAILABLE", "The model is overloaded."), Kind::Overloaded),
+            (503, json!([gemini(503, "UNAVAILABLE", "in a list")]), Kind::Overloaded),
+            (404, json!({"error": "model 'x' not found"}), Kind::InvalidRequest),
+            (422, json!({"detail": "messages: field required"}), Kind::InvalidRequest),
+        ];
+        for (status, body, expected) in cases {
+            let error = answer(status, &body);
+            assert_eq!(error.kind, expected, "{body}");
+            assert!(!error.message.contains("no explanation"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_failure_in_mid_stream_is_told_by_its_words() {
+        let cases = [
+            (json!({"error": {"code": "rate_limit_exceeded", "message": "slow"}}), Some(Kind::Overloaded)),
+            (json!({"error": {"code": 503, "status": "UNAVAILABLE", "message": "later"}}), Some(Kind::Overloaded)),
+            (json!({"error": {"message": "of no kind"}}), Some(Kind::Transport)),
+            (json!({"code": 500, "message": "does not parse", "type": "server_error"}), Some(Kind::Transport)),
+            (json!({"error": null, "id": "x"}), None),
+            (json!({"code": 500, "message": "of no kind", "type": "thing"}), None),
+        ];
+        for (event, kind) in cases {
+            assert_eq!(in_event(&event.to_string()).map(|error| error.kind), kind, "{event}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_no_error_body_is_shown() {
+        let error = in_answer(StatusCode::BAD_GATEWAY, &HeaderMap::new(), "<html>nginx</html>");
+        assert_eq!((error.kind, error.message.contains("nginx")), (Kind::Transport, true));
+    }
+
+    #[test]
+    fn an_explanation_without_end_is_cut_and_a_key_that_was_cut_is_taken_out() {
+        let key = "sk-ant-canary-0123456789";
+        for (at, kind) in [(190, "text/html"), (1_990, "json")] {
+            let said = format!("{}{key}{}", "x".repeat(at), "y".repeat(1 << 20));
+            let body = match kind {
+                "json" => json!({"error": {"type": "", "message": said}}).to_string(),
+                _ => said,
+            };
+            let error = in_answer(StatusCode::BAD_GATEWAY, &HeaderMap::new(), &body);
+            assert!(error.message.len() < 3_000 && error.message.contains("sk-ant"), "{error}");
+            let shown = without(&error.message, key);
+            assert!(!shown.contains("sk-a") && shown.ends_with("[key]…"), "{shown}");
+        }
+        assert_eq!(without(&format!("a {key} b sk-… c"), key), "a [key] b sk-… c");
+    }
+
+    #[test]
+    fn the_provider_decides_whether_to_try_again() {
+        let cases = [(529, "false", false), (429, "true", true), (400, "true", true), (400, "false", false)];
+        for (status, advice, transient) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-should-retry", advice.parse().unwrap());
+            headers.insert("retry-after", "1".parse().unwrap());
+            let error = in_answer(StatusCode::from_u16(status).unwrap(), &headers, "");
+            assert_eq!(error.is_transient(), transient, "{status} {advice}");
+            assert_eq!(error.retry_after.is_some(), transient, "{status} {advice}");
+        }
+    }
+
+    #[test]
+    fn a_wait_that_stands_in_the_body_counts() {
+        let body = json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "quota", "details": [
+            {"@type": "type.googleapis.com/google.rpc.QuotaFailure"},
+            {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}]}});
+        assert_eq!(answer(429, &body).retry_after, Some(Duration::from_millis(7_500)));
+        assert_eq!(in_event(&body.to_string()).unwrap().retry_after, Some(Duration::from_millis(7_500)));
+    }
+}

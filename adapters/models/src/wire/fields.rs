@@ -1,0 +1,138 @@
+//! A JSON object whose fields keep their order and their exact text.
+
+use std::fmt;
+
+use dormouse_proto::model::ModelError;
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::excerpt::invalid;
+
+/// The most fields of an object: far more than a block has. They are looked up one after the other, so that without a bound
+/// a hostile server could hold a thread for hours with one event.
+pub(crate) const MOST_FIELDS: usize = 256;
+
+/// The fields of an object, in the order in which they came. Numbers, escapes and inner spaces are as they came, too.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields(Vec<(String, Box<RawValue>)>);
+
+impl Fields {
+    /// The JSON text of a field.
+    pub(crate) fn get(&self, name: &str) -> Option<&RawValue> {
+        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| &**value)
+    }
+
+    /// The value of a field that is a string.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        string(self.get(name)?)
+    }
+
+    /// An object of one kind.
+    pub(crate) fn of_type(kind: &str) -> Self {
+        Self::default().with("type", kind)
+    }
+
+    /// With another field at its end. The name must be a new one.
+    pub(crate) fn with(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Self {
+        self.0.push((name.to_owned(), raw(value)));
+        self
+    }
+
+    /// With another field, where there is a value.
+    pub(crate) fn with_some(self, name: &str, value: Option<&(impl Serialize + ?Sized)>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// Puts a field in its old place, or at the end.
+    pub(crate) fn set(&mut self, name: &str, value: Box<RawValue>) {
+        match self.0.iter_mut().find(|(field, _)| field == name) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The fields in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &RawValue)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), &**value))
+    }
+
+    /// The object as JSON text.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("raw values and string keys always serialize")
+    }
+}
+
+/// The value, if it is a string.
+pub(crate) fn string(value: &RawValue) -> Option<String> {
+    serde_json::from_str(value.get()).ok()
+}
+
+/// The value as JSON text.
+pub(crate) fn raw(value: &(impl Serialize + ?Sized)) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).expect("strings and lists of JSON values always serialize")
+}
+
+/// A JSON text as it stands.
+///
+/// # Errors
+/// Where it is none; `what` says what it was to be.
+pub(crate) fn kept(json: &str, what: impl FnOnce() -> String) -> Result<Box<RawValue>, ModelError> {
+    RawValue::from_string(json.to_owned()).map_err(|error| invalid(format!("{} is no JSON: {error}", what())))
+}
+
+/// The arguments of a tool use, as an object: what is none (the model erred, or was cut) is empty.
+pub(crate) fn arguments(args: &str) -> Box<RawValue> {
+    let value = RawValue::from_string(args.trim().to_owned()).ok().filter(|value| value.get().starts_with('{'));
+    value.unwrap_or_else(|| raw(&serde_json::Map::new()))
+}
+
+/// Whether arguments, which came as text, are an object at all: a reply that was cut, or a model that erred, brings others, and
+/// servers do not take them back.
+pub(crate) fn is_object(args: &str) -> bool {
+    serde_json::from_str::<Fields>(args).is_ok()
+}
+
+impl Serialize for Fields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Fields::default();
+                while let Some(entry) = map.next_entry()? {
+                    if fields.0.len() == MOST_FIELDS {
+                        return Err(serde::de::Error::custom(format_args!("more than {MOST_FIELDS} fields")));
+                    }
+                    fields.0.push(entry);
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}

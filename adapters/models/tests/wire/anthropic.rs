@@ -1,0 +1,94 @@
+//! Anthropic's Messages API.
+
+use std::collections::BTreeMap;
+
+use dormouse_models::anthropic::Messages;
+use serde_json::{Value, json};
+
+use crate::check::{Recorded, check};
+use crate::reader::Interaction;
+
+struct Anthropic;
+
+impl Recorded for Anthropic {
+    type Codec = Messages;
+
+    fn is_of(interaction: &Interaction) -> bool {
+        interaction.path.contains("/messages") || interaction.path.ends_with("/invoke")
+    }
+
+    fn out_of_scope(interaction: &Interaction) -> Option<String> {
+        let ends = ["/v1/messages", "/v1/messages/count_tokens", "/invoke"];
+        let is_known = ends.iter().any(|end| interaction.path.ends_with(end));
+        (!is_known).then(|| format!("no message call: {} {}", interaction.method, interaction.path))
+    }
+
+    fn counts(interaction: &Interaction) -> bool {
+        interaction.path.ends_with("/count_tokens")
+    }
+
+    fn parts(whole: &Value) -> Vec<Value> {
+        let blank = |block: &&Value| {
+            block["type"] == "text" && block["text"].as_str().is_some_and(|text| text.trim().is_empty())
+        };
+        whole["content"].as_array().unwrap().iter().filter(|block| !blank(block)).cloned().collect()
+    }
+
+    fn sent(request: &Value) -> Vec<Value> {
+        request["messages"].get(0).map_or(vec![], |message| message["content"].as_array().unwrap().clone())
+    }
+
+    fn rebuilt(events: &[Value]) -> Value {
+        let mut message = json!({});
+        let mut inputs: BTreeMap<usize, String> = BTreeMap::new();
+        for event in events {
+            let index = event["index"].as_u64().map(|index| usize::try_from(index).unwrap());
+            match event["type"].as_str().unwrap() {
+                "message_start" => message = event["message"].clone(),
+                "content_block_start" => {
+                    message["content"].as_array_mut().unwrap().push(event["content_block"].clone())
+                }
+                "content_block_delta" => {
+                    let block = &mut message["content"][index.unwrap()];
+                    let delta = &event["delta"];
+                    let grow = |field: &mut Value, by: &Value| {
+                        *field = json!(field.as_str().unwrap_or("").to_owned() + by.as_str().unwrap())
+                    };
+                    match delta["type"].as_str().unwrap() {
+                        "text_delta" => grow(&mut block["text"], &delta["text"]),
+                        "thinking_delta" => grow(&mut block["thinking"], &delta["thinking"]),
+                        "signature_delta" => block["signature"] = delta["signature"].clone(),
+                        "input_json_delta" => {
+                            *inputs.entry(index.unwrap()).or_default() += delta["partial_json"].as_str().unwrap()
+                        }
+                        "citations_delta" => block["citations"].as_array_mut().unwrap().push(delta["citation"].clone()),
+                        other => panic!("a delta that this test does not know: {other}"),
+                    }
+                }
+                "message_delta" => {
+                    message["stop_reason"] = event["delta"]["stop_reason"].clone();
+                    for (name, count) in event["usage"].as_object().unwrap() {
+                        message["usage"][name] = count.clone();
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (index, input) in inputs.into_iter().filter(|(_, input)| !input.is_empty()) {
+            message["content"][index]["input"] = serde_json::from_str(&input).unwrap();
+        }
+        message
+    }
+
+    fn ours(mut request: Value) -> Value {
+        request["messages"].as_array_mut().unwrap().retain(|message| message["role"] != "assistant");
+        request
+    }
+
+    const BEYOND: &'static [(&'static str, &'static str)] = &[];
+}
+
+#[tokio::test]
+async fn what_anthropic_sent_decodes_and_goes_back_as_it_came() {
+    check::<Anthropic>().await;
+}

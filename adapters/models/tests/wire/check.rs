@@ -1,0 +1,219 @@
+//! What holds for every format.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dormouse_actors::ports::Model;
+use dormouse_models::wire::{Caching, Client, Codec, Decoder, Delivery, Purpose, encode};
+use dormouse_proto::id::Pid;
+use dormouse_proto::message::{Block, Message, Role, text_of};
+use dormouse_proto::model::{Delta, ModelErrorKind, Reply, Request};
+use dormouse_proto::tool::ToolSpec;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::reader::{self, Answer, Interaction};
+use crate::shape::shapes;
+
+/// What a format's recordings look like, seen from outside.
+pub(crate) trait Recorded {
+    type Codec: Codec;
+
+    /// Whether an interaction is of this format at all.
+    fn is_of(interaction: &Interaction) -> bool;
+    /// Why it is not looked at.
+    fn out_of_scope(interaction: &Interaction) -> Option<String>;
+    /// Whether it counts tokens.
+    fn counts(interaction: &Interaction) -> bool;
+    /// The parts of a whole reply that go back, as they came.
+    fn parts(whole: &Value) -> Vec<Value>;
+    /// The parts of a request's last message of the model.
+    fn sent(request: &Value) -> Vec<Value>;
+    /// The whole form of a streamed reply, put together by other means than the decoder's: on JSON values, line by line.
+    fn rebuilt(events: &[Value]) -> Value;
+    /// A request without what came from the model and goes back.
+    fn ours(request: Value) -> Value;
+    /// Shapes that we send and that nothing recorded has, and why they are right.
+    const BEYOND: &'static [(&'static str, &'static str)];
+}
+
+#[derive(Default)]
+struct Counts {
+    whole: usize,
+    streamed: usize,
+    blocks: usize,
+    failures: usize,
+    counted: usize,
+    shapes: usize,
+    out_of_scope: Vec<String>,
+}
+
+/// Looks at every interaction of a format.
+pub(crate) async fn check<R: Recorded>() {
+    let Some(interactions) = reader::interactions() else {
+        eprintln!("skipped: no recordings; name their folder in DORMOUSE_SHARED");
+        return;
+    };
+    let interactions: Vec<_> = interactions.into_iter().filter(R::is_of).collect();
+    let mut counts = Counts::default();
+    let mut accepted = BTreeSet::new();
+    for interaction in interactions.iter().filter(|interaction| interaction.status == 200) {
+        accepted.extend(shapes(&interaction.asked));
+    }
+    accepted.extend(R::BEYOND.iter().map(|(shape, _)| (*shape).to_owned()));
+    let mut beyond = BTreeSet::new();
+    for interaction in &interactions {
+        match look::<R>(interaction, &mut counts).await {
+            Some(reply) => beyond.extend(shapes_of::<R>(&reply, &accepted, &mut counts)),
+            None => continue,
+        }
+    }
+    assert!(beyond.is_empty(), "nothing recorded has these fields of ours: {beyond:#?}");
+    assert!(counts.whole > 0, "replies are recorded");
+    let Counts { whole, streamed, blocks, failures, counted, shapes, out_of_scope } = counts;
+    let name = R::Codec::FORMAT;
+    eprintln!(
+        "{name}: {whole} whole replies, {streamed} streams, {blocks} blocks, {failures} failures, {counted} counts of tokens"
+    );
+    eprintln!("{name}: {shapes} fields of ours are of a recorded shape; {} out of scope:", out_of_scope.len());
+    out_of_scope.iter().for_each(|why| eprintln!("  {why}"));
+}
+
+/// The reply of an interaction, if it holds one.
+async fn look<R: Recorded>(interaction: &Interaction, counts: &mut Counts) -> Option<Reply> {
+    let name = &interaction.name;
+    if let Some(why) = R::out_of_scope(interaction) {
+        counts.out_of_scope.push(format!("{name}: {why}"));
+        return None;
+    }
+    let codec = R::Codec::default();
+    match &interaction.answer {
+        Answer::Whole(body) if interaction.status != 200 => {
+            refused::<R>(name, interaction.status, body).await;
+            counts.failures += 1;
+            None
+        }
+        Answer::Whole(body) if R::counts(interaction) => {
+            let count = codec.decode_count(&body.to_string());
+            assert!(count.is_some_and(|count| count > 0), "{name}: {body}");
+            counts.counted += 1;
+            None
+        }
+        Answer::Whole(body) => {
+            let reply = codec.decode(&body.to_string()).unwrap_or_else(|error| panic!("{name}: {error}"));
+            goes_back::<R>(name, &reply, &R::parts(body));
+            counts.whole += 1;
+            counts.blocks += reply.blocks.len();
+            Some(reply)
+        }
+        Answer::Events(events) => {
+            let reply = streamed::<R>(name, events).await;
+            let whole = R::rebuilt(&reader::lines(events));
+            let expected =
+                codec.decode(&whole.to_string()).unwrap_or_else(|error| panic!("{name}: {error} in {whole}"));
+            assert_eq!(understood(&reply), understood(&expected), "{name}");
+            goes_back::<R>(name, &reply, &R::parts(&whole));
+            counts.streamed += 1;
+            counts.blocks += reply.blocks.len();
+            Some(reply)
+        }
+        Answer::Nothing => panic!("{name}: no answer is recorded"),
+    }
+}
+
+async fn streamed<R: Recorded>(name: &str, events: &str) -> Reply {
+    let deltas = RefCell::new(Vec::new());
+    let mut decoder = <R::Codec as Codec>::Decoder::default();
+    for data in reader::datas(events).await {
+        decoder.feed(&data, &|delta| deltas.borrow_mut().push(delta)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    let reply = decoder.finish().unwrap_or_else(|error| panic!("{name}: {error}"));
+    let told = deltas
+        .borrow()
+        .iter()
+        .filter_map(|d| if let Delta::Text(t) = d { Some(t.as_str()) } else { None })
+        .collect::<String>();
+    let said = text_of(&reply.blocks);
+    assert!(said.is_empty() == told.is_empty() && said.ends_with(&told), "{name}: what was told is what came: {told}");
+    reply
+}
+
+/// Sends the reply back as the next turn of a conversation and compares what goes over the wire with what came.
+fn goes_back<R: Recorded>(name: &str, reply: &Reply, came: &[Value]) {
+    let said = vec![Message { role: Role::Assistant, blocks: reply.blocks.clone() }];
+    let sent = R::sent(&body::<R>(&request(said, &[]), Delivery::Whole));
+    assert_eq!(sent, came, "{name}");
+}
+
+fn understood(reply: &Reply) -> (Vec<String>, String) {
+    let parsed = |json: &str| serde_json::from_str::<Value>(json).unwrap();
+    let words = |block: &Block| match block {
+        Block::Text { text, .. } => format!("text {text}"),
+        Block::ToolUse { id, name, args, .. } => format!("use {id} {name} {}", parsed(args)),
+        Block::Opaque(raw) => format!("opaque {}", parsed(&raw.json)),
+        Block::ToolResult { .. } | Block::Media { .. } => "result".to_owned(),
+    };
+    (reply.blocks.iter().map(words).collect(), format!("{:?} {:?}", reply.stop, reply.usage))
+}
+
+/// What we would send next has no field, and no type, that was never accepted.
+fn shapes_of<R: Recorded>(reply: &Reply, accepted: &BTreeSet<String>, counts: &mut Counts) -> BTreeSet<String> {
+    let results = reply.blocks.iter().filter_map(|block| match block {
+        Block::ToolUse { id, .. } => Some(Block::ToolResult { id: id.clone(), text: "so".into(), is_error: false }),
+        _ => None,
+    });
+    let said = vec![
+        Message::user("go"),
+        Message { role: Role::Assistant, blocks: reply.blocks.clone() },
+        Message { role: Role::User, blocks: results.chain([Block::text("and")]).collect() },
+    ];
+    let request = request(said, &["look", "read"]);
+    let sent = [Delivery::Stream, Delivery::Whole].map(|delivery| shapes(&R::ours(body::<R>(&request, delivery))));
+    let sent: BTreeSet<_> = sent.into_iter().flatten().collect();
+    counts.shapes += sent.len();
+    sent.difference(accepted).cloned().collect()
+}
+
+fn body<R: Recorded>(request: &Request, delivery: Delivery) -> Value {
+    let body = encode(&R::Codec::default(), request, Purpose::Reply(delivery), Caching::Off).unwrap();
+    serde_json::from_str(&body).unwrap()
+}
+
+fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
+    let schema = json!({"type": "object", "properties": {}, "additionalProperties": false}).to_string();
+    let tool = |name: &&str| ToolSpec { name: (*name).into(), description: "d".into(), schema: schema.clone().into() };
+    Request {
+        pid: Pid(1),
+        program: "p".into(),
+        model: "m".into(),
+        system: if tools.is_empty() { "".into() } else { "be brief".into() },
+        tools: tools.iter().map(tool).collect(),
+        messages: messages.into_iter().map(Arc::new).collect(),
+        parameters: Arc::default(),
+        forked_at: Vec::new(),
+        media: Default::default(),
+    }
+}
+
+/// A failure, served again as it was recorded, is told by kind and with the provider's words.
+async fn refused<R: Recorded>(name: &str, status: u16, body: &Value) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let answer =
+        format!("HTTP/1.1 {status} Recorded\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{body}");
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"}") {
+            assert_ne!(socket.read_buf(&mut asked).await.unwrap(), 0, "the request ended early");
+        }
+        socket.write_all(answer.as_bytes()).await.unwrap();
+    });
+    let model = Client::<R::Codec>::builder().base_url(url).build().unwrap();
+    let error = model.call(request(vec![Message::user("hi")], &[]), &|_| ()).await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::InvalidRequest, "{name}: {error}");
+    let said = body["error"]["message"].as_str().unwrap();
+    assert!(error.message.contains(&said[..said.len().min(100)]), "{name}: {error}");
+}

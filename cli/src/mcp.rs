@@ -1,0 +1,121 @@
+//! `dormouse mcp`: the tools of a program, and those that read descriptors, for any client of the Model Context Protocol.
+//!
+//! Over standard output goes the protocol and nothing else. With `--http`, it is one line: the URL.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use dormouse::host::Permissions;
+use dormouse_mcp_server::{Hosts, HttpSettings, Keeping, McpServer, ServeError, Token};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::args::Mcp;
+use crate::compose::{Composition, load};
+use crate::export::unusable;
+use crate::front::Front;
+use crate::status::Failure;
+use crate::stop::StopSignals;
+
+/// With a store, contents beyond so many bytes are read from it.
+const RESIDENT_BYTES: u64 = 256 << 20;
+
+/// A token that can be guessed protects nothing.
+const LEAST_TOKEN_CHARS: usize = 16;
+
+/// Serves until the input ends, or the program is told to stop. What its tools run ends with it.
+pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
+    let http = args.http.map(|address| Ok::<_, Failure>((address, settings(address, &args)?))).transpose()?;
+    let front = front(&args)?;
+    let composition = Composition::of(args.store.as_deref(), &args.key).permissions(&args.permissions);
+    let composition = composition.implied(front.as_ref().map_or_else(Permissions::none, Front::permissions));
+    let kernel = composition.builder()?.resident_bytes_limit(RESIDENT_BYTES).build().await?;
+    let program = match (&front, &args.program) {
+        (Some(front), _) => front.program(&kernel, &args)?,
+        (None, Some(program)) => load(&kernel, program)?,
+        (None, None) => return Err(Failure::Usage("name a program, --config FILE, or -- COMMAND".to_owned())),
+    };
+    let keeping = if args.store.is_some() { Keeping::Kept } else { Keeping::PerSession };
+    let server = McpServer::new(kernel.clone(), program, keeping);
+    let mut stop = StopSignals::listen()?;
+    let mut code = None;
+    let stopped = async { code = Some(stop.next().await) };
+    let served = match http {
+        None => server.serve_pipe(tokio::io::stdin(), tokio::io::stdout(), stopped).await.map_err(Failure::from),
+        Some((address, settings)) => over_http(&server, address, settings, stopped).await,
+    };
+    server.end().await;
+    kernel.shutdown().await;
+    match (served, code) {
+        (Err(failure), _) => Err(failure),
+        // A read of standard input cannot be given up: the task that waits for it goes down with the program.
+        (Ok(()), Some(code)) => std::process::exit(code.into()),
+        (Ok(()), None) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The servers that the command line names, if it names no program.
+fn front(args: &Mcp) -> Result<Option<Front>, Failure> {
+    if let Some(path) = &args.config {
+        let text = std::fs::read_to_string(path).map_err(|error| unusable(path, &error))?;
+        let front = Front::parse(text).map_err(|why| Failure::Usage(format!("{}: {why}", path.display())))?;
+        return Ok(Some(front));
+    }
+    let Some((command, arguments)) = args.server.split_first() else { return Ok(None) };
+    let command = if command.contains('/') { std::path::absolute(command)? } else { command.into() };
+    let server = json!({ "mcpServers": { "server": { "command": command, "args": arguments } } });
+    Front::parse(server.to_string()).map(Some).map_err(Failure::Usage)
+}
+
+async fn over_http(
+    server: &McpServer,
+    address: SocketAddr,
+    settings: HttpSettings,
+    stopped: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let listening = async {
+        let listener = TcpListener::bind(address).await?;
+        let at = listener.local_addr()?;
+        Ok((listener, at))
+    };
+    let cannot = |error: std::io::Error| Failure::Usage(format!("nothing can listen at {address}: {error}"));
+    let (listener, at) = listening.await.map_err(cannot)?;
+    let mut out = std::io::stdout();
+    writeln!(out, "http://{at}/mcp").and_then(|()| out.flush())?;
+    Ok(server.serve_http(listener, settings, stopped).await?)
+}
+
+fn settings(address: SocketAddr, args: &Mcp) -> Result<HttpSettings, Failure> {
+    if !address.ip().is_loopback() && !args.allow_remote {
+        return Err(Failure::Usage(format!(
+            "{address} can be reached from other machines. Say so with --allow-remote and --token-env NAME, or serve at \
+             127.0.0.1"
+        )));
+    }
+    let hosts = if args.allow_remote { Hosts::Any } else { Hosts::Loopback };
+    let token = args.token_env.as_deref().map(token).transpose()?;
+    let (max_sessions, idle) = (usize::from(args.max_sessions), Duration::from_millis(args.idle));
+    Ok(HttpSettings { hosts, origins: args.allow_origin.clone(), token, max_sessions, idle })
+}
+
+fn token(name: &str) -> Result<Token, Failure> {
+    let secret = std::env::var(name).map_err(|_| Failure::Usage(format!("{name} holds no token: set it, as text")))?;
+    if secret.chars().count() < LEAST_TOKEN_CHARS {
+        return Err(Failure::Usage(format!(
+            "the token in {name} is too short: {LEAST_TOKEN_CHARS} characters at least. `openssl rand -hex 32` makes one"
+        )));
+    }
+    Ok(Token::new(&secret))
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        match error {
+            ServeError::Process(error) => error.into(),
+            ServeError::Settings(why) => Self::Usage(why),
+            ServeError::Listener(_) | ServeError::Session(_) => Self::Run(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! `dormouse mcp` as its clients start it: what goes over standard output, what a store keeps, how it ends.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const PROGRAM: &str = r#"
+[model]
+provider = "scripted"
+[tools]
+enabled = ["read_fd", "fd_to_file"]
+[[tools.command]]
+name = "numbers"
+description = "Counts."
+argv = ["seq", "{upto}"]
+parameters.upto = { type = "integer", description = "The last number." }
+"#;
+
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+    command.current_dir(folder).args(["mcp", "program.toml", "--allow-run=seq"]).args(args).env_remove("DORMOUSE_LOG");
+    command
+}
+
+fn folder(program: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("program.toml"), program).unwrap();
+    folder
+}
+
+struct Client {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    last: u64,
+}
+
+impl Client {
+    fn begin(folder: &Path, args: &[&str]) -> Self {
+        let mut child = command(folder, args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut client = Self { child, input, output, last: 0 };
+        let params =
+            json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        client.ask("initialize", &params);
+        client.tell(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        client
+    }
+
+    fn tell(&mut self, message: &Value) {
+        writeln!(self.input, "{message}").unwrap();
+    }
+
+    /// Each line of standard output is a message; the next is the answer.
+    fn ask(&mut self, method: &str, params: &Value) -> Value {
+        self.last += 1;
+        let id = self.last;
+        self.tell(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        let answer: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    fn call(&mut self, tool: &str, args: Value) -> String {
+        let answer = self.ask("tools/call", &json!({"name": tool, "arguments": args}));
+        answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+
+    /// Ends it as clients do, and returns what else it wrote and its exit code.
+    fn end(mut self) -> (String, Option<i32>) {
+        drop(self.input);
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        (rest, self.child.wait().unwrap().code())
+    }
+}
+
+#[test]
+fn standard_output_is_the_protocol_and_the_end_of_input_is_the_end() {
+    let folder = folder(PROGRAM);
+    let mut client = Client::begin(folder.path(), &[]);
+    assert_eq!(client.call("numbers", json!({"upto": 3})), "1\n2\n3\n");
+    let preview = client.call("numbers", json!({"upto": "20000"}));
+    assert!(preview.starts_with("<fd_result fd=\"fd:1\" source=\"tool:numbers\""), "{preview:.300}");
+    assert!(
+        client.call("read_fd", json!({"fd": "fd:1", "page": "2"})).starts_with("<fd_content fd=\"fd:1\" page=\"2\"")
+    );
+    assert_eq!(client.end(), (String::new(), Some(0)));
+}
+
+#[test]
+fn files_are_written_where_that_is_permitted_and_nowhere_else() {
+    let folder = folder(PROGRAM);
+    let write = json!({"fd": "fd:1", "file_path": "out/numbers.txt"});
+    let mut client = Client::begin(folder.path(), &[]);
+    client.call("numbers", json!({"upto": 20_000}));
+    let refused = client.call("fd_to_file", write.clone());
+    assert!(refused.contains("access_denied"), "{refused}");
+    client.end();
+    std::fs::create_dir(folder.path().join("out")).unwrap();
+    let mut client = Client::begin(folder.path(), &["--allow-write=out"]);
+    client.call("numbers", json!({"upto": 20_000}));
+    assert!(client.call("fd_to_file", write).contains("success=\"true\""));
+    client.end();
+    let written = std::fs::read_to_string(folder.path().join("out/numbers.txt")).unwrap();
+    assert_eq!(written.lines().count(), 20_000);
+}
+
+#[test]
+fn a_store_keeps_descriptors_until_the_tools_are_others() {
+    let folder = folder(PROGRAM);
+    let store = ["--store", "state"];
+    let read = json!({"fd": "fd:1", "page": 1});
+    let mut client = Client::begin(folder.path(), &store);
+    client.call("numbers", json!({"upto": 20_000}));
+    let page = client.call("read_fd", read.clone());
+    client.end();
+    let mut client = Client::begin(folder.path(), &store);
+    assert_eq!(client.call("read_fd", read.clone()), page);
+    assert!(client.call("numbers", json!({"upto": 20_000})).contains("fd=\"fd:2\""), "numbers go on");
+    client.end();
+    std::fs::write(folder.path().join("program.toml"), PROGRAM.replace("Counts.", "Counts up.")).unwrap();
+    let mut client = Client::begin(folder.path(), &store);
+    let tools = client.ask("tools/list", &json!({}));
+    assert!(tools.to_string().contains("Counts up."), "{tools}");
+    assert!(client.call("read_fd", read).contains("not_found"));
+    client.end();
+}
+
+#[test]
+fn a_signal_ends_it_in_the_middle_of_a_session() {
+    let folder = folder(PROGRAM);
+    let mut client = Client::begin(folder.path(), &[]);
+    client.call("numbers", json!({"upto": 3}));
+    let pid = client.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(client.child.wait().unwrap().code(), Some(143));
+}
+
+fn refused(args: &[&str], token: &str) -> String {
+    let folder = folder(PROGRAM);
+    let output: Output = command(folder.path(), args).env("MCP_TOKEN", token).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn other_machines_are_served_only_where_that_is_said_and_a_token_protects_it() {
+    assert!(refused(&["--http=0.0.0.0:0"], "").contains("--allow-remote"));
+    assert!(refused(&["--http=0.0.0.0:0", "--allow-remote"], "").contains("--token-env"));
+    let remote = ["--http=0.0.0.0:0", "--allow-remote", "--token-env=MCP_TOKEN"];
+    let short = refused(&remote, "sesame");
+    assert!(short.contains("too short") && !short.contains("sesame"), "{short}");
+}
+
+#[test]
+fn over_http_it_prints_its_url_and_serves_until_it_is_stopped() {
+    let folder = folder(PROGRAM);
+    let mut child = command(folder.path(), &["--http"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut url = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let address = url.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp")).unwrap();
+    assert!(address.starts_with("127.0.0.1:"), "{url}");
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "GET /elsewhere HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}

@@ -1,0 +1,126 @@
+//! The tools of servers that a new process is given: chosen from what the servers offer, once, and frozen.
+//!
+//! A process keeps what it was given at its birth, by its image: what a server offers later, or a restart of the kernel, does
+//! not change the bytes that its model is sent (HIST-1).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dormouse_proto::program::BUILTIN_TOOLS;
+use dormouse_proto::server::Offer;
+use dormouse_proto::tool::{OutsideTool, ToolSpec};
+
+use super::Image;
+use super::toolbox::told;
+use crate::program::{Program, Served, ServerChoice, ToolChoice, is_tool_name};
+
+/// The longest name of a tool, in bytes.
+const LONGEST_NAME: usize = 64;
+
+/// A server does not offer a tool that the program chose.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the tool server `{server}` offers no tool `{tool}`. It offers: {offered}")]
+pub struct NotOffered {
+    /// The server.
+    pub server: Arc<str>,
+    /// The tool.
+    pub tool: String,
+    /// What it offers.
+    pub offered: String,
+}
+
+/// Gives a process that is not yet born what its program uses of the tools that its servers offer, behind the tools that it
+/// has. They are called `server__tool`, or as the program says; no two tools have one name.
+///
+/// # Errors
+/// [`NotOffered`] where a tool is missing whose server has to be there.
+pub fn give_tools(image: &mut Image, program: &Program, offers: &[Offer]) -> Result<(), NotOffered> {
+    let mut given = Given {
+        // The kernel's own names are nobody else's, also where the program does not use them.
+        taken: image.tools.iter().map(|spec| spec.name.clone()).chain(aliases(program)).chain(own()).collect(),
+        specs: image.tools.to_vec(),
+        outside: image.outside.to_vec(),
+    };
+    for choice in program.servers() {
+        let offered: Vec<&Offer> = offers.iter().filter(|offer| offer.server == choice.server.name).collect();
+        match &choice.served {
+            Served::All => {
+                offered.iter().for_each(|offer| given.add(choice, offer, &ToolChoice::plain(offer.name.to_string())))
+            }
+            Served::Named(tools) => {
+                for tool in tools {
+                    match offered.iter().find(|offer| *offer.name == *tool.name) {
+                        Some(offer) => given.add(choice, offer, tool),
+                        None if choice.server.optional => {}
+                        None => return Err(not_offered(choice, tool, &offered)),
+                    }
+                }
+            }
+        }
+    }
+    (image.tools, image.outside) = (given.specs.into(), given.outside.into());
+    Ok(())
+}
+
+fn own() -> impl Iterator<Item = Arc<str>> {
+    BUILTIN_TOOLS.into_iter().map(Arc::from)
+}
+
+/// The names that the program itself gives to tools of servers.
+fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
+    let named = program.servers().iter().filter_map(|choice| match &choice.served {
+        Served::All => None,
+        Served::Named(tools) => Some(tools),
+    });
+    named.flatten().filter_map(|tool| tool.alias.as_deref().map(Arc::from))
+}
+
+struct Given {
+    taken: BTreeSet<Arc<str>>,
+    specs: Vec<ToolSpec>,
+    outside: Vec<OutsideTool>,
+}
+
+impl Given {
+    fn add(&mut self, choice: &ServerChoice, offer: &Offer, tool: &ToolChoice) {
+        let name = match &tool.alias {
+            Some(alias) => alias.as_str().into(),
+            None => self.free_name(choice, &offer.name),
+        };
+        let mut description = offer.description.clone();
+        if tool.alias.is_none() && !name.ends_with(&*offer.name) {
+            // Its server's instructions, and its other tools, know it by another name.
+            description = format!("{description}\n\n(Its server calls it `{}`.)", offer.name).trim_start().into();
+        }
+        let spec = ToolSpec { name, description, schema: offer.schema.clone() };
+        let spec = told(spec, tool);
+        let mut policy = offer.policy;
+        policy.access = tool.access.unwrap_or(policy.access);
+        let (server, name) = (Some(offer.server.clone()), offer.name.clone());
+        self.outside.push(OutsideTool { given: spec.name.clone(), server, name, policy });
+        self.specs.push(spec);
+    }
+
+    /// What the server calls it, behind the prefix; where that is taken `server__tool`, and where that is too, a number behind
+    /// it: a name that is valid and that no other tool has.
+    fn free_name(&mut self, choice: &ServerChoice, tool: &str) -> Arc<str> {
+        let valid = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+        let behind = |prefix: &str| prefix.chars().chain(tool.chars()).map(valid).collect::<String>();
+        let (wanted, full) = (behind(&choice.prefix), behind(&format!("{}__", choice.server.name)));
+        let cut =
+            |name: &str, suffix: &str| format!("{}{suffix}", &name[..name.len().min(LONGEST_NAME - suffix.len())]);
+        let numbered = (2..).map(|number: usize| cut(&full, &format!("_{number}")));
+        let mut names = [cut(&wanted, ""), cut(&full, "")].into_iter().chain(numbered).map(Arc::<str>::from);
+        let is_free = |name: &Arc<str>| !name.is_empty() && !self.taken.contains(name);
+        let free = names.find(is_free).expect("there are more names than tools");
+        debug_assert!(is_tool_name(&free), "{free}");
+        self.taken.insert(free.clone());
+        free
+    }
+}
+
+fn not_offered(choice: &ServerChoice, tool: &ToolChoice, offered: &[&Offer]) -> NotOffered {
+    let names: Vec<&str> = offered.iter().map(|offer| &*offer.name).collect();
+    let offered = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    NotOffered { server: choice.server.name.clone(), tool: tool.name.clone(), offered }
+}

@@ -1,0 +1,168 @@
+//! Tools of servers: which of them a process is given and how they are called, and that it keeps them as they were at its birth.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_kernel::process::{
+    Birth, Decision, Effect, HostTool, Image, Input, Preloads, State, Surroundings, born, decide, evolve, give_tools,
+};
+use dormouse_kernel::program::{Program, compile};
+use dormouse_proto::id::Pid;
+use dormouse_proto::message::Block;
+use dormouse_proto::model::{Reply, StopReason, Usage};
+use dormouse_proto::process::Priority;
+use dormouse_proto::record::codec;
+use dormouse_proto::record::{ContentRef, Lifetime, Phase};
+use dormouse_proto::server::Offer;
+use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
+
+const HEAD: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
+
+fn program(rest: &str) -> Program {
+    let text = format!("{HEAD}{rest}");
+    let compiled = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from(text.clone())), &["grep"]);
+    compiled.unwrap_or_else(|errors| panic!("{errors:?}")).program
+}
+
+fn offer(server: &str, name: &str, access: Access) -> Offer {
+    let schema = r#"{"type":"object","properties":{"q":{"type":"string","description":"its own"}}}"#;
+    let (description, policy) = ("as the server says".into(), ToolPolicy { access, ..ToolPolicy::default() });
+    Offer { server: server.into(), name: name.into(), description, schema: schema.into(), policy }
+}
+
+fn image(program: &Program, around: &Surroundings) -> Image {
+    let (said, preloads) = ("go".into(), &Preloads::default());
+    let (lifetime, priority) = (Lifetime::Task, Priority::Normal);
+    let birth = Birth { access: Access::Write, depth: 0, lifetime, priority, preloads, input: Some(&said) };
+    born(program, around, birth, 0)
+}
+
+fn given(program: &Program, offers: &[Offer]) -> Image {
+    let mut image = image(program, &Surroundings::default());
+    give_tools(&mut image, program, offers).unwrap();
+    image
+}
+
+fn names(image: &Image) -> Vec<&str> {
+    image.tools.iter().map(|tool| &*tool.name).collect()
+}
+
+/// The effects of a process whose model calls `tool`.
+fn calling(state: State, tool: &str) -> (State, Vec<Effect>) {
+    calling_with(state, tool, "{}")
+}
+
+fn calling_with(mut state: State, tool: &str, args: &str) -> (State, Vec<Effect>) {
+    let mut feed = |input| {
+        let Decision { facts, effects } = decide(&state, input, 0);
+        facts.iter().for_each(|fact| evolve(&mut state, fact));
+        effects
+    };
+    let effects = feed(Input::Resumed);
+    let call = effects.iter().find_map(|effect| match effect {
+        Effect::CallModel { call, .. } => Some(*call),
+        _ => None,
+    });
+    let blocks = vec![Block::ToolUse { id: "u".into(), name: tool.into(), args: args.into(), raw: None }];
+    let reply = Reply { blocks, stop: StopReason::ToolUse, usage: Usage::default() };
+    let effects = feed(Input::ModelReplied { call: call.expect("it asks its model"), result: Ok(reply) });
+    (state, effects)
+}
+
+#[test]
+fn all_or_some_tools_of_a_server_are_given_under_names_of_their_own() {
+    let offers = [
+        offer("s", "read", Access::Read),
+        offer("s", "a.b/c", Access::Write),
+        offer("s", "a b c", Access::Write),
+        offer("s", &"x".repeat(80), Access::Write),
+        offer("s", &format!("{}2", "x".repeat(79)), Access::Write),
+        offer("other", "read", Access::Read),
+    ];
+    let long = format!("s__{}", "x".repeat(61));
+    let longer = format!("s__{}_2", "x".repeat(59));
+    let cases: [(&str, Vec<&str>); 4] = [
+        ("s = \"all\"", vec!["read_fd", "s__read", "s__a_b_c", "s__a_b_c_2", &long, &longer]),
+        ("s = [\"read\"]", vec!["read_fd", "s__read"]),
+        ("s = [\"a b c\", { name = \"read\", alias = \"s__a_b_c\" }]", vec!["read_fd", "s__a_b_c_2", "s__a_b_c"]),
+        ("s = []", vec!["read_fd"]),
+    ];
+    for (chosen, expected) in cases {
+        let text =
+            format!("[tools]\nenabled = [\"read_fd\"]\n[tools.mcp]\n{chosen}\n[mcp.servers.s]\ncommand = \"s\"\n");
+        assert_eq!(names(&given(&program(&text), &offers)), expected, "{chosen}");
+    }
+}
+
+#[test]
+fn a_program_says_of_a_tool_what_it_likes() {
+    let program = program(
+        "[tools.mcp]\ns = [{ name = \"t\", description = \"Ours.\", access = \"admin\", param_descriptions = { q = \"Our q.\" } }]\n\
+         [mcp.servers.s]\nurl = \"http://s\"\n",
+    );
+    let image = given(&program, &[offer("s", "t", Access::Read)]);
+    let ([tool], [outside]) = (&*image.tools, &*image.outside) else { panic!("{:?}", image.tools) };
+    assert_eq!(&*tool.description, "Ours.");
+    assert!(tool.schema.contains("\"Our q.\"") && !tool.schema.contains("its own"), "{}", tool.schema);
+    let place = (outside.server.as_deref(), &*outside.name, &*outside.given, outside.policy.access);
+    assert_eq!(place, (Some("s"), "t", "s__t", Access::Admin));
+    let state = State::from_image(Pid(1), program, Arc::default(), image).unwrap();
+    let (state, effects) = calling(state, "s__t");
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::CallTool { .. })), "{effects:?}");
+    let Block::ToolResult { text, is_error: true, .. } = &state.messages().back().unwrap().blocks[0] else { panic!() };
+    assert!(text.contains("needs admin access"), "{text}");
+}
+
+#[test]
+fn a_tool_that_was_chosen_and_is_not_offered_is_named() {
+    let program = |optional: &str| {
+        program(&format!("[tools.mcp]\ns = [\"gone\", \"here\"]\n[mcp.servers.s]\ncommand = \"s\"\n{optional}"))
+    };
+    let offers = [offer("s", "here", Access::Read)];
+    let strict = program("");
+    let error = give_tools(&mut image(&strict, &Surroundings::default()), &strict, &offers).unwrap_err();
+    assert_eq!(error.to_string(), "the tool server `s` offers no tool `gone`. It offers: here");
+    assert_eq!(names(&given(&program("optional = true\n"), &offers)), ["s__here"]);
+    assert_eq!(names(&given(&program("optional = true\n"), &[])), [""; 0]);
+}
+
+#[test]
+fn a_process_keeps_the_tools_that_it_was_born_with() {
+    let around = |description: &str, access| {
+        let spec = ToolSpec { name: "grep".into(), description: description.into(), schema: "{}".into() };
+        let policy = ToolPolicy { access, idempotent: access == Access::Read, ..ToolPolicy::default() };
+        let tools = BTreeMap::from([("grep".into(), HostTool { spec, policy })]);
+        Arc::new(Surroundings { tools, ..Surroundings::default() })
+    };
+    let text = "[tools]\nenabled = [{ name = \"fork\", access = \"write\" }, \"grep\"]\n[tools.mcp]\ns = \"all\"\n[mcp.servers.s]\ncommand = \"s\"\n";
+    let first = program(text);
+    let mut image = image(&first, &around("finds", Access::Write));
+    give_tools(&mut image, &first, &[offer("s", "t", Access::Write)]).unwrap();
+    let born = State::from_image(Pid(1), first, around("finds", Access::Write), image).unwrap();
+    // Another life of the kernel: the host says other things of its tool, and allows other things.
+    let bytes = codec::encode(&born.image().try_map(&mut |content| Ok::<_, ()>(content.reference())).unwrap()).unwrap();
+    let stored = codec::decode::<dormouse_proto::record::Image<ContentRef>>(&bytes).unwrap();
+    let image = stored.try_map(&mut |_| Ok::<_, ()>(born.image().bundle)).unwrap();
+    let again = State::from_image(Pid(1), program(text), around("searches", Access::Admin), image).unwrap();
+    assert_eq!(again.request().tools, born.request().tools, "HIST-1");
+    for (tool, server) in [("grep", None), ("s__t", Some("s"))] {
+        let (state, effects) = calling(again.clone(), tool);
+        let called = effects.iter().find_map(|effect| match effect {
+            Effect::CallTool { tool, .. } => Some(tool.clone()),
+            _ => None,
+        });
+        let called = called.unwrap_or_else(|| panic!("{tool} is called: {effects:?}"));
+        assert_eq!((called.server.as_deref(), called.policy), (server, ToolPolicy::default()));
+        let Phase::Acting { slots, .. } = state.phase() else { panic!() };
+        let done = Input::ToolReturned { call: slots[0].call, output: ToolOutput::ok("x") };
+        assert!(decide(&state, done, 0).effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. })));
+    }
+    let (_, effects) = calling_with(again.clone(), "fork", r#"{"prompts": ["a"]}"#);
+    let Some(Effect::StartChildren { children }) = effects.last() else { panic!("{effects:?}") };
+    let image = &children[0].image;
+    assert_eq!((&image.tools, &image.outside), (&again.image().tools, &again.image().outside), "FORK-2");
+}

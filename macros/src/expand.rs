@@ -1,0 +1,130 @@
+//! From the function to the tool.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::punctuated::Punctuated;
+use syn::{Attribute, Error, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, Meta, Pat, PatType, Result, Token, Type};
+
+use crate::options::Options;
+
+/// A parameter that is an argument of the tool.
+struct Argument {
+    docs: Vec<Attribute>,
+    name: Ident,
+    of: Box<Type>,
+}
+
+/// The function that gives the tool, with the written function inside of it.
+///
+/// # Errors
+/// Where the function cannot be a tool, at what stands in the way.
+pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStream> {
+    check(&function)?;
+    let (visibility, name) = (function.vis.clone(), function.sig.ident.clone());
+    let (docs, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut function.attrs).into_iter().partition(is_doc);
+    let description = text(&docs);
+    if description.is_empty() {
+        return Err(Error::new(name.span(), "a tool needs a doc comment: a model chooses it by what that says"));
+    }
+    function.attrs = kept;
+    function.vis = syn::Visibility::Inherited;
+    let mut arguments = Vec::new();
+    let mut passed: Punctuated<TokenStream, Token![,]> = Punctuated::new();
+    let mut streams = None;
+    for input in &mut function.sig.inputs {
+        let FnArg::Typed(parameter) = input else {
+            return Err(Error::new_spanned(input, "a tool is a function of its own, without `self`"));
+        };
+        if is_sink(&parameter.ty) {
+            passed.push(quote!(out));
+            if streams.replace(()).is_some() {
+                return Err(Error::new_spanned(parameter, "one OutputSink is enough"));
+            }
+        } else {
+            let argument = argument(parameter)?;
+            let name = &argument.name;
+            passed.push(quote!(#name));
+            arguments.push(argument);
+        }
+    }
+    let tool_name = options.name.as_ref().map_or_else(|| name.to_string(), syn::LitStr::value);
+    let fields = arguments.iter().map(|Argument { docs, name, of }| quote!(#(#docs)* #name: #of));
+    let names = arguments.iter().map(|argument| &argument.name);
+    let taken = if arguments.is_empty() { quote!((): ()) } else { quote!(Arguments { #(#names),* }: Arguments) };
+    let arguments = (!arguments.is_empty()).then(|| {
+        quote! {
+            #[derive(::dormouse::derive::serde::Deserialize, ::dormouse::derive::schemars::JsonSchema)]
+            #[serde(crate = "::dormouse::derive::serde", deny_unknown_fields)]
+            #[schemars(crate = "::dormouse::derive::schemars")]
+            struct Arguments { #(#fields),* }
+        }
+    });
+    let made = match streams {
+        Some(()) => quote!(::dormouse::FnTool::streaming(#tool_name, #description, |#taken, out| #name(#passed))),
+        None => quote!(::dormouse::FnTool::new(#tool_name, #description, |#taken| #name(#passed))),
+    };
+    let policy = policy(options);
+    Ok(quote! {
+        #(#docs)*
+        #[must_use]
+        #visibility fn #name() -> impl ::dormouse::ports::Tool {
+            #arguments
+            #function
+            #made #policy
+        }
+    })
+}
+
+fn check(function: &ItemFn) -> Result<()> {
+    let signature = &function.sig;
+    if signature.asyncness.is_none() {
+        return Err(Error::new_spanned(signature.fn_token, "a tool is an `async fn`"));
+    }
+    if !signature.generics.params.is_empty() {
+        return Err(Error::new_spanned(&signature.generics, "a tool has no generic parameters"));
+    }
+    Ok(())
+}
+
+fn policy(options: &Options) -> TokenStream {
+    let access = options.access.as_ref().map(|access| quote!(.access(::dormouse::tool::Access::#access)));
+    let idempotent = options.idempotent.map(|()| quote!(.idempotent()));
+    let deadline = options.deadline_ms.as_ref().map(|ms| quote!(.deadline(::core::time::Duration::from_millis(#ms))));
+    let cap = options.output_cap_bytes.as_ref().map(|bytes| quote!(.output_cap(#bytes)));
+    quote!(#access #idempotent #deadline #cap)
+}
+
+/// Takes the doc comment off, which may not stand on the parameter of a function.
+fn argument(parameter: &mut PatType) -> Result<Argument> {
+    let (docs, kept) = std::mem::take(&mut parameter.attrs).into_iter().partition(is_doc);
+    parameter.attrs = kept;
+    match &*parameter.pat {
+        Pat::Ident(name) => {
+            let (name, of) = (name.ident.clone(), parameter.ty.clone());
+            Ok(Argument { docs, name, of })
+        }
+        other => Err(Error::new_spanned(other, "a parameter of a tool is a plain name: a model calls it by that")),
+    }
+}
+
+fn is_doc(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("doc")
+}
+
+/// A doc comment as a text.
+fn text(docs: &[Attribute]) -> String {
+    let lines = docs.iter().filter_map(|doc| match &doc.meta {
+        Meta::NameValue(pair) => match &pair.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(line), .. }) => Some(line.value()),
+            _ => None,
+        },
+        _ => None,
+    });
+    let lines: Vec<_> = lines.map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned()).collect();
+    lines.join("\n").trim().to_owned()
+}
+
+fn is_sink(of: &Type) -> bool {
+    let Type::Path(path) = of else { return false };
+    path.path.segments.last().is_some_and(|last| last.ident == "OutputSink")
+}

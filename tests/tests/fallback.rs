@@ -1,0 +1,146 @@
+//! A model that fails gives way to the next that its program names, where the history can be sent there.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dormouse::message::{Block, Raw};
+use dormouse::model::{Delta, ModelError, ModelErrorKind, Reply, Request, TokenCount};
+use dormouse::ports::Model;
+use dormouse::process::ExitStatus;
+use dormouse::{Event, Kernel, Process, View};
+use dormouse_tests::{FnModel, asks, says};
+use futures_util::future::{BoxFuture, ready};
+use futures_util::{FutureExt, StreamExt};
+
+type End = Result<Reply, ModelError>;
+
+/// Who was asked, in order.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// A kernel with these models, each of which gives its ends one after the other, and the last one from then on.
+async fn kernel(models: &[(&str, Vec<End>)]) -> (Kernel, Asked) {
+    let asked = Asked::default();
+    let mut builder = Kernel::builder().model_attempts(2);
+    for (name, ends) in models {
+        let (name, asked, ends) = ((*name).to_owned(), asked.clone(), Arc::new(Mutex::new(ends.clone())));
+        builder = builder.model(
+            name.clone(),
+            FnModel(move |_: Request| {
+                asked.lock().unwrap().push(name.clone());
+                let mut ends = ends.lock().unwrap();
+                let end = if ends.len() > 1 { ends.remove(0) } else { ends[0].clone() };
+                async move { end }
+            }),
+        );
+    }
+    (builder.build().await.unwrap(), asked)
+}
+
+fn fails(kind: ModelErrorKind) -> End {
+    Err(ModelError { retry_after: Some(Duration::from_millis(1)), ..ModelError::new(kind, "it fails") })
+}
+
+async fn start(kernel: &Kernel, models: &str) -> Process {
+    let text = format!("{models}\n[tools]\nenabled = [\"list_fds\", \"fork\"]\n");
+    let program = kernel.parse(text).unwrap().program;
+    kernel.start(program).input("go").await.unwrap()
+}
+
+const TWO: &str =
+    "[model]\nname = \"a\"\nprovider = \"scripted\"\n[[model.fallback]]\nname = \"b\"\nprovider = \"scripted\"";
+
+#[tokio::test]
+async fn the_next_model_is_asked_after_so_many_failures_and_from_then_on() {
+    for (after, times) in [("", 2), ("\nafter = 3", 3), ("\nafter = 1", 1)] {
+        let fork = asks(&[("fork", r#"{"prompts": ["x"]}"#)]);
+        let models = [("a", vec![fails(ModelErrorKind::Overloaded)]), ("b", vec![Ok(fork), Ok(says("done"))])];
+        let (kernel, asked) = kernel(&models).await;
+        let events = kernel.events();
+        let process = start(&kernel, &format!("{TWO}{after}")).await;
+        assert_eq!(&*process.wait().await.unwrap().message, "done");
+        let mut expected = vec!["a"; times];
+        // The process, its child, and the process again: nobody goes back to the first.
+        expected.extend(["b"; 3]);
+        assert_eq!(*asked.lock().unwrap(), expected);
+        drop(process);
+        kernel.shutdown().await;
+        let switches = events.filter_map(|event| async move {
+            match event {
+                Event::ModelSwitched { from, to, reason, .. } => Some(format!("{from} {to} {reason}")),
+                _ => None,
+            }
+        });
+        let switches: Vec<_> = switches.collect().await;
+        assert_eq!(switches, ["a b the provider is overloaded: it fails"]);
+    }
+}
+
+#[tokio::test]
+async fn what_no_other_model_would_do_better_ends_the_process() {
+    for (kind, expected) in [
+        (ModelErrorKind::ContentRefused, vec!["a"]),
+        (ModelErrorKind::Authentication, vec!["a", "b"]),
+        (ModelErrorKind::ContextOverflow, vec!["a", "b"]),
+        (ModelErrorKind::Malformed, vec!["a", "b"]),
+    ] {
+        let (kernel, asked) = kernel(&[("a", vec![fails(kind)]), ("b", vec![fails(kind)])]).await;
+        let exit = start(&kernel, TWO).await.wait().await.unwrap();
+        assert_eq!(exit.status, ExitStatus::ModelFailed);
+        assert_eq!(*asked.lock().unwrap(), expected, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_its_model_would_read_is_counted_or_estimated() {
+    struct Counting;
+    impl Model for Counting {
+        fn call<'a>(&'a self, _: Request, _: &'a (dyn Fn(Delta) + Send + Sync)) -> BoxFuture<'a, End> {
+            ready(Ok(says("a long reply, which is sent back from then on"))).boxed()
+        }
+
+        fn count_tokens<'a>(&'a self, request: &Request) -> BoxFuture<'a, Result<TokenCount, ModelError>> {
+            ready(Ok(TokenCount::Counted(1_000 * request.messages.len() as u64))).boxed()
+        }
+    }
+    let kernel = Kernel::builder().model("a", Counting).model("b", FnModel(|_| ready(Ok(says("no"))))).build();
+    let kernel = kernel.await.unwrap();
+    let of = |name: &str| format!("[model]\nname = \"{name}\"\nprovider = \"scripted\"\n");
+    for name in ["a", "b"] {
+        let program = kernel.parse(of(name)).unwrap().program;
+        let process = kernel.start(program).session().input("go").await.unwrap();
+        process.wait_for(View::is_idle).await.unwrap();
+        let counted = process.count_tokens().await.unwrap();
+        match name {
+            "a" => assert_eq!(counted, TokenCount::Counted(2_000), "what was said, and the reply"),
+            _ => assert!(matches!(counted, TokenCount::Estimated(1..=20)), "{counted:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_be_sent_the_history_is_passed_over() {
+    let thought = Raw { format: "anthropic".into(), json: r#"{"type":"thinking"}"#.into() };
+    let mut thinking = asks(&[("list_fds", "{}")]);
+    thinking.blocks.insert(0, Block::Opaque(thought));
+    let models = [
+        ("a", vec![Ok(thinking), fails(ModelErrorKind::Transport)]),
+        ("b", vec![Ok(says("from b"))]),
+        ("c", vec![Ok(says("from c"))]),
+    ];
+    let of = |provider: &str| {
+        let fallback =
+            |name: &str, provider: &str| format!("[[model.fallback]]\nname = \"{name}\"\nprovider = \"{provider}\"\n");
+        let first = "[model]\nname = \"a\"\nprovider = \"anthropic\"\n";
+        format!("{first}{}{}", fallback("b", "openai"), fallback("c", provider))
+    };
+    for (provider, message, expected) in
+        [("anthropic", "from c", ["a", "a", "a", "c"].as_slice()), ("gemini", "it fails", &["a", "a", "a"])]
+    {
+        let (kernel, asked) = kernel(&models).await;
+        let exit = start(&kernel, &of(provider)).await.wait().await.unwrap();
+        assert!(exit.message.ends_with(message), "{}", exit.message);
+        assert_eq!(*asked.lock().unwrap(), expected, "{provider}");
+    }
+}
