@@ -135,28 +135,23 @@ impl World {
         events.as_ref().is_some_and(|events| events.receiver_count() > 0)
     }
 
-    /// The model of this name for a program: registered under it, or made by the program's provider.
-    pub(crate) fn model(
-        &self,
-        program: &Program,
-        choice: &ModelChoice,
-        name: &str,
-    ) -> Result<Arc<dyn Model>, ModelError> {
-        if let Some(model) = self.models.get(name) {
+    /// The model for a program: registered under its name, or made by its provider.
+    pub(crate) fn model(&self, program: &Program, choice: &ModelChoice) -> Result<Arc<dyn Model>, ModelError> {
+        if let Some(model) = self.models.get(&choice.name) {
             return Ok(model.clone());
         }
         match self.providers.get(choice.provider.word()) {
             Some(provider) => provider.model(Asked { program, model: choice, host: &self.host }),
-            None => Err(ModelError::new(ModelErrorKind::Unavailable, self.no_model(program, choice, name))),
+            None => Err(ModelError::new(ModelErrorKind::Unavailable, self.no_model(program, choice))),
         }
     }
 
-    fn no_model(&self, program: &Program, choice: &ModelChoice, name: &str) -> String {
+    fn no_model(&self, program: &Program, choice: &ModelChoice) -> String {
         let known: Vec<_> = self.models.keys().chain(self.providers.keys()).map(String::as_str).collect();
         format!(
             "program {} asks for model '{}' of provider '{}', and this kernel has neither. It has: {}",
             program.name(),
-            name,
+            choice.name,
             choice.provider.word(),
             known.join(", ")
         )

@@ -319,7 +319,7 @@ impl Process {
             Err(_) => self.kernel.read(self.pid, None, Purpose::Look).await?.state,
         };
         let choice = state.model();
-        let model = world.model(state.program(), choice, &choice.name)?;
+        let model = world.model(state.program(), choice)?;
         let request = state.request();
         let counting = tokio::time::timeout(world.limits.model_deadline, model.count_tokens(&request));
         let late = |_| ModelError::new(ModelErrorKind::Deadline, "the tokens were not counted in time");

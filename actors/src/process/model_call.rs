@@ -45,7 +45,7 @@ pub(super) struct Asking {
 /// Asks until there is a reply, an error that no further attempt can mend, or no attempt left.
 pub(super) async fn ask(asking: Asking) -> Result<Reply, ModelError> {
     let Asking { world, program, model: choice, asker, request, listeners } = asking;
-    let model = world.model(&program, &choice, &request.model)?;
+    let model = world.model(&program, &choice)?;
     let queue = world.model_permits.queue(choice.provider.word());
     let attempts = choice.failures.unwrap_or(world.limits.model_attempts);
     let mut delays = delays();

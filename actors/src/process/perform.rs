@@ -39,9 +39,8 @@ impl Running {
                 let ask = self.ask(request, model, listeners, &self.turn_span());
                 self.start(ask, call, move |result| Input::ModelReplied { call, result }, model_failed);
             }
-            Effect::Summarize { call, pending, request } => {
+            Effect::Summarize { call, pending, request, model } => {
                 let tool = self.tool_span(call);
-                let model = self.state.model().clone();
                 let ask = self.ask(request, model, Listeners::Nobody, &tool);
                 let work = in_tool(tool, ask, Result::is_err);
                 self.start(work, call, move |result| Input::Summarized { call, pending, result }, model_failed);

@@ -60,6 +60,8 @@ pub enum Effect {
         pending: PendingSummary,
         /// What is sent.
         request: Request,
+        /// To whom.
+        model: ModelChoice,
     },
     /// Ask the files of the process's tree; what comes is [`Input::TempFileDone`](super::Input::TempFileDone). The call is
     /// the operation's origin: one that is asked for again is not done again.

@@ -249,13 +249,13 @@ impl State {
 
     /// A request beside the conversation: nothing but a question, to the model that summarizes. Of the parameters only the
     /// bound of the reply is kept, since others are about conversations and tools.
-    pub(super) fn summary_request(&self, prompt: String) -> Request {
+    pub(super) fn summary_request(&self, summarizer: &ModelChoice, prompt: String) -> Request {
         let parameters = self.within_budget(self.program.parameters());
         let kept = parameters.iter().filter(|(key, _)| BOUNDS.contains(&key.as_str()));
         Request {
             pid: self.pid,
             program: self.program.name().into(),
-            model: self.summary_model().into(),
+            model: summarizer.name.as_str().into(),
             system: summarize_fd::SYSTEM.into(),
             tools: Arc::new([]),
             messages: vec![Arc::new(Message::user(prompt))],
@@ -301,10 +301,11 @@ impl State {
         &self.program.models()[self.model as usize]
     }
 
-    /// The model that summarizes: the one that its program names for that, or the one that it asks.
-    pub(super) fn summary_model(&self) -> &str {
-        let (named, first) = (self.program.summary_model(), &self.program.model().name);
-        if named == first { &self.model().name } else { named }
+    /// The model that summarizes: the one that its program names for that, at the provider of the program's first, or the one
+    /// that it asks.
+    pub(super) fn summarizer(&self) -> ModelChoice {
+        let (named, first) = (self.program.summary_model(), self.program.model());
+        if named == first.name { self.model().clone() } else { ModelChoice { name: named.into(), ..first.clone() } }
     }
 
     /// Its descriptors.

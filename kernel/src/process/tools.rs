@@ -128,9 +128,10 @@ impl Draft {
                 if let Some(why) = self.refusal_to_spend() {
                     return self.answer_whole(call, Answer::error(why));
                 }
-                let request = self.state.summary_request(pending.prompt.clone());
+                let model = self.state.summarizer();
+                let request = self.state.summary_request(&model, pending.prompt.clone());
                 self.intend(call);
-                self.perform(Effect::Summarize { call, pending, request });
+                self.perform(Effect::Summarize { call, pending, request, model });
             }
             Outcome::TempFile(pending) => {
                 self.intend(call);
@@ -178,7 +179,7 @@ impl Draft {
 
     /// A summary costs what it costs, also where nothing came of it.
     pub(super) fn take_summary(&mut self, call: CallId, pending: PendingSummary, result: Result<Reply, ModelError>) {
-        let model = self.state.summary_model().to_owned();
+        let model = self.state.summarizer().name;
         if self.state.open_slot(call).is_none() {
             return self.count_late(call, &model, &result);
         }
