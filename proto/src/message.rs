@@ -110,7 +110,7 @@ impl Block {
 pub struct Media {
     /// The descriptor. A process never uses an id again, and what it names never changes (FD-1, FD-2).
     pub fd: FdId,
-    /// The media type, such as `image/png`.
+    /// The media type, in small letters and without parameters: `image/png`.
     pub media_type: Arc<str>,
 }
 

@@ -105,8 +105,14 @@ fn list_dir(host: &dyn Host, path: &str, hidden: Hidden) -> Result<String, Strin
 
 fn line(DirEntry { name, kind }: &DirEntry) -> String {
     // A name may hold anything but a slash: one entry is one line.
-    let name: String =
-        name.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
+    let name = name.chars().fold(String::with_capacity(name.len()), |mut line, c| {
+        if c.is_control() {
+            line.extend(c.escape_default())
+        } else {
+            line.push(c)
+        }
+        line
+    });
     match kind {
         EntryKind::File { bytes } => format!("{name}  {bytes}"),
         EntryKind::Directory => format!("{name}/"),

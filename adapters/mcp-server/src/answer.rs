@@ -10,9 +10,7 @@ use dormouse_actors::handle::Process;
 use dormouse_kernel::content::Content;
 use dormouse_proto::message::Media;
 use dormouse_proto::tool::Answer;
-use rmcp::model::{
-    AudioContent, CallToolResult, ContentBlock, EmbeddedResource, ImageContent, ResourceContents, TextContent,
-};
+use rmcp::model::{CallToolResult, ContentBlock, EmbeddedResource, ImageContent, ResourceContents, TextContent};
 
 use crate::resources;
 
@@ -56,12 +54,10 @@ fn said(text: String) -> ContentBlock {
 
 fn block(content: &Content, media: &Media) -> Result<ContentBlock, dormouse_kernel::content::Unreadable> {
     let (data, kind) = (STANDARD.encode(content.bytes()?), &*media.media_type);
-    Ok(match kind.split('/').next() {
-        Some("image") => ContentBlock::Image(ImageContent::new(data, kind)),
-        Some("audio") => ContentBlock::Audio(AudioContent::new(data, kind)),
-        _ => {
-            let resource = ResourceContents::blob(data, resources::uri(&media.fd)).with_mime_type(kind);
-            ContentBlock::Resource(EmbeddedResource::new(resource))
-        }
+    Ok(if kind.starts_with("image/") {
+        ContentBlock::Image(ImageContent::new(data, kind))
+    } else {
+        let resource = ResourceContents::blob(data, resources::uri(&media.fd)).with_mime_type(kind);
+        ContentBlock::Resource(EmbeddedResource::new(resource))
     })
 }

@@ -19,6 +19,7 @@ pub(crate) mod fields;
 pub(crate) mod media;
 pub(crate) mod parameters;
 mod retry;
+pub(crate) mod usage;
 
 pub use self::body::{Body, encode};
 pub use self::builder::Builder;

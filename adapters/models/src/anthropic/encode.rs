@@ -150,22 +150,13 @@ fn answer(id: &str, said: &str, is_error: bool, turn: Turn<'_>) -> Fields {
     answer.with("content", &said.into_iter().chain(shown).collect::<Vec<_>>())
 }
 
-/// Media of the types that the provider takes.
 fn shown(media: &Media, bytes: &Bytes) -> Option<Fields> {
-    let encoded = || {
-        let source = Fields::of_type("base64").with("media_type", &media::essence(&media.media_type));
-        source.with("data", &media::base64(bytes))
+    let block = match media::kind(&media.media_type)? {
+        Kind::Image => Fields::of_type("image"),
+        Kind::Pdf => Fields::of_type("document"),
     };
-    match media::kind(&media.media_type) {
-        Kind::Image => Some(Fields::of_type("image").with("source", &encoded())),
-        Kind::Pdf => Some(Fields::of_type("document").with("source", &encoded())),
-        Kind::Text => {
-            let text = std::str::from_utf8(bytes).ok()?;
-            let source = Fields::of_type("text").with("media_type", "text/plain").with("data", text);
-            Some(Fields::of_type("document").with("source", &source))
-        }
-        Kind::Audio | Kind::Video | Kind::Other => None,
-    }
+    let source = Fields::of_type("base64").with("media_type", &*media.media_type);
+    Some(block.with("source", &source.with("data", &media::base64(bytes))))
 }
 
 #[cfg(test)]

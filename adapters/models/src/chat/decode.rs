@@ -10,6 +10,7 @@ use super::FORMAT;
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
 use crate::wire::fields::{Fields, is_object, raw};
+use crate::wire::usage::{Counts, Details};
 
 #[derive(Deserialize)]
 struct Whole {
@@ -173,7 +174,7 @@ fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
     })
 }
 
-/// Token counts: what was read from a cache is part of the prompt's.
+/// Token counts, by their names in this format.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct UsageFields {
     prompt_tokens: Option<u64>,
@@ -182,27 +183,11 @@ pub(super) struct UsageFields {
     completion_tokens_details: Option<Details>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct Details {
-    cached_tokens: Option<u64>,
-    cache_write_tokens: Option<u64>,
-    reasoning_tokens: Option<u64>,
-}
-
 impl From<UsageFields> for Usage {
     fn from(fields: UsageFields) -> Self {
-        let prompt = fields.prompt_tokens_details.unwrap_or_default();
-        let cache_read_tokens = prompt.cached_tokens.unwrap_or_default();
-        let cache_write_tokens = prompt.cache_write_tokens.unwrap_or_default();
-        let all = fields.prompt_tokens.unwrap_or_default();
-        Self {
-            input_tokens: all.saturating_sub(cache_read_tokens).saturating_sub(cache_write_tokens),
-            output_tokens: fields.completion_tokens.unwrap_or_default(),
-            thinking_tokens: fields.completion_tokens_details.unwrap_or_default().reasoning_tokens.unwrap_or_default(),
-            cache_read_tokens,
-            cache_write_tokens,
-            ..Self::default()
-        }
+        let UsageFields { prompt_tokens, completion_tokens, prompt_tokens_details, completion_tokens_details } = fields;
+        let (of_input, of_output) = (prompt_tokens_details, completion_tokens_details);
+        Counts { input: prompt_tokens, output: completion_tokens, of_input, of_output }.into()
     }
 }
 

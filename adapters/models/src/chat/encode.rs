@@ -142,27 +142,15 @@ fn part(text: &str) -> Fields {
     Fields::of_type("text").with("text", text)
 }
 
-/// Media of the types that the format takes.
 fn shown(media: &Media, bytes: &Bytes) -> Option<Fields> {
     let url = || media::data_url(&media.media_type, bytes);
-    match media::kind(&media.media_type) {
-        Kind::Image => Some(Fields::of_type("image_url").with("image_url", &Fields::default().with("url", &url()))),
+    Some(match media::kind(&media.media_type)? {
+        Kind::Image => Fields::of_type("image_url").with("image_url", &Fields::default().with("url", &url())),
         Kind::Pdf => {
             let file = Fields::default().with("filename", &media::file_name(media)).with("file_data", &url());
-            Some(Fields::of_type("file").with("file", &file))
+            Fields::of_type("file").with("file", &file)
         }
-        Kind::Audio => {
-            let format = match media::essence(&media.media_type).as_str() {
-                "audio/wav" | "audio/x-wav" | "audio/wave" => "wav",
-                "audio/mpeg" | "audio/mp3" => "mp3",
-                _ => return None,
-            };
-            let audio = Fields::default().with("data", &media::base64(bytes)).with("format", format);
-            Some(Fields::of_type("input_audio").with("input_audio", &audio))
-        }
-        Kind::Text => std::str::from_utf8(bytes).ok().map(part),
-        Kind::Video | Kind::Other => None,
-    }
+    })
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::{FORMAT, names};
 use crate::wire::fields::{Fields, arguments, kept, raw};
-use crate::wire::media::{self, Kind};
+use crate::wire::media;
 use crate::wire::{Purpose, Turn, parameters};
 
 /// What the request itself says, so that `[parameters]` cannot.
@@ -164,16 +164,10 @@ fn called<'a>(id: &str, before: Option<&'a Message>) -> &'a str {
 }
 
 fn show(media: &Media, bytes: &Bytes) -> Option<[Fields; 2]> {
+    media::kind(&media.media_type)?;
     let name = text(&format!("{} ({}):", media.fd, media.media_type));
-    let shown = match media::kind(&media.media_type) {
-        Kind::Image | Kind::Pdf | Kind::Audio | Kind::Video => {
-            let data = Fields::default().with("mimeType", &media::essence(&media.media_type));
-            Fields::default().with("inlineData", &data.with("data", &media::base64(bytes)))
-        }
-        Kind::Text => text(std::str::from_utf8(bytes).ok()?),
-        Kind::Other => return None,
-    };
-    Some([name, shown])
+    let data = Fields::default().with("mimeType", &*media.media_type).with("data", &media::base64(bytes));
+    Some([name, Fields::default().with("inlineData", &data)])
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::FORMAT;
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
 use crate::wire::fields::{Fields, is_object, raw};
+use crate::wire::usage::{Counts, Details};
 
 /// A response, whole or as the last event of a stream holds it.
 #[derive(Debug, Default, Deserialize)]
@@ -124,7 +125,7 @@ fn mended(json: &str) -> Result<String, ModelError> {
     Ok(call.to_json())
 }
 
-/// Token counts: what was read from a cache is part of the input's.
+/// Token counts, by their names in this format.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 struct UsageFields {
     input_tokens: Option<u64>,
@@ -133,27 +134,11 @@ struct UsageFields {
     output_tokens_details: Option<Details>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-struct Details {
-    cached_tokens: Option<u64>,
-    cache_write_tokens: Option<u64>,
-    reasoning_tokens: Option<u64>,
-}
-
 impl From<UsageFields> for Usage {
     fn from(fields: UsageFields) -> Self {
-        let input = fields.input_tokens_details.unwrap_or_default();
-        let cache_read_tokens = input.cached_tokens.unwrap_or_default();
-        let cache_write_tokens = input.cache_write_tokens.unwrap_or_default();
-        let all = fields.input_tokens.unwrap_or_default();
-        Self {
-            input_tokens: all.saturating_sub(cache_read_tokens).saturating_sub(cache_write_tokens),
-            output_tokens: fields.output_tokens.unwrap_or_default(),
-            thinking_tokens: fields.output_tokens_details.unwrap_or_default().reasoning_tokens.unwrap_or_default(),
-            cache_read_tokens,
-            cache_write_tokens,
-            ..Self::default()
-        }
+        let UsageFields { input_tokens, output_tokens, input_tokens_details, output_tokens_details } = fields;
+        let (of_input, of_output) = (input_tokens_details, output_tokens_details);
+        Counts { input: input_tokens, output: output_tokens, of_input, of_output }.into()
     }
 }
 

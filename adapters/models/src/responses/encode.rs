@@ -148,22 +148,19 @@ fn answer(block: &Block, turn: Turn<'_>) -> Option<Fields> {
     Some(answer.with("output", &std::iter::once(part(&text)).chain(media).collect::<Vec<_>>()))
 }
 
-/// Media of the types that the format takes.
 fn shown<'a>(turn: Turn<'a>, answer: Option<&'a str>) -> impl Iterator<Item = Fields> + 'a {
     media::of(&turn.message.blocks, turn.media, answer).filter_map(|(media, bytes)| show(media, bytes))
 }
 
 fn show(media: &Media, bytes: &Bytes) -> Option<Fields> {
     let url = || media::data_url(&media.media_type, bytes);
-    match media::kind(&media.media_type) {
-        Kind::Image => Some(Fields::of_type("input_image").with("image_url", &url())),
+    Some(match media::kind(&media.media_type)? {
+        Kind::Image => Fields::of_type("input_image").with("image_url", &url()),
         Kind::Pdf => {
             let file = Fields::of_type("input_file").with("filename", &media::file_name(media));
-            Some(file.with("file_data", &url()))
+            file.with("file_data", &url())
         }
-        Kind::Text => std::str::from_utf8(bytes).ok().map(part),
-        Kind::Audio | Kind::Video | Kind::Other => None,
-    }
+    })
 }
 
 #[cfg(test)]

@@ -9,34 +9,20 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::message::{Block, Media};
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 
-/// What something is, for formats that ask.
+/// What is shown to a model, of types that all formats take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Of a type that all formats take.
     Image,
     Pdf,
-    Text,
-    Audio,
-    Video,
-    Other,
 }
 
-/// What a media type is, its parameters aside.
-pub(crate) fn kind(media_type: &str) -> Kind {
-    let essence = essence(media_type);
-    match essence.as_str() {
-        "image/png" | "image/jpeg" | "image/gif" | "image/webp" => Kind::Image,
-        "application/pdf" => Kind::Pdf,
-        _ if essence.starts_with("text/") => Kind::Text,
-        _ if essence.starts_with("audio/") => Kind::Audio,
-        _ if essence.starts_with("video/") => Kind::Video,
-        _ => Kind::Other,
+/// What a media type is; none: something that the kernel shows to no model.
+pub(crate) fn kind(media_type: &str) -> Option<Kind> {
+    match media_type {
+        "image/png" | "image/jpeg" | "image/gif" | "image/webp" => Some(Kind::Image),
+        "application/pdf" => Some(Kind::Pdf),
+        _ => None,
     }
-}
-
-/// The media type without its parameters.
-pub(crate) fn essence(media_type: &str) -> String {
-    media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// Bytes as base64. O(n).
@@ -46,16 +32,12 @@ pub(crate) fn base64(bytes: &Bytes) -> String {
 
 /// Bytes as an address that holds them.
 pub(crate) fn data_url(media_type: &str, bytes: &Bytes) -> String {
-    format!("data:{};base64,{}", essence(media_type), base64(bytes))
+    format!("data:{media_type};base64,{}", base64(bytes))
 }
 
-/// A name for a document that has none.
+/// A name for a PDF, which has none.
 pub(crate) fn file_name(media: &Media) -> String {
-    let name = media.fd.to_string().replace(':', "-");
-    match kind(&media.media_type) {
-        Kind::Pdf => format!("{name}.pdf"),
-        _ => name,
-    }
+    media.fd.to_string().replace(':', "-") + ".pdf"
 }
 
 /// The media in `blocks` that belong to an answer, or to none; with their bytes, where the request brings them.

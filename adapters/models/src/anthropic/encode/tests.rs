@@ -187,7 +187,7 @@ fn media_stand_in_their_answer_and_what_is_not_taken_is_left_out() {
         media(1, "image/png", Some("1")),
         result("2", false),
         media(2, "application/pdf", Some("2")),
-        media(3, "text/plain; charset=utf-8", Some("2")),
+        media(3, "text/plain", Some("2")),
         media(4, "audio/wav", Some("2")),
         result("3", true),
         media(1, "image/png", Some("3")),
@@ -204,7 +204,6 @@ fn media_stand_in_their_answer_and_what_is_not_taken_is_left_out() {
         {"type": "tool_result", "tool_use_id": "2", "content": [
             {"type": "text", "text": "r"},
             {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "cGRm"}},
-            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "text"}},
         ]},
         {"type": "tool_result", "tool_use_id": "3", "content": "r", "is_error": true},
         image,

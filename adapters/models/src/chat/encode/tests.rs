@@ -67,8 +67,6 @@ fn answers_are_messages_and_media_follow_all_of_them() {
             {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}},
             {"type": "text", "text": "fd:2 (application/pdf):"},
             {"type": "file", "file": {"filename": "fd-2.pdf", "file_data": "data:application/pdf;base64,cGRm"}},
-            {"type": "text", "text": "fd:4 (audio/wav):"},
-            {"type": "input_audio", "input_audio": {"data": "d2F2", "format": "wav"}},
             {"type": "text", "text": "[msg:3]"},
         ]},
     ]);
