@@ -2,11 +2,9 @@
 //! told of ends late, twice or never. After each step no account has given away more than it had, and the tree has used no
 //! more than its root may, but for what single calls overshot.
 
-mod budget_support;
-
 use std::collections::BTreeMap;
 
-use budget_support::{process, program};
+use crate::budget_support::{process, program};
 use dormouse_kernel::process::{Child, Decision, Effect, Fact, Input, State, decide, evolve};
 use dormouse_proto::budget::Amount;
 use dormouse_proto::id::{CallId, Pid};
@@ -129,7 +127,7 @@ impl Tree {
             return self.found(parent, call, child);
         }
         let pid = self.nodes.len() as u64 + 1;
-        let around = budget_support::around(1_000_000);
+        let around = crate::budget_support::around(1_000_000);
         let state = State::from_image(Pid(pid), program, around, image).expect("a child is valid");
         self.nodes.insert(pid, Node::of(state, Some((parent, call, index))));
         self.waiting.push((pid, Input::Resumed));

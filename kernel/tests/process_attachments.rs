@@ -1,8 +1,6 @@
 //! What a tool produces beside its text: a descriptor for each, shown to the model where it can be, in every later request
 //! and in those of forks.
 
-mod replay;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,14 +9,14 @@ use bytes::Bytes;
 use dormouse_kernel::process::{Birth, Effect, HostTool, Input, Preloads, State, Surroundings, born};
 use dormouse_kernel::program::compile;
 use dormouse_kernel::table::attachment::MOST_ATTACHED;
-use dormouse_proto::id::{CallId, FdId, Pid};
+use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::message::Block;
-use dormouse_proto::model::{Reply, Request, StopReason, Usage};
+use dormouse_proto::model::Request;
 use dormouse_proto::process::Priority;
-use dormouse_proto::record::{Lifetime, Phase};
+use dormouse_proto::record::Lifetime;
 use dormouse_proto::tool::{Access, Attachment, ToolOutput, ToolPolicy, ToolSpec};
 
-use replay::Replay;
+use crate::replay::Replay;
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n and so on";
 const WITH_DESCRIPTORS: &str = "enabled = [\"plot\", \"fork\", \"goto\", \"read_fd\"]\n";
@@ -47,32 +45,11 @@ fn attached(media_type: &str, bytes: &'static [u8]) -> Attachment {
 }
 
 impl Replay {
-    fn reply(&mut self, calls: &[(&str, &str)]) {
-        let Phase::Thinking { call } = *self.state.phase() else { panic!("{:?}", self.state.phase()) };
-        let blocks = calls.iter().enumerate().map(|(at, (name, args))| {
-            let id = format!("u{}.{at}", self.facts.len()).into();
-            Block::ToolUse { id, name: (*name).into(), args: (*args).into(), raw: None }
-        });
-        let reply = Reply { blocks: blocks.collect(), stop: StopReason::ToolUse, usage: Usage::default() };
-        self.feed(Input::ModelReplied { call, result: Ok(reply) });
-    }
-
     fn plots(&mut self, text: &str, attached: Vec<Attachment>) -> Request {
         self.reply(&[("plot", "{}")]);
-        let called = self.effects.iter().find_map(|effect| match effect {
-            Effect::CallTool { call, .. } => Some(*call),
-            _ => None,
-        });
-        let call: CallId = called.expect("plot is called");
+        let call = self.called().expect("plot is called");
         self.feed(Input::ToolReturned { call, output: ToolOutput { attached, ..ToolOutput::ok(text.to_owned()) } });
-        self.request().expect("the model is asked again")
-    }
-
-    fn request(&self) -> Option<Request> {
-        self.effects.iter().find_map(|effect| match effect {
-            Effect::CallModel { request, .. } => Some(request.clone()),
-            _ => None,
-        })
+        self.request()
     }
 }
 
@@ -132,11 +109,11 @@ fn a_fork_shows_what_its_parent_was_shown_and_knows_what_it_inherited() {
     let child = children.expect("a child begins").remove(0);
     let (program, around) = (run.state.program().clone(), Arc::new(Surroundings::default()));
     let mut child = Replay::of(State::from_image(Pid(2), program, around, child.image).expect("it is valid"), 0);
-    let request = child.request().expect("it asks");
+    let request = child.request();
     assert_eq!(request.media.len(), 1);
     assert_eq!(request.forked_at, [before.messages.len() + 1], "its parent's reply is its own as well");
     assert_eq!(request.messages.len(), before.messages.len() + 2);
     child.feed(Input::SentBack { ticket: "t".into(), position: "msg:1".into(), message: "anew".into() });
-    let request = child.request().expect("it asks");
+    let request = child.request();
     assert!(request.forked_at.is_empty() && request.media.is_empty(), "{:?}", request.forked_at);
 }

@@ -1,10 +1,7 @@
 //! Budgets, one process at a time: what is reserved and comes back, what each limit ends, what a model is told before.
 
-mod budget_run;
-mod budget_support;
-
-use budget_run::{FORK_3, Run, SPAWN_ME, SPAWN_SMALL, output, tokens};
-use budget_support::{around, process, program};
+use crate::budget_run::{FORK_3, Run, SPAWN_ME, SPAWN_SMALL, output, tokens};
+use crate::budget_support::{around, process, program};
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{Effect, Fact, Input, State, decide, evolve};
 use dormouse_proto::budget::{Amount, Budget, Change};

@@ -1,7 +1,5 @@
 //! Time travel and signals, one at a time: what goto drops and keeps, what a stopped process does and does not do.
 
-mod replay;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +17,7 @@ use dormouse_proto::process::{ExitStatus, Priority};
 use dormouse_proto::record::{Caller, Control, Lifetime, Phase};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 
-use replay::Replay;
+use crate::replay::Replay;
 
 /// `[tools]` and what follows it. Without a descriptor tool there is nothing but `goto` that shows a message's number.
 const PLAIN: &str = "enabled = [\"goto\", \"grep\"]\n";
@@ -42,55 +40,16 @@ fn process(lifetime: Lifetime, tools: &str) -> State {
     State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid")
 }
 
+fn begun(lifetime: Lifetime, tools: &str) -> Replay {
+    Replay::of(process(lifetime, tools), 0)
+}
+
 impl Replay {
-    fn new(lifetime: Lifetime, tools: &str) -> Self {
-        let state = process(lifetime, tools);
-        Self::of(state, 0)
-    }
-
-    fn thinking(&self) -> CallId {
-        let Phase::Thinking { call } = self.state.phase() else {
-            panic!("it asks its model: {:?}", self.state.phase())
-        };
-        *call
-    }
-
-    /// The model replies with these calls, or with its last word.
-    fn reply(&mut self, calls: &[(&str, &str)]) {
-        let call = self.thinking();
-        let mut blocks = vec![Block::text("I think.")];
-        for (at, (name, args)) in calls.iter().enumerate() {
-            let id = format!("u{}.{at}", self.facts.len()).into();
-            blocks.push(Block::ToolUse { id, name: (*name).into(), args: (*args).into(), raw: None });
-        }
-        let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-        self.feed(Input::ModelReplied {
-            call,
-            result: Ok(Reply { blocks, stop, usage: Usage { input_tokens: 3, ..Usage::default() } }),
-        });
-    }
-
     /// The model calls grep, which finds `found`.
     fn grep(&mut self, found: &str) {
         self.reply(&[("grep", "{}")]);
         let call = self.called().expect("grep is called");
         self.feed(Input::ToolReturned { call, output: ToolOutput::ok(found.to_owned()) });
-    }
-
-    /// The tool call that the last input led to.
-    fn called(&self) -> Option<CallId> {
-        self.effects.iter().find_map(|effect| match effect {
-            Effect::CallTool { call, .. } => Some(*call),
-            _ => None,
-        })
-    }
-
-    fn request(&self) -> Request {
-        let request = self.effects.iter().find_map(|effect| match effect {
-            Effect::CallModel { request, .. } => Some(request.clone()),
-            _ => None,
-        });
-        request.unwrap_or_else(|| panic!("it asks its model: {:?}", self.effects))
     }
 
     fn send_back(&mut self, position: &str, message: &str) -> (String, bool) {
@@ -125,7 +84,7 @@ fn texts(request: &Request) -> Vec<String> {
 
 #[test]
 fn a_model_goes_back_to_a_message_that_it_was_shown_the_number_of() {
-    let mut run = Replay::new(Lifetime::Task, PLAIN);
+    let mut run = begun(Lifetime::Task, PLAIN);
     run.grep("a dead end");
     run.grep("another");
     assert_eq!(texts(&run.request())[..3], ["go [msg:1]", "I think. (grep)", "=a dead end [msg:3]"]);
@@ -146,7 +105,7 @@ fn a_model_goes_back_to_a_message_that_it_was_shown_the_number_of() {
 
 #[test]
 fn a_reply_that_called_tools_stands_for_the_message_that_answers_them() {
-    let mut run = Replay::new(Lifetime::Task, PLAIN);
+    let mut run = begun(Lifetime::Task, PLAIN);
     run.grep("one");
     run.grep("two");
     run.reply(&[("goto", r#"{"position": "msg:2", "message": "again"}"#)]);
@@ -163,20 +122,20 @@ fn a_position_that_cannot_be_is_an_answer_of_its_own_kind() {
         ("msg:5", "future_position"),
     ];
     for (position, word) in cases {
-        let mut run = Replay::new(Lifetime::Task, PLAIN);
+        let mut run = begun(Lifetime::Task, PLAIN);
         run.grep("found");
         run.reply(&[("goto", &format!(r#"{{"position": "{position}", "message": "m"}}"#))]);
         let said = texts(&run.request());
         assert_eq!(said.len(), 5, "nothing is dropped");
         assert!(said[4].starts_with(&format!("=<goto_error type=\"{word}\">")), "{position}: {}", said[4]);
-        let (text, is_error) = Replay::new(Lifetime::Session, PLAIN).send_back(position, "m");
+        let (text, is_error) = begun(Lifetime::Session, PLAIN).send_back(position, "m");
         assert!(is_error && text.contains("_position"), "{text}");
     }
 }
 
 #[test]
 fn what_is_called_beside_goto_is_done_and_answered_and_goto_is_refused() {
-    let mut run = Replay::new(Lifetime::Task, PLAIN);
+    let mut run = begun(Lifetime::Task, PLAIN);
     run.grep("one");
     let goto = ("goto", r#"{"position": "msg:1", "message": "m"}"#);
     run.reply(&[goto, ("grep", "{}"), goto]);
@@ -188,7 +147,7 @@ fn what_is_called_beside_goto_is_done_and_answered_and_goto_is_refused() {
 
 #[test]
 fn a_turn_that_goes_back_for_ever_ends_at_its_limit_of_model_calls() {
-    let mut run = Replay::new(Lifetime::Task, PLAIN);
+    let mut run = begun(Lifetime::Task, PLAIN);
     run.grep("one");
     for _ in 0..4 {
         run.grep("more");
@@ -202,7 +161,7 @@ fn a_turn_that_goes_back_for_ever_ends_at_its_limit_of_model_calls() {
 
 #[test]
 fn descriptors_stay_and_notes_of_messages_that_are_gone_go() {
-    let mut run = Replay::new(Lifetime::Task, REFERRING);
+    let mut run = begun(Lifetime::Task, REFERRING);
     run.grep("a line of the output that is large\n");
     run.reply(&[
         ("rename_fd", r#"{"fd": "msg:3", "name": "preview"}"#),
@@ -237,7 +196,7 @@ fn descriptors_stay_and_notes_of_messages_that_are_gone_go() {
 
 #[test]
 fn a_host_sends_a_process_back_in_the_middle_of_a_call() {
-    let mut run = Replay::new(Lifetime::Session, PLAIN);
+    let mut run = begun(Lifetime::Session, PLAIN);
     run.grep("one");
     run.reply(&[("grep", "{}")]);
     let call = run.called().expect("grep is called");
@@ -257,7 +216,7 @@ fn a_host_sends_a_process_back_in_the_middle_of_a_call() {
 
 #[test]
 fn a_host_may_call_the_tool_itself() {
-    let mut run = Replay::new(Lifetime::Session, PLAIN);
+    let mut run = begun(Lifetime::Session, PLAIN);
     run.reply(&[]);
     let args = r#"{"position": "msg:1", "message": "again"}"#.to_owned();
     run.feed(Input::HostCalled { ticket: "t".into(), tool: "goto".into(), args });
@@ -281,7 +240,7 @@ fn host_calls(run: &mut Replay, ticket: &str) -> CallId {
 
 #[test]
 fn calls_of_the_host_run_side_by_side_and_are_answered_each_for_itself() {
-    let mut run = Replay::new(Lifetime::Session, PLAIN);
+    let mut run = begun(Lifetime::Session, PLAIN);
     run.reply(&[]);
     let (first, second) = (host_calls(&mut run, "a"), host_calls(&mut run, "b"));
     assert_eq!(run.effects.len(), 1, "the first is not called again: {:?}", run.effects);
@@ -300,7 +259,7 @@ fn calls_of_the_host_run_side_by_side_and_are_answered_each_for_itself() {
 
 #[test]
 fn a_call_that_the_host_gives_up_is_answered_and_those_beside_it_go_on() {
-    let mut run = Replay::new(Lifetime::Session, PLAIN);
+    let mut run = begun(Lifetime::Session, PLAIN);
     run.reply(&[]);
     let (first, second) = (host_calls(&mut run, "a"), host_calls(&mut run, "b"));
     run.feed(Input::HostGaveUp { ticket: "nobody's".into() });
@@ -318,7 +277,7 @@ fn a_call_that_the_host_gives_up_is_answered_and_those_beside_it_go_on() {
 
 #[test]
 fn a_process_bounds_the_calls_of_the_host_and_an_interrupt_answers_all_of_them() {
-    let mut run = Replay::new(Lifetime::Session, PLAIN);
+    let mut run = begun(Lifetime::Session, PLAIN);
     run.reply(&[]);
     for number in 0..64 {
         host_calls(&mut run, &number.to_string());
@@ -331,7 +290,7 @@ fn a_process_bounds_the_calls_of_the_host_and_an_interrupt_answers_all_of_them()
 
 #[test]
 fn a_stopped_process_takes_in_what_was_in_flight_and_begins_nothing_until_it_is_continued() {
-    let mut run = Replay::new(Lifetime::Session, PLAIN);
+    let mut run = begun(Lifetime::Session, PLAIN);
     run.feed(Input::Stopped);
     run.reply(&[("grep", "{}"), ("grep", "{}")]);
     assert!(run.effects.is_empty() && run.called().is_none(), "{:?}", run.effects);
@@ -361,7 +320,7 @@ fn a_stopped_process_takes_in_what_was_in_flight_and_begins_nothing_until_it_is_
 #[test]
 fn a_stopped_process_is_interrupted_and_killed_like_any_other() {
     for (signal, status) in [(Input::Interrupted, ExitStatus::Interrupted), (Input::Killed, ExitStatus::Killed)] {
-        let mut run = Replay::new(Lifetime::Task, PLAIN);
+        let mut run = begun(Lifetime::Task, PLAIN);
         run.feed(Input::Stopped);
         run.feed(signal);
         assert_eq!(run.state.exit().map(|exit| exit.status), Some(status));
@@ -370,8 +329,8 @@ fn a_stopped_process_is_interrupted_and_killed_like_any_other() {
 
 #[test]
 fn one_that_comes_back_while_it_is_stopped_takes_up_what_was_in_flight_when_it_is_continued() {
-    let mut thinking = Replay::new(Lifetime::Session, PLAIN);
-    let mut acting = Replay::new(Lifetime::Session, PLAIN);
+    let mut thinking = begun(Lifetime::Session, PLAIN);
+    let mut acting = begun(Lifetime::Session, PLAIN);
     acting.reply(&[("grep", "{}")]);
     for run in [&mut thinking, &mut acting] {
         run.feed(Input::Stopped);
@@ -390,7 +349,7 @@ fn one_that_comes_back_while_it_is_stopped_takes_up_what_was_in_flight_when_it_i
 
 #[test]
 fn a_process_that_is_stopped_can_be_sent_back_and_asks_when_it_is_continued() {
-    let mut run = Replay::new(Lifetime::Session, PLAIN);
+    let mut run = begun(Lifetime::Session, PLAIN);
     run.reply(&[]);
     run.feed(Input::Stopped);
     let (_, is_error) = run.send_back("msg:1", "again");
@@ -405,7 +364,7 @@ fn a_process_that_is_stopped_can_be_sent_back_and_asks_when_it_is_continued() {
 
 #[test]
 fn a_process_is_at_rest_where_nothing_happens_before_somebody_speaks_to_it() {
-    let mut run = Replay::new(Lifetime::Session, PLAIN);
+    let mut run = begun(Lifetime::Session, PLAIN);
     assert_eq!(run.state.unrest(), Some(Unrest::Turn), "it asks its model");
     run.reply(&[("grep", "{}")]);
     assert_eq!(run.state.unrest(), Some(Unrest::Turn), "it waits for a tool");
@@ -420,7 +379,7 @@ fn a_process_is_at_rest_where_nothing_happens_before_somebody_speaks_to_it() {
     run.feed(Input::Killed);
     assert_eq!(run.state.unrest(), Some(Unrest::Ended));
 
-    let mut timed = Replay::new(Lifetime::Session, &format!("{PLAIN}[budget]\nwall_time = \"1h\"\n"));
+    let mut timed = begun(Lifetime::Session, &format!("{PLAIN}[budget]\nwall_time = \"1h\"\n"));
     timed.reply(&[]);
     assert_eq!(timed.state.unrest(), Some(Unrest::Deadline), "it is to be ended when its time is over");
 }
@@ -432,7 +391,7 @@ fn one_restored_from_right_after_an_interrupt_does_not_ask_after_its_own_last_wo
         (Lifetime::Task, Input::Interrupted),
         (Lifetime::Session, Input::Killed),
     ] {
-        let mut run = Replay::new(lifetime, PLAIN);
+        let mut run = begun(lifetime, PLAIN);
         run.feed(Input::Stopped);
         run.reply(&[]);
         run.feed(signal);

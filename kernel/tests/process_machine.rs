@@ -218,7 +218,7 @@ impl World {
                 self.issue(call, resumed);
                 self.writes.push((call, pending));
             }
-            Effect::Summarize { call, pending, request } => {
+            Effect::Summarize { call, pending, request, .. } => {
                 self.issue(call, resumed);
                 assert!(request.tools.is_empty() && request.messages.len() == 1, "a question, and no conversation");
                 self.summaries.push((call, pending));

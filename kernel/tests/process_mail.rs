@@ -1,7 +1,5 @@
 //! Messages between processes, machine against machine: said once and heard once, whatever is sent again, lost or restarted.
 
-mod replay;
-
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,38 +10,37 @@ use dormouse_kernel::syscall::PendingMessage;
 use dormouse_proto::id::{CallId, FdId, Pid};
 use dormouse_proto::mail::{Address, Speaker};
 use dormouse_proto::message::Block;
-use dormouse_proto::model::{Reply, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Priority};
 use dormouse_proto::record::{Lifetime, Phase};
 use dormouse_proto::tool::{Access, Answer};
 
-use replay::Replay;
+use crate::replay::Replay;
 
 const MAIL: &str = "\"send_message\", \"receive_messages\", \"wait\", \"list_processes\", \"spawn\"";
 
-impl Replay {
-    /// A session that waits. `rest` is what follows the tools in its program.
-    fn new(pid: u64, tools: &str, rest: &str) -> Self {
-        let child = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
-        let text = format!("{child}[tools]\nenabled = [{tools}]\n[linked_programs]\nhelper = \"h.toml\"\n{rest}");
-        let read =
-            &mut |path: &Path| Ok(Bytes::from(if path.ends_with("p.toml") { text.clone() } else { child.to_owned() }));
-        let compiled = compile(Path::new("p.toml"), read, &[]);
-        let program = compiled.unwrap_or_else(|errors| panic!("{errors}")).program;
-        let (around, preloads) = (Arc::new(Surroundings::default()), Preloads::default());
-        let birth = Birth {
-            access: Access::Admin,
-            depth: 0,
-            lifetime: Lifetime::Session,
-            priority: Priority::Normal,
-            preloads: &preloads,
-            input: None,
-        };
-        let image = born(&program, &around, birth, 0);
-        let state = State::from_image(Pid(pid), program, around, image).expect("a new image is valid");
-        Self::of(state, 9)
-    }
+/// A session that waits. `rest` is what follows the tools in its program.
+fn session(pid: u64, tools: &str, rest: &str) -> Replay {
+    let child = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
+    let text = format!("{child}[tools]\nenabled = [{tools}]\n[linked_programs]\nhelper = \"h.toml\"\n{rest}");
+    let read =
+        &mut |path: &Path| Ok(Bytes::from(if path.ends_with("p.toml") { text.clone() } else { child.to_owned() }));
+    let compiled = compile(Path::new("p.toml"), read, &[]);
+    let program = compiled.unwrap_or_else(|errors| panic!("{errors}")).program;
+    let (around, preloads) = (Arc::new(Surroundings::default()), Preloads::default());
+    let birth = Birth {
+        access: Access::Admin,
+        depth: 0,
+        lifetime: Lifetime::Session,
+        priority: Priority::Normal,
+        preloads: &preloads,
+        input: None,
+    };
+    let image = born(&program, &around, birth, 0);
+    let state = State::from_image(Pid(pid), program, around, image).expect("a new image is valid");
+    Replay::of(state, 9)
+}
 
+impl Replay {
     /// The kernel stops, and the process comes back from its journal.
     fn restart(&mut self) {
         let (program, around) = (self.state.program().clone(), Arc::new(Surroundings::default()));
@@ -56,19 +53,6 @@ impl Replay {
     fn calls(&mut self, calls: &[(&str, &str)]) {
         self.feed(Input::Spoke { from: Speaker::Host, spoken: "go".into() });
         self.reply(calls);
-    }
-
-    fn reply(&mut self, calls: &[(&str, &str)]) {
-        let Phase::Thinking { call } = *self.state.phase() else { panic!("it thinks: {:?}", self.state.phase()) };
-        let uses = calls.iter().enumerate().map(|(index, (name, args))| Block::ToolUse {
-            id: format!("u{}.{index}", call.seq).into(),
-            name: (*name).into(),
-            args: (*args).into(),
-            raw: None,
-        });
-        let blocks = if calls.is_empty() { vec![Block::text("done")] } else { uses.collect() };
-        let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-        self.feed(Input::ModelReplied { call, result: Ok(Reply { blocks, stop, usage: Usage::default() }) });
     }
 
     /// What is sent.
@@ -115,7 +99,7 @@ fn with_descriptors() -> String {
 
 /// A sender that sends `args`, and its first message.
 fn sending(args: &str) -> (Replay, (CallId, u32, PendingMessage)) {
-    let mut sender = Replay::new(1, MAIL, "");
+    let mut sender = session(1, MAIL, "");
     sender.calls(&[("send_message", args)]);
     let message = sender.sent().pop().expect("it sends");
     (sender, message)
@@ -129,7 +113,7 @@ const HEARD: &str =
 fn a_message_is_heard_by_the_next_turn_and_the_sender_is_told_that_it_was_kept() {
     let (mut sender, message) = sending(HELLO);
     assert_eq!(message.2.to, Address::Process(Pid(2)));
-    let mut receiver = Replay::new(2, MAIL, "");
+    let mut receiver = session(2, MAIL, "");
     let receipt = receiver.takes(1, &message);
     assert_eq!(receipt, Answer::ok("<message_sent to=\"2\"/>"));
     assert_eq!(receiver.heard(), [HEARD]);
@@ -141,7 +125,7 @@ fn a_message_is_heard_by_the_next_turn_and_the_sender_is_told_that_it_was_kept()
 #[test]
 fn a_message_that_is_sent_again_is_acknowledged_and_heard_once() {
     let (mut sender, message) = sending(HELLO);
-    let mut receiver = Replay::new(2, MAIL, "");
+    let mut receiver = session(2, MAIL, "");
     let receipt = receiver.takes(1, &message);
     // The receipt is lost with the kernel: the sender's open call is its outbox.
     sender.restart();
@@ -164,10 +148,10 @@ fn a_message_that_is_sent_again_is_acknowledged_and_heard_once() {
 
 #[test]
 fn messages_of_one_reply_that_overtake_each_other_are_all_heard() {
-    let mut sender = Replay::new(1, MAIL, "");
+    let mut sender = session(1, MAIL, "");
     sender.calls(&[("send_message", HELLO), ("send_message", r#"{"to": 2, "text": "second"}"#)]);
     let sent = sender.sent();
-    let mut receiver = Replay::new(2, MAIL, "");
+    let mut receiver = session(2, MAIL, "");
     for message in [&sent[1], &sent[0], &sent[1]] {
         assert!(!receiver.takes(1, message).is_error);
     }
@@ -187,7 +171,7 @@ fn what_was_given_up_is_not_sent_again() {
 
 #[test]
 fn descriptors_travel_by_content_and_say_where_they_come_from() {
-    let mut sender = Replay::new(1, &with_descriptors(), "");
+    let mut sender = session(1, &with_descriptors(), "");
     for text in ["one\ntwo\nthree\n", "other"] {
         let collected = dormouse_kernel::content::Collected { bytes: text.into(), cut_bytes: 0 };
         sender.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: Some(5) });
@@ -195,7 +179,7 @@ fn descriptors_travel_by_content_and_say_where_they_come_from() {
     sender.calls(&[("rename_fd", r#"{"fd": "fd:1", "name": "log"}"#)]);
     sender.reply(&[("send_message", r#"{"to": "2", "text": "see", "fds": ["log", "fd:2", "fd:1 lines 2-3"]}"#)]);
     let message = sender.sent().pop().expect("it sends");
-    let mut receiver = Replay::new(2, &with_descriptors(), "");
+    let mut receiver = session(2, &with_descriptors(), "");
     assert!(!receiver.takes(1, &message).is_error);
     let expected = [("1/fd:1", "one\ntwo\nthree\n"), ("1/fd:2", "other"), ("1/fd:1 lines 2-3", "two\nthree\n")];
     for (number, (source, text)) in (1..).zip(expected) {
@@ -216,7 +200,7 @@ fn a_long_text_becomes_a_descriptor_of_the_receiver() {
     let text = "line\n".repeat(30);
     let args = format!("{{\"to\": \"2\", \"text\": {}}}", serde_json::to_string(&text).unwrap());
     let (_, message) = sending(&args);
-    let mut receiver = Replay::new(2, &with_descriptors(), "[file_descriptor]\nmax_direct_output_chars = 100\n");
+    let mut receiver = session(2, &with_descriptors(), "[file_descriptor]\nmax_direct_output_chars = 100\n");
     receiver.takes(1, &message);
     assert_eq!(receiver.descriptor(1), ("process:1".to_owned(), text));
     assert!(receiver.heard()[0].contains("<message>\n    <fd_result fd=\"fd:1\""), "{:?}", receiver.heard());
@@ -224,9 +208,9 @@ fn a_long_text_becomes_a_descriptor_of_the_receiver() {
 
 #[test]
 fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
-    let mut receiver = Replay::new(2, MAIL, "[limits]\nmax_mailbox = 2\n");
+    let mut receiver = session(2, MAIL, "[limits]\nmax_mailbox = 2\n");
     receiver.feed(Input::Spoke { from: Speaker::Host, spoken: "work".into() });
-    let mut sender = Replay::new(1, MAIL, "");
+    let mut sender = session(1, MAIL, "");
     sender.calls(&[("send_message", HELLO); 3]);
     let answers: Vec<_> = sender.sent().iter().map(|message| receiver.takes(1, message)).collect();
     assert!(!answers[0].is_error && !answers[1].is_error);
@@ -235,11 +219,11 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
     receiver.reply(&[]);
     assert!(!receiver.takes(1, &sender.sent()[2]).is_error, "what was refused can be sent again");
 
-    let mut handing = Replay::new(1, &with_descriptors(), "");
+    let mut handing = session(1, &with_descriptors(), "");
     let collected = dormouse_kernel::content::Collected { bytes: "x".into(), cut_bytes: 0 };
     handing.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: None });
     handing.calls(&[("send_message", r#"{"to": "2", "text": "see", "fds": ["fd:1"]}"#)]);
-    let mut plain = Replay::new(2, MAIL, "");
+    let mut plain = session(2, MAIL, "");
     let answer = plain.takes(1, &handing.sent()[0]);
     assert!(answer.is_error && answer.text.contains("has no descriptors"), "{answer:?}");
     assert!(plain.facts.is_empty());
@@ -247,7 +231,7 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
 
 #[test]
 fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
-    let mut handing = Replay::new(1, &with_descriptors(), "");
+    let mut handing = session(1, &with_descriptors(), "");
     let collected = dormouse_kernel::content::Collected { bytes: "x".repeat(20).into(), cut_bytes: 0 };
     handing.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: None });
     let long = format!(r#"{{"to": "2", "text": "{}"}}"#, "y".repeat(40));
@@ -257,7 +241,7 @@ fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
         [("send_message", twice), ("send_message", one), ("send_message", long.as_str()), ("send_message", HELLO)];
     handing.calls(&asked);
     let rest = "[file_descriptor]\nmax_direct_output_chars = 30\n[budget]\nresident_bytes = 40\n";
-    let mut receiver = Replay::new(2, &with_descriptors(), rest);
+    let mut receiver = session(2, &with_descriptors(), rest);
     let answers: Vec<_> = handing.sent().iter().map(|message| receiver.takes(1, message)).collect();
     let refused: Vec<_> = answers.iter().map(|answer| answer.is_error).collect();
     assert_eq!(refused, [true, false, true, false], "{answers:?}");
@@ -270,7 +254,7 @@ fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
 #[test]
 fn an_ended_process_says_so() {
     let (_, message) = sending(HELLO);
-    let mut receiver = Replay::new(2, MAIL, "");
+    let mut receiver = session(2, MAIL, "");
     receiver.feed(Input::Killed);
     assert_eq!(receiver.takes(1, &message), Answer::error("Process 2 has ended."));
 }
@@ -278,7 +262,7 @@ fn an_ended_process_says_so() {
 #[test]
 fn a_stopped_process_keeps_what_it_is_told_until_it_goes_on() {
     let (_, message) = sending(HELLO);
-    let mut receiver = Replay::new(2, MAIL, "");
+    let mut receiver = session(2, MAIL, "");
     receiver.feed(Input::Stopped);
     assert!(!receiver.takes(1, &message).is_error);
     assert_eq!((receiver.state.phase(), receiver.state.waiting_messages()), (&Phase::Idle, 1));
@@ -289,7 +273,7 @@ fn a_stopped_process_keeps_what_it_is_told_until_it_goes_on() {
 #[test]
 fn receive_messages_shows_what_processes_said_and_leaves_the_users_words_for_the_next_turn() {
     let (_, message) = sending(HELLO);
-    let mut receiver = Replay::new(2, MAIL, "");
+    let mut receiver = session(2, MAIL, "");
     receiver.feed(Input::Spoke { from: Speaker::Host, spoken: "work".into() });
     receiver.takes(1, &message);
     receiver.feed(Input::Spoke { from: Speaker::Process(Pid(7)), spoken: "from afar".into() });
@@ -313,7 +297,7 @@ fn receive_messages_shows_what_processes_said_and_leaves_the_users_words_for_the
 fn a_call_that_waits_for_a_message_is_answered_when_one_comes_or_its_time_is_over() {
     let (_, message) = sending(HELLO);
     let waiting = || {
-        let mut receiver = Replay::new(2, MAIL, "");
+        let mut receiver = session(2, MAIL, "");
         receiver.calls(&[("receive_messages", r#"{"timeout_ms": 500}"#)]);
         let Some(Effect::Await { call, timeout_ms: 500 }) = receiver.effects.last() else {
             panic!("it waits: {:?}", receiver.effects)
@@ -337,7 +321,7 @@ fn a_call_that_waits_for_a_message_is_answered_when_one_comes_or_its_time_is_ove
 
 /// A process with children 7, 8, … that run in the background.
 fn parent(children: u64) -> (Replay, Vec<CallId>) {
-    let mut parent = Replay::new(1, MAIL, "");
+    let mut parent = session(1, MAIL, "");
     let spawn = ("spawn", r#"{"program_name": "helper", "query": "q", "wait": false}"#);
     parent.calls(&vec![spawn; children as usize]);
     let calls = open_calls(&parent);
@@ -393,7 +377,7 @@ fn a_wait_that_comes_back_from_the_journal_still_waits_for_those_that_run() {
 
 #[test]
 fn wait_for_all_counts_those_that_are_on_their_way() {
-    let mut parent = Replay::new(1, MAIL, "");
+    let mut parent = session(1, MAIL, "");
     let spawn = ("spawn", r#"{"program_name": "helper", "query": "q", "wait": false}"#);
     parent.calls(&[("wait", "{}"), spawn]);
     let call = open_calls(&parent)[1];
@@ -419,7 +403,7 @@ fn wait_says_who_still_runs_when_its_time_is_over() {
 
 #[test]
 fn an_answer_shows_as_many_messages_as_it_may_hold_and_the_rest_waits() {
-    let mut receiver = Replay::new(2, &with_descriptors(), "[file_descriptor]\nmax_read_chars = 250\n");
+    let mut receiver = session(2, &with_descriptors(), "[file_descriptor]\nmax_read_chars = 250\n");
     receiver.feed(Input::Spoke { from: Speaker::Host, spoken: "work".into() });
     for sender in 5..=9 {
         let text = "x".repeat(40);
@@ -452,7 +436,7 @@ fn a_copy_of_a_process_does_not_send_again_what_the_other_sends() {
 #[test]
 fn who_has_written_can_be_answered_wherever_it_is() {
     let (_, message) = sending(HELLO);
-    let mut receiver = Replay::new(2, MAIL, "");
+    let mut receiver = session(2, MAIL, "");
     receiver.takes(1, &message);
     let to = |receiver: &mut Replay, pid: u64| {
         receiver.reply(&[("send_message", &format!("{{\"to\": {pid}, \"text\": \"well\"}}"))]);

@@ -1,7 +1,5 @@
 //! Going back to a checkpoint, one at a time: what returns, what stays, and what a provider would take.
 
-mod replay;
-
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,47 +13,31 @@ use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, FdId, Pid};
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::Block;
-use dormouse_proto::model::{Reply, StopReason, Usage};
 use dormouse_proto::process::Priority;
 use dormouse_proto::record::{Control, Lifetime, Phase};
 use dormouse_proto::tool::Access;
 
-use replay::Replay;
+use crate::replay::Replay;
 
 const PROGRAM: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \"s\"\n[tools]\nenabled = \
                        [\"checkpoint_process\", \"restore_process\", \"list_checkpoints\", \"read_fd\", \"spawn\", \"wait\"]\n\
                        [linked_programs]\nme = \"p.toml\"\n[limits]\nmax_restores = 2\n[file_descriptor]\n\
                        max_input_chars = 20\n";
 
+fn begun(lifetime: Lifetime) -> Replay {
+    let text = Bytes::from(PROGRAM);
+    let compiled = compile(Path::new("p.toml"), &mut |_| Ok(text.clone()), &[]);
+    let program = compiled.unwrap_or_else(|errors| panic!("{errors:?}")).program;
+    let around = Arc::new(Surroundings::default());
+    let said = "go".into();
+    let (priority, preloads) = (Priority::Normal, &Preloads::default());
+    let birth = Birth { access: Access::Admin, depth: 0, lifetime, priority, preloads, input: Some(&said) };
+    let image = born(&program, &around, birth, 0);
+    let state = State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid");
+    Replay::of(state, 0)
+}
+
 impl Replay {
-    fn new(lifetime: Lifetime) -> Self {
-        let text = Bytes::from(PROGRAM);
-        let compiled = compile(Path::new("p.toml"), &mut |_| Ok(text.clone()), &[]);
-        let program = compiled.unwrap_or_else(|errors| panic!("{errors:?}")).program;
-        let around = Arc::new(Surroundings::default());
-        let said = "go".into();
-        let (priority, preloads) = (Priority::Normal, &Preloads::default());
-        let birth = Birth { access: Access::Admin, depth: 0, lifetime, priority, preloads, input: Some(&said) };
-        let image = born(&program, &around, birth, 0);
-        let state = State::from_image(Pid(1), program, around, image).expect("an image that was just made is valid");
-        Self::of(state, 0)
-    }
-
-    fn reply(&mut self, calls: &[(&str, &str)]) {
-        let Phase::Thinking { call } = *self.state.phase() else { panic!("{:?}", self.state.phase()) };
-        let number = self.facts.len();
-        let used = |(at, (name, args)): (usize, &(&str, &str))| Block::ToolUse {
-            id: format!("u{number}.{at}").into(),
-            name: (*name).into(),
-            args: (*args).into(),
-            raw: None,
-        };
-        let blocks = std::iter::once(Block::text("I think.")).chain(calls.iter().enumerate().map(used)).collect();
-        let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-        let usage = Usage { input_tokens: 3, ..Usage::default() };
-        self.feed(Input::ModelReplied { call, result: Ok(Reply { blocks, stop, usage }) });
-    }
-
     /// The call that asks the checkpoints.
     fn asked(&self) -> Option<(CallId, CheckpointOp)> {
         self.effects.iter().find_map(|effect| match effect {
@@ -122,7 +104,7 @@ impl Replay {
 
 #[test]
 fn a_model_that_goes_back_stands_behind_its_own_call_and_is_told_so() {
-    let mut run = Replay::new(Lifetime::Task);
+    let mut run = begun(Lifetime::Task);
     let standing = run.checkpoint(1);
     let (usage, next_fd) = (run.state.usage(), run.state.table().next_fd());
     run.feed(Input::Opened {
@@ -146,7 +128,7 @@ fn a_model_that_goes_back_stands_behind_its_own_call_and_is_told_so() {
 
 #[test]
 fn a_model_goes_back_as_often_as_its_program_permits_and_a_host_always() {
-    let mut run = Replay::new(Lifetime::Task);
+    let mut run = begun(Lifetime::Task);
     let standing = run.checkpoint(1);
     for _ in 0..2 {
         run.restore(&standing);
@@ -160,7 +142,7 @@ fn a_model_goes_back_as_often_as_its_program_permits_and_a_host_always() {
 
 #[test]
 fn going_back_beside_another_call_is_refused() {
-    let mut run = Replay::new(Lifetime::Task);
+    let mut run = begun(Lifetime::Task);
     run.checkpoint(1);
     run.reply(&[("restore_process", r#"{"checkpoint_id": "cp:1"}"#), ("list_checkpoints", "{}")]);
     let (call, op) = run.asked().expect("the other is called");
@@ -171,7 +153,7 @@ fn going_back_beside_another_call_is_refused() {
 
 #[test]
 fn children_that_were_made_since_are_given_up_and_mail_waits_again() {
-    let mut run = Replay::new(Lifetime::Session);
+    let mut run = begun(Lifetime::Session);
     run.reply(&[]);
     assert_eq!(run.state.phase(), &Phase::Idle);
     run.feed(Input::Stopped);
@@ -193,7 +175,7 @@ fn children_that_were_made_since_are_given_up_and_mail_waits_again() {
 #[test]
 fn a_session_that_was_idle_is_idle_again_and_a_task_is_asked() {
     for (lifetime, is_idle) in [(Lifetime::Session, true), (Lifetime::Task, false)] {
-        let mut run = Replay::new(lifetime);
+        let mut run = begun(lifetime);
         let idle = Image { phase: Phase::Idle, ..run.state.image() };
         let standing = Standing { image: idle, ..run.standing(1) };
         run.take_back(standing);
@@ -204,7 +186,7 @@ fn a_session_that_was_idle_is_idle_again_and_a_task_is_asked() {
 
 #[test]
 fn a_process_of_a_branch_has_the_wall_time_that_was_left() {
-    let mut image = Replay::new(Lifetime::Task).state.image();
+    let mut image = begun(Lifetime::Task).state.image();
     image.budget.began_ms = 1_000;
     image.control = Control::Stopped;
     let branch = branched(image.clone(), 5_000, 60_000, Beginning::Running);
@@ -216,7 +198,7 @@ fn a_process_of_a_branch_has_the_wall_time_that_was_left() {
 
 #[test]
 fn a_diff_says_where_two_points_part() {
-    let mut run = Replay::new(Lifetime::Task);
+    let mut run = begun(Lifetime::Task);
     run.reply(&[("list_checkpoints", "{}")]);
     let left = run.state.image();
     let (call, _) = run.asked().expect("the list is asked for");

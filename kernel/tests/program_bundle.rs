@@ -1,9 +1,7 @@
 //! Bundles: a program compiles again from what was read, and from nothing else.
 
-mod program_support;
-
+use crate::program_support::{File, compile_files};
 use dormouse_kernel::program::{Bundle, Program};
-use program_support::{File, compile_files};
 
 const HOST_TOOLS: [&str; 2] = ["grep", "http-get"];
 

@@ -2,14 +2,12 @@
 //!
 //! Each case has a golden file with the findings as `miette` renders them. `UPDATE_GOLDEN=1` writes them anew.
 
-mod program_support;
-
 use std::path::{Path, PathBuf};
 
+use crate::program_support::{File, compile_files};
 use dormouse_kernel::program::{Finding, compile};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use miette::{GraphicalReportHandler, GraphicalTheme};
-use program_support::{File, compile_files};
 
 const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n\n";
 

@@ -1,14 +1,12 @@
 //! Programs that compile, and what they compile to.
 
-mod program_support;
-
 use std::collections::BTreeMap;
 
+use crate::program_support::compile_files;
 use dormouse_kernel::program::{EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, Served, Variable};
 use dormouse_proto::command::{Command, Parameter, ParameterKind};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::tool::{Access, ToolPolicy};
-use program_support::compile_files;
 use serde_json::json;
 
 /// Compiles a program that names no other file and gives no warning.

@@ -1,13 +1,11 @@
 //! Hostile program files: refused by name, quickly, without a panic.
 
-mod program_support;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::program_support::compile_files;
 use bytes::Bytes;
 use dormouse_kernel::program::{MAX_BUNDLE_FILES, compile};
-use program_support::compile_files;
 use proptest::prelude::*;
 
 const GOOD: &str = r#"

@@ -1,7 +1,5 @@
 //! Tools of servers: which of them a process is given and how they are called, and that it keeps them as they were at its birth.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

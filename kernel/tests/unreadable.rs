@@ -1,7 +1,5 @@
 //! Content of which a part is damaged on disk: whoever reads that part is answered with an error, and nothing else fails.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::ops::Range;
 use std::sync::Arc;
 

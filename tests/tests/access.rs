@@ -1,8 +1,6 @@
 //! No path leads around access: each tool of the kernel, by its own name and by an alias, with another access than its own,
 //! called by the host and by a model, in processes of each origin. A name leads to one tool.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::model::Request;
 use dormouse::process::Origin;

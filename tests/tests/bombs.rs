@@ -1,7 +1,5 @@
 //! Bombs, small: each ends as designed, and another process runs to its end in the same kernel afterwards.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use dormouse::process::ExitStatus;

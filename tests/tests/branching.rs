@@ -1,7 +1,5 @@
 //! Branches: a whole tree goes on from any point under new pids, with its messages and files, and the others do not notice.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! Budgets from end to end: bombs that stay within their root's, time that runs out, and shares that come back whatever
 //! happened in between (TREE-1).
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::future::pending;
 use std::path::Path;
 

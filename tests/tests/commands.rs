@@ -1,7 +1,5 @@
 //! Command tools through the host: refused without permission, and with it as bounded as every other tool.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 //! The conformance cases of descriptors end to end: whole kernels, real files, tools called as a model or an embedder
 //! calls them. Each case is data, each kind of case has one function; what is left is printed, with the reason.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::fs;
 

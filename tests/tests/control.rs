@@ -1,8 +1,6 @@
 //! Time travel and signals with real actors: going back, stopping and continuing one or a tree, forks by the host, and when
 //! the children of a fork begin.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::future::ready;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};

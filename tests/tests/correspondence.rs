@@ -1,8 +1,6 @@
 //! Messages between processes as somebody sees them who reads only what the tools say of themselves: what travels, in which
 //! order, and what becomes of it where the sender or the receiver is interrupted, stopped, sent back, copied or cut off.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use dormouse::host::{LocalHost, Permissions};

@@ -1,7 +1,5 @@
 //! Descriptors in whole kernels: where they come from, what a model is told of them, what stands for them.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use bytes::Bytes;
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::message::{Block, Role};

@@ -1,7 +1,5 @@
 //! What a kernel on disk still knows after it went away: in the middle of tools, models and forks, and at every fact.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -456,7 +454,7 @@ fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
 fn the_key_of_the_provider_is_in_no_byte_of_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let run = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "run_with_a_key_in_the_environment", "--nocapture"])
+        .args(["--exact", "durability::run_with_a_key_in_the_environment", "--nocapture"])
         .envs([("ANTHROPIC_API_KEY", CANARY), ("DORMOUSE_TEST_STORE", folder.path().to_str().unwrap())])
         .output()
         .unwrap();

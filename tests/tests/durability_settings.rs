@@ -1,7 +1,5 @@
 //! How far a commit has come before a kernel goes on, by its setting.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::{Arc, Mutex};
 
 use dormouse::model::Request;

@@ -1,7 +1,5 @@
 //! `[env_info]`: what a process is told of the machine, as far as the user permits, once.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,7 +1,5 @@
 //! Exports: what a process or a tree was, it is in another store, and nothing else of that store is disturbed.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeSet;
 use std::future::IntoFuture;
 use std::io::Cursor;

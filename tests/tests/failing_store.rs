@@ -1,8 +1,6 @@
 //! A store that fails at its Nth operation, for every N of a swarm's run: what was acknowledged is there, and the swarm comes
 //! to the same end when it is opened again.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,5 @@
 //! A model that fails gives way to the next that its program names, where the history can be sent there.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -143,4 +141,30 @@ async fn a_model_that_cannot_be_sent_the_history_is_passed_over() {
         assert!(exit.message.ends_with(message), "{}", exit.message);
         assert_eq!(*asked.lock().unwrap(), expected, "{provider}");
     }
+}
+
+#[tokio::test]
+async fn a_model_named_for_summaries_is_asked_at_its_own_provider_also_after_a_switch() {
+    let asked = Asked::default();
+    let provider = |at: &'static str| {
+        let asked = asked.clone();
+        Arc::new(FnModel(move |request: Request| {
+            asked.lock().unwrap().push(format!("{} at {at}", request.model));
+            ready(match &*request.model {
+                "a" => fails(ModelErrorKind::Authentication),
+                "small" => Ok(says("in short")),
+                _ if request.messages.len() == 1 => Ok(asks(&[("summarize_fd", r#"{"fd": "fd:1"}"#)])),
+                _ => Ok(says("done")),
+            })
+        }))
+    };
+    let kernel = Kernel::builder().provider("anthropic", provider("anthropic")).provider("openai", provider("openai"));
+    let kernel = kernel.build().await.unwrap();
+    let program = "[model]\nname = \"a\"\nprovider = \"anthropic\"\n\
+        [[model.fallback]]\nname = \"b\"\nprovider = \"openai\"\n\
+        [tools]\nenabled = [\"read_fd\", \"summarize_fd\"]\n[file_descriptor]\nsummary_model = \"small\"\n";
+    let program = kernel.parse(program).unwrap().program;
+    let exit = kernel.start(program).input("long ".repeat(10_000)).await.unwrap().wait().await.unwrap();
+    assert_eq!(&*exit.message, "done");
+    assert_eq!(*asked.lock().unwrap(), ["a at anthropic", "b at openai", "small at anthropic", "b at openai"]);
 }

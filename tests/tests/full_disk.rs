@@ -1,7 +1,5 @@
 //! A disk that is full in the middle of the work: said by name, nothing lost, and all goes on when there is room again.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,6 @@
 //! Random lives of whole kernels: one collects garbage at any moment and is killed without a close, its twin does neither. What
 //! any living process reads is the same in both. `DORMOUSE_SEED` begins with another seed, `DORMOUSE_TRIALS` says how many.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! Tools of the host: functions that become tools, and the files that a host permits.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::models::Scripted;
 use dormouse::ports::{OutputSink, Tool};

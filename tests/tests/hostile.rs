@@ -1,7 +1,5 @@
 //! Tools, models and hosts that misbehave: each ends as an answer or a reported end, never as a dead kernel.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

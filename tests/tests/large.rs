@@ -2,8 +2,6 @@
 //!
 //! Needs the folder `DORMOUSE_LARGE` with the files that `.ci/large` fetches, which runs this.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

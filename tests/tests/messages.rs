@@ -1,8 +1,6 @@
 //! Processes that speak to each other: who may write to whom, what travels, and that each message is heard once, wherever
 //! the kernel is cut off.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::Arc;
 
 use dormouse::mail::Reach;

@@ -1,8 +1,6 @@
 //! Who asks a provider, and when: bounds, turns, priorities, and rate limits. Time stands still in these tests until nothing
 //! else can happen, so that a moment is enough for everything to have come as far as it can.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

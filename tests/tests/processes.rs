@@ -1,7 +1,5 @@
 //! Whole kernels with scripted models and host tools: what a process does, what it sees, what can be watched.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::Arc;
 
 use dormouse::host::{LocalHost, Permissions};

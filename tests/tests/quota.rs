@@ -1,8 +1,6 @@
 //! A store that may hold only so much: who brings too much is refused by name and alone, nothing is lost, and all goes on after
 //! a collection, or with a larger quota.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};

@@ -1,7 +1,5 @@
 //! What must not be lost to what passes: a kernel without a tool, a parent that ended first, an earlier host's calls.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

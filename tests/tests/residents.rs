@@ -1,7 +1,5 @@
 //! Contents that are not in memory: over the limit, and after a store was opened again.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 
 use dormouse::models::Scripted;

@@ -1,7 +1,5 @@
 //! Spawned processes from end to end: what they are given, what comes back, and what a restart in between changes.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 
 use dormouse::host::{LocalHost, Permissions};

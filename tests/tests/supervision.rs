@@ -1,8 +1,6 @@
 //! Processes whose actors fault: restarted from their journals after a pause, given up when they fault too often, and
 //! reported to their parents like any other end. Time is virtual.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,5 @@
 //! Temporary files from end to end: shared by a tree and hidden from others, done once whatever happens in between.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

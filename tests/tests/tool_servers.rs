@@ -1,7 +1,5 @@
 //! Tool servers from end to end, without a protocol: what a process is given at its birth, and keeps.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
 //! The bytes that `fd_to_file` asks the host to write, for every selection, against a slow and obvious model.
 
-use crate::model::{Model, Selection, answer, any_selection, any_text, call, error_type, table};
+use super::model::{Model, Selection, answer, any_selection, any_text, call, error_type, table};
 use dormouse_kernel::syscall::{Outcome, fd_to_file};
 use dormouse_proto::file::{Presence, WriteMode};
 use proptest::prelude::*;

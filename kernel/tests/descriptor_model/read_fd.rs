@@ -1,6 +1,6 @@
 //! Every form of `read_fd`, from JSON arguments to XML answers, against a slow and obvious model.
 
-use crate::model::{Model, Selection, answer, any_selection, any_text, call, error_type, table};
+use super::model::{Model, Selection, answer, any_selection, any_text, call, error_type, table};
 use dormouse_kernel::syscall::{Outcome, read_fd};
 use dormouse_kernel::table::Table;
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Literal searches, from JSON arguments to XML answers, against the standard library: how many matches, and where.
 
-use crate::model::{Model, answer, any_text, call, table};
+use super::model::{Model, answer, any_text, call, table};
 use dormouse_kernel::syscall::search_fd;
 use proptest::prelude::*;
 use roxmltree::{Document, Node};

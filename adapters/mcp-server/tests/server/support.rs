@@ -1,8 +1,5 @@
 //! A kernel with a few tools, and a client that speaks the protocol line by line.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(dead_code, clippy::allow_attributes, reason = "each test file uses its part")]
-
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::sync::Arc;
@@ -23,7 +20,7 @@ use tokio::task::JoinHandle;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[track_caller]
-pub(crate) fn within<F: Future>(future: F) -> impl Future<Output = F::Output> {
+pub(super) fn within<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let caller = Location::caller();
     async move {
         let end = tokio::time::timeout(PATIENCE, future).await;
@@ -32,7 +29,7 @@ pub(crate) fn within<F: Future>(future: F) -> impl Future<Output = F::Output> {
 }
 
 /// A text that differs everywhere and needs escaping, of so many bytes.
-pub(crate) fn large(bytes: usize) -> String {
+pub(super) fn large(bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 64);
     let mut number = 0_u64;
     while text.len() < bytes {
@@ -62,11 +59,11 @@ struct Linger {}
 
 /// Calls of the tool `linger`: each is held until a permit comes, and counted when it is dropped.
 #[derive(Clone)]
-pub(crate) struct Held {
-    pub(crate) open: Arc<Semaphore>,
-    pub(crate) entered: Arc<Semaphore>,
-    pub(crate) left: Arc<Semaphore>,
-    pub(crate) running: Arc<AtomicUsize>,
+pub(super) struct Held {
+    pub(super) open: Arc<Semaphore>,
+    pub(super) entered: Arc<Semaphore>,
+    pub(super) left: Arc<Semaphore>,
+    pub(super) running: Arc<AtomicUsize>,
 }
 
 struct Leaving(Held);
@@ -93,21 +90,21 @@ impl Held {
         Ok("passed")
     }
 
-    pub(crate) async fn entered(&self, calls: u32) {
+    pub(super) async fn entered(&self, calls: u32) {
         within(self.entered.acquire_many(calls)).await.unwrap().forget();
     }
 
-    pub(crate) async fn left(&self, calls: u32) {
+    pub(super) async fn left(&self, calls: u32) {
         within(self.left.acquire_many(calls)).await.unwrap().forget();
     }
 }
 
 /// A server of `echo`, `large` and `linger`.
-pub(crate) async fn server() -> (McpServer, Kernel, Held) {
+pub(super) async fn server() -> (McpServer, Kernel, Held) {
     server_on(NoHost, Files::Untouched).await
 }
 
-pub(crate) async fn server_on(host: impl Host, files: Files) -> (McpServer, Kernel, Held) {
+pub(super) async fn server_on(host: impl Host, files: Files) -> (McpServer, Kernel, Held) {
     let held = Held::new();
     let gate = held.clone();
     let kernel = Kernel::builder()
@@ -130,18 +127,18 @@ pub(crate) async fn server_on(host: impl Host, files: Files) -> (McpServer, Kern
 }
 
 /// The client at the other end of a pipe.
-pub(crate) struct Client {
+pub(super) struct Client {
     lines: BufReader<ReadHalf<DuplexStream>>,
     input: Option<WriteHalf<DuplexStream>>,
     last: u64,
     early: VecDeque<Value>,
     _stop: oneshot::Sender<()>,
-    pub(crate) served: JoinHandle<Result<(), ServeError>>,
+    pub(super) served: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Client {
     /// One that has said nothing yet.
-    pub(crate) fn new(server: &McpServer) -> Self {
+    pub(super) fn new(server: &McpServer) -> Self {
         let (here, there) = tokio::io::duplex(1 << 16);
         let (there_in, there_out) = tokio::io::split(there);
         let (stop, stopped) = oneshot::channel();
@@ -156,38 +153,38 @@ impl Client {
     }
 
     /// One that has begun.
-    pub(crate) async fn begun(server: &McpServer) -> Self {
+    pub(super) async fn begun(server: &McpServer) -> Self {
         let mut client = Self::new(server);
         client.ask("initialize", hello("2025-11-25")).await;
         client.tell("notifications/initialized", json!({})).await;
         client
     }
 
-    pub(crate) async fn write(&mut self, line: &str) {
+    pub(super) async fn write(&mut self, line: &str) {
         let input = self.input.as_mut().unwrap();
         within(input.write_all(format!("{line}\n").as_bytes())).await.unwrap();
     }
 
-    pub(crate) async fn tell(&mut self, method: &str, params: Value) {
+    pub(super) async fn tell(&mut self, method: &str, params: Value) {
         self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()).await;
     }
 
     /// Sends a request, and says by which number it goes.
-    pub(crate) async fn send(&mut self, method: &str, params: Value) -> u64 {
+    pub(super) async fn send(&mut self, method: &str, params: Value) -> u64 {
         self.last += 1;
         let id = self.last;
         self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()).await;
         id
     }
 
-    pub(crate) async fn line(&mut self) -> Option<Value> {
+    pub(super) async fn line(&mut self) -> Option<Value> {
         let mut line = String::new();
         let read = within(self.lines.read_line(&mut line)).await.unwrap();
         (read > 0).then(|| serde_json::from_str(&line).unwrap())
     }
 
     /// What came for that number, whatever comes before it.
-    pub(crate) async fn answer(&mut self, id: u64) -> Value {
+    pub(super) async fn answer(&mut self, id: u64) -> Value {
         if let Some(at) = self.early.iter().position(|message| message["id"] == id) {
             return self.early.remove(at).unwrap();
         }
@@ -200,34 +197,34 @@ impl Client {
         }
     }
 
-    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(super) async fn ask(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params).await;
         self.answer(id).await
     }
 
     /// The text of a call's answer, and whether it is an error.
-    pub(crate) async fn call(&mut self, tool: &str, args: Value) -> (String, bool) {
+    pub(super) async fn call(&mut self, tool: &str, args: Value) -> (String, bool) {
         said(&self.ask("tools/call", json!({"name": tool, "arguments": args})).await)
     }
 
     /// The client has no more to say.
-    pub(crate) async fn hang_up(&mut self) {
+    pub(super) async fn hang_up(&mut self) {
         within(self.input.take().unwrap().shutdown()).await.unwrap();
     }
 }
 
-pub(crate) fn hello(version: &str) -> Value {
+pub(super) fn hello(version: &str) -> Value {
     json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}})
 }
 
-pub(crate) fn said(answer: &Value) -> (String, bool) {
+pub(super) fn said(answer: &Value) -> (String, bool) {
     let result = &answer["result"];
     let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {answer}"));
     (text.to_owned(), result["isError"] == true)
 }
 
 /// The text of an `fd_content`, exactly, and how many pages there are.
-pub(crate) fn page_of(xml: &str) -> (String, u64) {
+pub(super) fn page_of(xml: &str) -> (String, u64) {
     let parsed = roxmltree::Document::parse(xml).unwrap_or_else(|error| panic!("{error}: {xml:.300}"));
     let root = parsed.root_element();
     assert_eq!(root.tag_name().name(), "fd_content", "{xml:.300}");

@@ -1,11 +1,10 @@
 //! One session over a pipe, spoken to in raw messages.
 
-mod common;
-
 use std::sync::atomic::Ordering;
 
-use common::{Client, hello, large, page_of, said, server, within};
 use serde_json::json;
+
+use super::support::{Client, hello, large, page_of, said, server, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_begins_and_is_told_of_the_tools_as_a_model_would_be() {

@@ -1,7 +1,5 @@
 //! `dormouse mcp` as its clients start it: what goes over standard output, what a store keeps, how it ends.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};

@@ -1,12 +1,7 @@
 //! Sessions over HTTP, spoken to by a client that knows nothing of the protocol but its words.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{hello, large, page_of, said, server, within};
 use dormouse_actors::handle::Kernel;
 use dormouse_mcp_server::{Hosts, HttpSettings, McpServer, ServeError, Token};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -14,6 +9,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+use super::support::{hello, large, page_of, said, server, within};
 
 struct Served {
     url: String,

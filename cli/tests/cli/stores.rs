@@ -1,7 +1,5 @@
 //! The program on stores, as a user has it: keys, and what is said of folders that are none.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

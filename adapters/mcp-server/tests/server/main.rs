@@ -1,0 +1,7 @@
+//! The server, by a pipe and by HTTP, spoken to in the words of the protocol.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod http;
+mod pipe;
+mod support;

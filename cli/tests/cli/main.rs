@@ -1,0 +1,8 @@
+//! The program `dormouse`, started as a user starts it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod export;
+mod mcp;
+mod recordings;
+mod stores;

@@ -1,0 +1,25 @@
+//! Decisions, from outside: each file states what holds of one subject, through what the crate makes public.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod budget_run;
+mod budget_support;
+mod budget_tree;
+mod conformance;
+mod descriptor_model;
+mod export;
+mod golden;
+mod process_attachments;
+mod process_budget;
+mod process_control;
+mod process_machine;
+mod process_mail;
+mod process_restore;
+mod program_bundle;
+mod program_findings;
+mod program_good;
+mod program_hostile;
+mod program_support;
+mod replay;
+mod served_tools;
+mod unreadable;

@@ -1,0 +1,37 @@
+//! Whole kernels, used as an embedder uses them: one subject a file.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod access;
+mod bombs;
+mod branching;
+mod budgets;
+mod commands;
+mod conformance;
+mod control;
+mod correspondence;
+mod descriptors;
+mod durability;
+mod durability_settings;
+mod environment;
+mod exporting;
+mod failing_store;
+mod fallback;
+mod floors;
+mod full_disk;
+mod garbage;
+mod garbage_lives;
+mod hibernation;
+mod host_tools;
+mod hostile;
+mod large;
+mod messages;
+mod permits;
+mod processes;
+mod quota;
+mod recovery;
+mod residents;
+mod spawn;
+mod supervision;
+mod temp_files;
+mod tool_servers;
