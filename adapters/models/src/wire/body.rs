@@ -1,4 +1,4 @@
-//! The body of a request: pieces that are shared with other requests, and never copied into one.
+//! The body of a request: pieces that are shared with other requests, and copied a few at a time as they leave.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,6 +17,9 @@ use super::media;
 /// not taken, and two are needed elsewhere. Which have one never changes (FORK-2).
 const MOST_FORKS: usize = 2;
 
+/// Pieces are sent together up to so many bytes: each that is sent by itself costs a call of the system, or a part of one.
+const SENT_TOGETHER_BYTES: usize = 64 << 10;
+
 /// The bytes of a request, in pieces.
 #[derive(Debug, Default)]
 pub struct Body {
@@ -31,6 +34,21 @@ impl Body {
             self.bytes += piece.len() as u64;
             self.pieces.push_back(piece);
         }
+    }
+
+    /// What leaves next: a large piece as it is, small ones together.
+    fn sent_next(&mut self) -> Option<Bytes> {
+        let mut bytes = 0;
+        let fitting = self.pieces.iter().take_while(|piece| {
+            bytes += piece.len();
+            bytes <= SENT_TOGETHER_BYTES
+        });
+        let sent = match fitting.count() {
+            0 | 1 => self.pieces.pop_front()?,
+            count => self.pieces.drain(..count).collect::<Vec<_>>().concat().into(),
+        };
+        self.bytes -= sent.len() as u64;
+        Some(sent)
     }
 
     /// How many bytes it has.
@@ -52,9 +70,7 @@ impl http_body::Body for Body {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = self.pieces.pop_front();
-        self.bytes -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
-        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+        Poll::Ready(self.sent_next().map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -147,4 +163,23 @@ fn encode_one<C: Codec>(codec: &C, request: &Request, place: &Place<'_>) -> Resu
 
 fn has_media(message: &Message) -> bool {
     message.blocks.iter().any(|block| matches!(block, Block::Media { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_pieces_leave_together_and_large_ones_as_they_are() {
+        let mut body = Body::default();
+        let lens = [10, 20, SENT_TOGETHER_BYTES - 30, 1, SENT_TOGETHER_BYTES, SENT_TOGETHER_BYTES + 1, 5, 0, 6];
+        let all: Vec<u8> = lens.iter().zip(0..).flat_map(|(len, byte)| vec![byte; *len]).collect();
+        for (len, byte) in lens.into_iter().zip(0..) {
+            body.push(vec![byte; len].into());
+        }
+        let sent: Vec<_> = std::iter::from_fn(|| body.sent_next()).collect();
+        let lens: Vec<_> = sent.iter().map(Bytes::len).collect();
+        assert_eq!(lens, [SENT_TOGETHER_BYTES, 1, SENT_TOGETHER_BYTES, SENT_TOGETHER_BYTES + 1, 11]);
+        assert_eq!((sent.concat(), body.len_bytes()), (all, 0));
+    }
 }
