@@ -56,6 +56,14 @@ pub struct OutsideTool {
     pub policy: ToolPolicy,
 }
 
+impl OutsideTool {
+    /// What its program knows it by: a tool of a server by the name that the program gives it, any other by its own.
+    #[must_use]
+    pub fn known_as(&self) -> &Arc<str> {
+        if self.server.is_some() { &self.given } else { &self.name }
+    }
+}
+
 /// What a tool produced, before the kernel decides how much of it enters a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolOutput {

@@ -46,8 +46,7 @@ impl Running {
                 self.start(work, call, move |result| Input::Summarized { call, pending, result }, model_failed);
             }
             Effect::CallTool { call, tool, args, written } => {
-                let name = tool.server.as_ref().map_or(&tool.name, |_| &tool.given).clone();
-                self.world.report(Event::ToolCalled { pid, tool: name, args: written });
+                self.world.report(Event::ToolCalled { pid, tool: tool.known_as().clone(), args: written });
                 self.call_tool(call, &tool, &args);
             }
             Effect::WriteFile { call, pending } => self.write_file(call, pending),

@@ -87,7 +87,7 @@ impl Draft {
 
     fn call_outside(&mut self, call: CallId, tool: &OutsideTool) {
         let written = self.slot(call).args.clone();
-        let expanded = if self.state.program.expands(tool.server.as_ref().map_or(&tool.name, |_| &tool.given)) {
+        let expanded = if self.state.program.expands(tool.known_as()) {
             handle::expand(&self.state.table, &written, &self.settings())
         } else {
             Ok(None)
