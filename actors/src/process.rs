@@ -20,7 +20,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use dormouse_kernel::journal::Tail;
-use dormouse_kernel::process::{Child, Decision, Effect, Fact, Input, State, decide, evolve};
+use dormouse_kernel::process::{Child, Decision, Effect, Fact, Input, State, decide};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::tool::Answer;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -231,8 +231,8 @@ impl Running {
             herald.speak();
         }
         let is_message = matches!(input, Input::Spoke { .. });
-        let Decision { facts, effects } = decide(&self.state, input, now_ms());
-        facts.iter().for_each(|fact| evolve(&mut self.state, fact));
+        let Decision { facts, state, effects } = decide(&self.state, input, now_ms());
+        self.state = state;
         self.forget_answered(&facts);
         self.trace_turn(&facts);
         let free = self.free_places(permit, is_message);

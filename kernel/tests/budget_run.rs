@@ -36,8 +36,8 @@ impl Run {
     }
 
     pub(crate) fn feed(&mut self, input: Input) {
-        let Decision { facts, effects } = decide(&self.state, input, self.now_ms);
-        facts.iter().for_each(|fact| evolve(&mut self.state, fact));
+        let Decision { facts, state, effects } = decide(&self.state, input, self.now_ms);
+        self.state = state;
         self.facts.extend(facts.iter().cloned());
         (self.news, self.effects) = (facts, effects);
         let mut replayed = self.first.clone();

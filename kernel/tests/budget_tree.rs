@@ -83,8 +83,8 @@ impl Tree {
     fn feed(&mut self, pid: u64, input: Input) {
         let node = self.nodes.get_mut(&pid).expect("only known processes are told");
         let resumed = matches!(input, Input::Resumed);
-        let Decision { facts, effects } = decide(&node.state, input, 7);
-        facts.iter().for_each(|fact| evolve(&mut node.state, fact));
+        let Decision { facts, state, effects } = decide(&node.state, input, 7);
+        node.state = state;
         node.journal.extend(facts);
         for effect in effects {
             self.perform(pid, effect, resumed);

@@ -171,7 +171,7 @@ impl World {
         // A spawn that is in flight makes its child: what was begun before the stop finishes.
         let finishes = matches!(input, Input::Fetched { .. } | Input::NoChild { .. });
         let was_stopped = self.state.is_stopped() && !continued && !finishes;
-        let Decision { facts, effects } = decide(&self.state, input, 7);
+        let Decision { facts, state, effects } = decide(&self.state, input, 7);
         let count = facts.len();
         for fact in facts {
             let is_done = matches!(&fact, Fact::Exited { exit } if exit.status == ExitStatus::Done);
@@ -179,12 +179,12 @@ impl World {
                 !is_done || self.state.background().is_empty(),
                 "it ends before the children that it is to hear of"
             );
-            evolve(&mut self.state, &fact);
             if let Fact::WentTo { to, .. } = fact {
                 self.sent.truncate(to as usize);
             }
             self.journal.push(fact);
         }
+        self.state = state;
         self.frozen |= resumed && self.state.is_stopped();
         let begins = |effect: &Effect| {
             !matches!(
@@ -560,9 +560,7 @@ proptest! {
 
 /// The process after `input`, and what it wants done.
 fn after(state: &State, input: Input) -> (State, Vec<Effect>) {
-    let mut state = state.clone();
-    let Decision { facts, effects } = decide(&state, input, 0);
-    facts.iter().for_each(|fact| evolve(&mut state, fact));
+    let Decision { state, effects, .. } = decide(state, input, 0);
     (state, effects)
 }
 
@@ -706,12 +704,11 @@ fn a_note_is_a_fact_and_part_of_the_image() {
     for (number, (name, args)) in (0_u32..).zip([NAME, MARK]) {
         let id = format!("n{number}").into();
         let block = Block::ToolUse { id, name: name.into(), args: args.into(), raw: None };
-        let Decision { facts: resumed, .. } = decide(&state, Input::Resumed, 0);
-        resumed.iter().for_each(|fact| evolve(&mut state, fact));
-        let Phase::Thinking { call } = *state.phase() else { panic!("{:?}", state.phase()) };
-        let Decision { facts: used, .. } = decide(&state, replied(call, block), 0);
-        used.iter().for_each(|fact| evolve(&mut state, fact));
-        facts.extend(resumed.into_iter().chain(used));
+        let resumed = decide(&state, Input::Resumed, 0);
+        let Phase::Thinking { call } = *resumed.state.phase() else { panic!("{:?}", resumed.state.phase()) };
+        let used = decide(&resumed.state, replied(call, block), 0);
+        facts.extend(resumed.facts.into_iter().chain(used.facts));
+        state = used.state;
     }
     assert_eq!(noted(&state), (Some("log".to_owned()), vec![("bug".to_owned(), 2)]));
     let kept: Vec<_> = facts.iter().filter(|fact| matches!(fact, Fact::DescriptorNoted { .. })).collect();

@@ -24,8 +24,8 @@ impl Replay {
     }
 
     pub(crate) fn feed(&mut self, input: Input) {
-        let Decision { facts, effects } = decide(&self.state, input, self.now_ms);
-        facts.iter().for_each(|fact| evolve(&mut self.state, fact));
+        let Decision { facts, state, effects } = decide(&self.state, input, self.now_ms);
+        self.state = state;
         self.facts.extend(facts);
         self.effects = effects;
         assert_eq!(self.replayed(), self.state, "DUR-2");

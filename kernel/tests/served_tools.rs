@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Decision, Effect, HostTool, Image, Input, Preloads, State, Surroundings, born, decide, evolve, give_tools,
+    Birth, Effect, HostTool, Image, Input, Preloads, State, Surroundings, born, decide, give_tools,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_proto::id::Pid;
@@ -56,9 +56,9 @@ fn calling(state: State, tool: &str) -> (State, Vec<Effect>) {
 
 fn calling_with(mut state: State, tool: &str, args: &str) -> (State, Vec<Effect>) {
     let mut feed = |input| {
-        let Decision { facts, effects } = decide(&state, input, 0);
-        facts.iter().for_each(|fact| evolve(&mut state, fact));
-        effects
+        let decision = decide(&state, input, 0);
+        state = decision.state;
+        decision.effects
     };
     let effects = feed(Input::Resumed);
     let call = effects.iter().find_map(|effect| match effect {

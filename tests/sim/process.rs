@@ -170,9 +170,12 @@ impl World {
         let resumes = matches!(input, Input::Resumed);
         let now = self.time_ms();
         let known = self.tampered_state(&running.state, &input);
-        let Decision { facts, mut effects } = decide(known.as_ref().unwrap_or(&running.state), input, now);
+        let Decision { facts, state, mut effects } = decide(known.as_ref().unwrap_or(&running.state), input, now);
         let facts = self.tampered(&before, facts);
-        facts.iter().for_each(|fact| evolve(&mut running.state, fact));
+        match self.defect {
+            None => running.state = state,
+            Some(_) => facts.iter().for_each(|fact| evolve(&mut running.state, fact)),
+        }
         if is_completion && facts.is_empty() {
             self.tally.count("stale completions");
         }

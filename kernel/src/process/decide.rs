@@ -17,11 +17,13 @@ use crate::table::admission::{self, Admission};
 const MAX_HOST_CALLS: usize = 64;
 
 /// What follows from an input.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[must_use = "facts must be persisted and effects performed"]
 pub struct Decision {
     /// The facts, in order.
     pub facts: Vec<Fact>,
+    /// The state that they lead to: what [`evolve`] makes of the one before. Requests among the effects share its messages.
+    pub state: State,
     /// What is to be done once the facts are durable, in order.
     pub effects: Vec<Effect>,
 }
@@ -31,9 +33,10 @@ pub struct Decision {
 ///
 /// Costs what the input brings (a reply, an output that is indexed once), not what the process holds.
 pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
-    let mut draft = Draft::new(state, now_ms);
+    let mut draft = Draft { state: state.clone(), now_ms, facts: Vec::new(), effects: Vec::new() };
     draft.take(input);
-    draft.decision
+    let Draft { facts, state, effects, .. } = draft;
+    Decision { facts, state, effects }
 }
 
 /// A decision in the making: each fact is applied to a copy of the state as it is emitted, so that what follows is decided
@@ -41,23 +44,20 @@ pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
 pub(super) struct Draft {
     pub(super) state: State,
     pub(super) now_ms: u64,
-    pub(super) decision: Decision,
+    facts: Vec<Fact>,
+    effects: Vec<Effect>,
 }
 
 impl Draft {
-    pub(super) fn new(state: &State, now_ms: u64) -> Self {
-        Self { state: state.clone(), now_ms, decision: Decision::default() }
-    }
-
     pub(super) fn emit(&mut self, fact: Fact) {
         evolve(&mut self.state, &fact);
-        self.decision.facts.push(fact);
+        self.facts.push(fact);
     }
 
     pub(super) fn perform(&mut self, effect: Effect) {
         // Mostly there is one, and an effect is large.
-        self.decision.effects.reserve_exact(usize::from(self.decision.effects.is_empty()));
-        self.decision.effects.push(effect);
+        self.effects.reserve_exact(usize::from(self.effects.is_empty()));
+        self.effects.push(effect);
     }
 
     fn take(&mut self, input: Input) {
