@@ -1,18 +1,13 @@
-//! Servers that are machines: streamable HTTP, where the host permits the connection. No redirection is followed, since it would
-//! lead elsewhere than what was permitted, headers and all.
+//! Servers that are machines: streamable HTTP, where the host permits the connection.
 
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_actors::ports::Host;
 use dormouse_proto::server::ServerValue;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Url};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rustls::{ClientConfig, RootCertStore};
 
 /// A transport to the machine at `url`.
 ///
@@ -30,19 +25,10 @@ pub(super) fn transport(
         return Err("its url names no machine.".to_owned());
     };
     host.connect(machine, port)?;
-    let local = is_local(machine);
-    if parsed.scheme() == "http" && !headers.is_empty() && !local {
+    if !headers.is_empty() && dormouse_http::is_overheard(&parsed) {
         return Err("its headers would travel in clear text: name an https:// address.".to_owned());
     }
-    let mut client = Client::builder()
-        .tls_backend_preconfigured(tls())
-        .default_headers(filled(host, headers)?)
-        .redirect(Policy::none())
-        .connect_timeout(connect);
-    if local {
-        // A proxy of the environment stands for the outside, not for this machine.
-        client = client.no_proxy();
-    }
+    let client = dormouse_http::client(&parsed).default_headers(filled(host, headers)?).connect_timeout(connect);
     let client = client.build().map_err(|_| "no HTTP client can be made.".to_owned())?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.max_sse_event_size = most_bytes;
@@ -63,23 +49,4 @@ fn filled(host: &dyn Host, headers: &[(String, ServerValue)]) -> Result<HeaderMa
         filled.insert(name, value);
     }
     Ok(filled)
-}
-
-fn is_local(machine: &str) -> bool {
-    let address = machine.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    machine == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
-/// TLS on ring, with the trust anchors that are compiled in. Given to the client as a value: no provider is installed for the
-/// whole program, which is the embedder's to choose.
-fn tls() -> ClientConfig {
-    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring offers the default versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    config
 }

@@ -1,14 +1,11 @@
 //! How a [`Client`] is put together.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::redirect::Policy;
-use rustls::{ClientConfig, RootCertStore};
 
 use super::client::Client;
 use super::codec::{Caching, Codec, Delivery, Version};
@@ -131,29 +128,22 @@ impl<C: Codec> Builder<C> {
     /// [`ModelErrorKind::InvalidRequest`] where the address is none.
     pub fn build(self) -> Result<Client<C>, ModelError> {
         let (base, url) = self.base()?;
-        let local = is_local(&url);
         let key = match &self.key {
             Key::Given(key) => Some(key.clone()),
-            Key::Missing if !local => return Err(no_key::<C>()),
+            Key::Missing if !dormouse_http::is_local(&url) => return Err(no_key::<C>()),
             Key::Missing | Key::NotNeeded => None,
         };
-        if key.is_some() && url.scheme() == "http" && !local {
+        if key.is_some() && dormouse_http::is_overheard(&url) {
             return Err(invalid("the key would travel in clear text: name an https:// address"));
         }
         let idle = self.idle_timeout.unwrap_or(match self.delivery {
             Delivery::Stream => STREAM_IDLE,
             Delivery::Whole => WHOLE_IDLE,
         });
-        let mut http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls())
+        let http = dormouse_http::client(&url)
             .default_headers(headers::<C>(key.as_deref())?)
-            .redirect(Policy::none())
             .connect_timeout(self.connect_timeout)
             .read_timeout(idle);
-        if local {
-            // A proxy of the environment stands for the outside, not for this machine.
-            http = http.no_proxy();
-        }
         let http = http.build().map_err(|error| invalid(format!("no HTTP client: {}", chain(&error))))?;
         let codec = self.codec.at(url.host_str().unwrap_or_default());
         let Self { delivery, caching, reply_cap_bytes, .. } = self;
@@ -210,26 +200,6 @@ fn headers<C: Codec>(key: Option<&str>) -> Result<HeaderMap, ModelError> {
         headers.insert(HeaderName::from_static(C::SERVICE.key_header), value);
     }
     Ok(headers)
-}
-
-fn is_local(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
-/// TLS on ring, with the trust anchors that are compiled in. Given to the client as a value: no provider is installed
-/// for the whole program, which is the embedder's to choose.
-fn tls() -> ClientConfig {
-    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring offers the default versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    config
 }
 
 #[cfg(test)]

@@ -1,0 +1,67 @@
+//! How Dormouse speaks HTTP to others: the rules that every client of it keeps.
+//!
+//! TLS is rustls on ring, with the trust anchors that are compiled in. No redirection is followed: it would lead elsewhere than
+//! what was permitted, with the key in its headers. What this machine serves is not asked through a proxy.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder, Url};
+use rustls::{ClientConfig, RootCertStore};
+
+/// A client for the server at `url`, and no other: it connects to nothing yet. Costs a copy of the trust anchors, some
+/// microseconds.
+pub fn client(url: &Url) -> ClientBuilder {
+    let client = Client::builder().tls_backend_preconfigured(tls()).redirect(Policy::none());
+    // A proxy of the environment stands for the outside, not for this machine.
+    if is_local(url) { client.no_proxy() } else { client }
+}
+
+/// Whether the server at `url` is on this machine.
+#[must_use]
+pub fn is_local(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Whether others could read a secret on its way to the server at `url`.
+#[must_use]
+pub fn is_overheard(url: &Url) -> bool {
+    url.scheme() == "http" && !is_local(url)
+}
+
+/// Given to the client as a value: no provider is installed for the whole program, which is the embedder's to choose.
+fn tls() -> ClientConfig {
+    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring offers the default versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_may_go_to_this_machine_in_clear_text_and_to_no_other() {
+        for (url, local, overheard) in [
+            ("http://localhost:1", true, false),
+            ("http://127.8.0.1/x", true, false),
+            ("https://[::1]:9", true, false),
+            ("http://localhost.example.com", false, true),
+            ("http://127.0.0.1.example.com", false, true),
+            ("http://192.168.0.1", false, true),
+            ("https://example.com", false, false),
+        ] {
+            let parsed = Url::parse(url).expect("it is an address");
+            assert_eq!((is_local(&parsed), is_overheard(&parsed)), (local, overheard), "{url}");
+        }
+    }
+}
