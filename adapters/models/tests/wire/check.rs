@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_actors::ports::Model;
-use dormouse_models::wire::{Caching, Client, Codec, Decoder, Delivery, Purpose, encode};
+use dormouse_models::wire::{Caching, Client, Codec, Decoder, Delivery, Progress, Purpose, encode};
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message, Role, text_of};
 use dormouse_proto::model::{Delta, ModelErrorKind, Reply, Request};
@@ -43,6 +43,7 @@ pub(crate) trait Recorded {
 struct Counts {
     whole: usize,
     streamed: usize,
+    cuts: usize,
     blocks: usize,
     failures: usize,
     counted: usize,
@@ -72,10 +73,10 @@ pub(crate) async fn check<R: Recorded>() {
     }
     assert!(beyond.is_empty(), "nothing recorded has these fields of ours: {beyond:#?}");
     assert!(counts.whole > 0, "replies are recorded");
-    let Counts { whole, streamed, blocks, failures, counted, shapes, out_of_scope } = counts;
+    let Counts { whole, streamed, cuts, blocks, failures, counted, shapes, out_of_scope } = counts;
     let name = R::Codec::FORMAT;
     eprintln!(
-        "{name}: {whole} whole replies, {streamed} streams, {blocks} blocks, {failures} failures, {counted} counts of tokens"
+        "{name}: {whole} whole replies, {streamed} streams (cut at {cuts} places), {blocks} blocks, {failures} failures, {counted} counts of tokens"
     );
     eprintln!("{name}: {shapes} fields of ours are of a recorded shape; {} out of scope:", out_of_scope.len());
     out_of_scope.iter().for_each(|why| eprintln!("  {why}"));
@@ -110,6 +111,7 @@ async fn look<R: Recorded>(interaction: &Interaction, counts: &mut Counts) -> Op
         }
         Answer::Events(events) => {
             let reply = streamed::<R>(name, events).await;
+            counts.cuts += cut::<R>(name, events, &reply).await;
             let whole = R::rebuilt(&reader::lines(events));
             let expected =
                 codec.decode(&whole.to_string()).unwrap_or_else(|error| panic!("{name}: {error} in {whole}"));
@@ -138,6 +140,30 @@ async fn streamed<R: Recorded>(name: &str, events: &str) -> Reply {
     let said = text_of(&reply.blocks);
     assert!(said.is_empty() == told.is_empty() && said.ends_with(&told), "{name}: what was told is what came: {told}");
     reply
+}
+
+/// A stream that ends at any event is cut, unless all that was said had come. How many places that are.
+async fn cut<R: Recorded>(name: &str, events: &str, reply: &Reply) -> usize {
+    let datas = reader::datas(events).await;
+    for upto in 0..datas.len() {
+        let mut decoder = <R::Codec as Codec>::Decoder::default();
+        for data in &datas[..upto] {
+            decoder.feed(data, &|_| ()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        let progress = decoder.progress();
+        match decoder.finish() {
+            Ok(early) => {
+                assert_ne!(progress, Progress::Open, "{name}: a stream of {upto} events is no whole one");
+                assert_eq!(
+                    (early.blocks, early.stop),
+                    (reply.blocks.clone(), reply.stop),
+                    "{name}: after {upto} events"
+                );
+            }
+            Err(error) => assert_eq!(error.kind, ModelErrorKind::CutStream, "{name}: after {upto} events: {error}"),
+        }
+    }
+    datas.len()
 }
 
 /// Sends the reply back as the next turn of a conversation and compares what goes over the wire with what came.
