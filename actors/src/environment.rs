@@ -18,6 +18,7 @@ use dormouse_proto::tool::{ToolOutput, ToolPolicy};
 use futures_util::future::{FutureExt, join, join_all};
 
 use crate::clock::now_ms;
+use crate::ports::OutputSink;
 use crate::process::tool_call;
 use crate::servers;
 use crate::world::World;
@@ -133,8 +134,9 @@ async fn run(world: &World, program: &Program, command: &EnvCommand) -> String {
     };
     let tool = world.host.command(&command);
     let (name, policy) = (command.name.as_str().into(), command.policy);
+    let sink = OutputSink::keeping(KEPT_BYTES as u64, policy.output_cap_bytes);
     let ToolOutput { bytes, is_error, cut_bytes, attached: _ } =
-        tool_call::run(name, policy, Box::new(move |out| tool.call("{}".to_owned(), out)), KEPT_BYTES as u64).await;
+        tool_call::run(name, policy, Box::new(move |out| tool.call("{}".to_owned(), out)), sink).await;
     let said = shown(&bytes, cut_bytes);
     if is_error {
         tracing::warn!(program = program.name(), "env_info.commands: {said}");

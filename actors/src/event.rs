@@ -10,6 +10,7 @@ use dormouse_proto::id::{FactNumber, FdId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Exit;
 use dormouse_proto::record::{self, ContentRef, Entry, Phase, Tally};
+use dormouse_proto::tool::Progress;
 
 /// A fact as it is watched: contents by name, so that an event holds no content in memory.
 pub type Fact = record::Fact<ContentRef>;
@@ -44,10 +45,19 @@ pub enum Event {
     ToolCalled {
         /// The process.
         pid: Pid,
-        /// The tool, by the name that the model was given.
+        /// The tool, by the name that its program knows it by.
         tool: Arc<str>,
         /// The arguments: JSON text.
         args: Arc<str>,
+    },
+    /// A tool said how far it has come.
+    ToolProgress {
+        /// The process.
+        pid: Pid,
+        /// The tool, by the name that its program knows it by.
+        tool: Arc<str>,
+        /// How far.
+        progress: Progress,
     },
     /// A fact is durable.
     Fact {
@@ -118,6 +128,7 @@ impl Event {
             | Self::Text { pid, .. }
             | Self::Thinking { pid, .. }
             | Self::ToolCalled { pid, .. }
+            | Self::ToolProgress { pid, .. }
             | Self::Fact { pid, .. }
             | Self::Retrying { pid, .. }
             | Self::ModelSwitched { pid, .. }

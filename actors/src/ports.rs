@@ -16,4 +16,5 @@ pub use store::{
     Until, Written,
 };
 pub use sweep::{Bounds, Contents, Forgotten, Live, MarkToken, Progress, Purpose, Step, Sweep, Swept};
+pub(crate) use tool::Watcher;
 pub use tool::{OutputFull, OutputSink, Tool};

@@ -32,6 +32,7 @@ use crate::checkpoint::{CommitError, Durable, Imaged, Size};
 use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::event::{Event, View};
+use crate::ports::Watcher;
 use crate::supervisor::SupervisorMessage;
 use crate::world::World;
 
@@ -63,10 +64,23 @@ pub(crate) struct Delivery {
     pub(crate) input: Input,
     /// The place in the inbox that it takes until it is handled; a message, until its turn begins.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// Where the answer to a call of the host goes, by the ticket in `input`.
-    pub(crate) answer: Option<(Arc<str>, oneshot::Sender<Answer>)>,
+    /// Who is answered, by the ticket in `input`.
+    pub(crate) answer: Option<(Arc<str>, Asker)>,
     /// Who wants to know that it is durable.
     pub(crate) received: Option<Received>,
+}
+
+/// Who waits for the answer to a call, or to a message.
+pub(crate) struct Asker {
+    pub(crate) reply: oneshot::Sender<Answer>,
+    /// Told how far a tool has come.
+    pub(crate) watcher: Option<Watcher>,
+}
+
+impl From<oneshot::Sender<Answer>> for Asker {
+    fn from(reply: oneshot::Sender<Answer>) -> Self {
+        Self { reply, watcher: None }
+    }
 }
 
 impl Delivery {
@@ -129,7 +143,7 @@ pub(crate) struct Running {
     /// The supervisor was told that it is at rest.
     is_resting: bool,
     alarm: Option<Alarm>,
-    tickets: BTreeMap<Arc<str>, oneshot::Sender<Answer>>,
+    tickets: BTreeMap<Arc<str>, Asker>,
 }
 
 /// What waits for facts to become durable.

@@ -60,6 +60,7 @@ fn step(event: &Event) -> Option<String> {
         Event::Started { program, parent: Some(parent), .. } => format!("{program} starts, child of {parent}"),
         Event::Started { program, parent: None, .. } => format!("{program} starts"),
         Event::ToolCalled { tool, args, .. } => format!("calls {tool} {}", shortened(args)),
+        Event::ToolProgress { tool, progress, .. } => format!("{tool}: {}", come(progress)),
         Event::Fact { fact, .. } => fact_step(fact)?,
         Event::Retrying { reason, delay_ms, .. } => format!("tries again in {delay_ms} ms: {reason}"),
         Event::ModelSwitched { from, to, reason, .. } => format!("asks {to} instead of {from}: {reason}"),
@@ -69,6 +70,13 @@ fn step(event: &Event) -> Option<String> {
         Event::Exited { exit, .. } => ended(exit),
         Event::Text { .. } | Event::Thinking { .. } | Event::Lagged { .. } => return None,
     })
+}
+
+/// How far a tool has come.
+fn come(said: &dormouse::tool::Progress) -> String {
+    let dormouse::tool::Progress { done, total, message } = said;
+    let of = total.map(|total| format!(" of {total}")).unwrap_or_default();
+    shortened(format!("{done}{of} {message}").trim_end())
 }
 
 fn fact_step(fact: &Fact) -> Option<String> {

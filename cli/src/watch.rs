@@ -84,6 +84,10 @@ fn line(event: &Event) -> Value {
         Event::ToolCalled { tool, args, .. } => {
             json!({ "event": "tool_called", "pid": pid, "tool": &**tool, "args": &**args })
         }
+        Event::ToolProgress { tool, progress, .. } => json!({
+            "event": "tool_progress", "pid": pid, "tool": &**tool,
+            "done": progress.done, "total": progress.total, "message": &*progress.message,
+        }),
         Event::Fact { number, fact, .. } => {
             json!({ "event": "fact", "pid": pid, "number": number.0, "fact": fact.name() })
         }

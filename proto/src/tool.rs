@@ -77,6 +77,17 @@ pub struct ToolOutput {
     pub attached: Vec<Attachment>,
 }
 
+/// How far a tool has come, as it says itself. It is watched, and kept nowhere.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// How much is done, in whatever the tool counts. It grows.
+    pub done: f64,
+    /// How much there is to do, where that is known.
+    pub total: Option<f64>,
+    /// What the tool is doing; may be empty.
+    pub message: Arc<str>,
+}
+
 /// Something that a tool produced beside its text: an image, a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {

@@ -15,7 +15,7 @@ use dormouse_proto::model::{ModelError, ModelErrorKind, TokenCount};
 use dormouse_proto::process::{Exit, Origin};
 use dormouse_proto::record::Phase;
 use dormouse_proto::spoken::Spoken;
-use dormouse_proto::tool::Answer;
+use dormouse_proto::tool::{Answer, Progress};
 use futures_util::stream::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
@@ -25,7 +25,8 @@ use super::tree::Tree;
 use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::event::{Event, View};
-use crate::process::{Copied, Delivery};
+use crate::ports::Watcher;
+use crate::process::{Asker, Copied, Delivery};
 use crate::recovery::Purpose;
 use crate::supervisor::{RestMessage, Seat, Signal, SupervisorMessage, Taken, Which};
 
@@ -100,8 +101,31 @@ impl Process {
         args: impl Into<String>,
         given_up: impl Future<Output = ()>,
     ) -> Result<Answer, KernelError> {
-        let (tool, args, ticket) = (tool.into(), args.into(), self.new_ticket());
-        let calling = self.ask_as(ticket.clone(), Input::HostCalled { ticket: ticket.clone(), tool, args });
+        self.answered_until((tool.into(), args.into()), given_up, None).await
+    }
+
+    /// The same, and `watcher` is told how far a tool outside of the kernel has come, where it says so.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    pub async fn call_watched(
+        &self,
+        tool: impl Into<String>,
+        args: impl Into<String>,
+        given_up: impl Future<Output = ()>,
+        watcher: impl Fn(Progress) + Send + Sync + 'static,
+    ) -> Result<Answer, KernelError> {
+        self.answered_until((tool.into(), args.into()), given_up, Some(Arc::new(watcher))).await
+    }
+
+    async fn answered_until(
+        &self,
+        (tool, args): (String, String),
+        given_up: impl Future<Output = ()>,
+        watcher: Option<Watcher>,
+    ) -> Result<Answer, KernelError> {
+        let ticket = self.new_ticket();
+        let calling = self.ask_as(ticket.clone(), Input::HostCalled { ticket: ticket.clone(), tool, args }, watcher);
         let mut calling = std::pin::pin!(calling);
         tokio::select! {
             // First, so that the call is on its way before it is given up.
@@ -348,7 +372,7 @@ impl Process {
 
     pub(super) async fn ask(&self, input: impl FnOnce(Arc<str>) -> Input) -> Result<Answer, KernelError> {
         let ticket = self.new_ticket();
-        self.ask_as(ticket.clone(), input(ticket)).await
+        self.ask_as(ticket.clone(), input(ticket), None).await
     }
 
     fn new_ticket(&self) -> Arc<str> {
@@ -356,9 +380,9 @@ impl Process {
         format!("host:{}.{number}", self.kernel.world.opening).into()
     }
 
-    async fn ask_as(&self, ticket: Arc<str>, input: Input) -> Result<Answer, KernelError> {
-        let (answer, answered) = oneshot::channel();
-        self.deliver(input, Some((ticket, answer))).await?;
+    async fn ask_as(&self, ticket: Arc<str>, input: Input, watcher: Option<Watcher>) -> Result<Answer, KernelError> {
+        let (reply, answered) = oneshot::channel();
+        self.deliver(input, Some((ticket, Asker { reply, watcher }))).await?;
         answered.await.map_err(|_| self.why_unanswered())
     }
 
@@ -370,11 +394,7 @@ impl Process {
         }
     }
 
-    async fn deliver(
-        &self,
-        input: Input,
-        answer: Option<(Arc<str>, oneshot::Sender<Answer>)>,
-    ) -> Result<(), KernelError> {
+    async fn deliver(&self, input: Input, answer: Option<(Arc<str>, Asker)>) -> Result<(), KernelError> {
         let limit = self.kernel.world.limits.inbox;
         let permit = self.inbox.clone().try_acquire_owned();
         let permit = permit.map_err(|_| KernelError::Busy { pid: self.pid, limit })?;
@@ -397,7 +417,7 @@ impl Process {
         &self,
         input: Input,
         permit: Option<OwnedSemaphorePermit>,
-        answer: Option<(Arc<str>, oneshot::Sender<Answer>)>,
+        answer: Option<(Arc<str>, Asker)>,
     ) -> Result<(), KernelError> {
         let (received, durable) = oneshot::channel();
         let delivery = Box::new(Delivery { input, permit, answer, received: Some(received) });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_kernel::content::{Builder, Collected};
-use dormouse_proto::tool::{Attachment, ToolPolicy, ToolSpec};
+use dormouse_proto::tool::{Attachment, Progress, ToolPolicy, ToolSpec};
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
@@ -30,7 +30,11 @@ pub trait Tool: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct OutputSink {
     shared: Arc<Shared>,
+    watcher: Option<Watcher>,
 }
+
+/// Who is told how far a tool has come.
+pub(crate) type Watcher = Arc<dyn Fn(Progress) + Send + Sync>;
 
 struct Shared {
     taken: Mutex<Taken>,
@@ -63,7 +67,20 @@ impl OutputSink {
     pub fn keeping(keep_bytes: u64, cap_bytes: u64) -> Self {
         let taken = Mutex::new(Taken { builder: Builder::with_cap(keep_bytes), attached: Vec::new(), bytes: 0 });
         let shared = Shared { taken, cap_bytes, keep_bytes, overflowed: AtomicBool::new(false), full: Notify::new() };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), watcher: None }
+    }
+
+    /// The same sink, whose `watcher` is told how far the tool has come.
+    #[must_use]
+    pub fn watched_by(self, watcher: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        Self { watcher: Some(Arc::new(watcher)), ..self }
+    }
+
+    /// Tells whoever watches how far the tool has come. It is no output: no model sees it.
+    pub fn tell(&self, progress: Progress) {
+        if let Some(watcher) = &self.watcher {
+            watcher(progress);
+        }
     }
 
     /// Takes as much of `bytes` as fits.

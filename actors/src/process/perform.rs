@@ -11,7 +11,7 @@ use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::Phase;
+use dormouse_proto::record::{Caller, Phase, Slot};
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply};
 use dormouse_proto::tool::{OutsideTool, ToolOutput};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -23,6 +23,7 @@ use super::model_call::{Asking, Listeners};
 use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
 use crate::environment;
 use crate::event::Event;
+use crate::ports::OutputSink;
 use crate::spans;
 use crate::supervisor::SupervisorMessage;
 use crate::temp_files::{self, TempFilesMessage};
@@ -66,9 +67,9 @@ impl Running {
             Effect::Checkpoint { call, op } => self.ask_checkpoints(call, op),
             Effect::Await { call, timeout_ms } => self.await_timeout(call, timeout_ms),
             Effect::AnswerHost { ticket, answer } => {
-                if let Some(reply) = self.tickets.remove(&ticket) {
+                if let Some(asker) = self.tickets.remove(&ticket) {
                     // Who no longer waits has dropped its side.
-                    let _ = reply.send(answer);
+                    let _ = asker.reply.send(answer);
                 }
             }
             Effect::ReportSwitch { from, to, reason } => {
@@ -123,15 +124,13 @@ impl Running {
 
     /// A span for a call of a tool, which is part of the turn.
     fn tool_span(&self, call: CallId) -> Span {
-        let slots = if let Phase::Acting { slots, .. } = self.state.phase() { &slots[..] } else { &[] };
         // A call whose answer nobody waits for any more is about to be given up.
-        let slot = slots.iter().find(|slot| slot.call == call);
-        slot.map_or_else(Span::none, |slot| spans::tool_call(&self.turn_span(), &slot.tool, &slot.id))
+        self.slot(call).map_or_else(Span::none, |slot| spans::tool_call(&self.turn_span(), &slot.tool, &slot.id))
     }
 
     fn call_tool(&mut self, call: CallId, tool: &OutsideTool, args: &str) {
         let work: BoxFuture<'static, ToolOutput> = match self.world.tool(self.state.program(), tool, args.to_owned()) {
-            Ok(run) => Box::pin(tool_call::run(tool.given.clone(), tool.policy, run, self.keep_bytes())),
+            Ok(run) => Box::pin(tool_call::run(tool.given.clone(), tool.policy, run, self.sink(call, tool))),
             Err(why) => Box::pin(std::future::ready(ToolOutput::error(why))),
         };
         let work = in_tool(self.tool_span(call), work, |output| output.is_error);
@@ -139,9 +138,27 @@ impl Running {
         self.start(work, call, move |output| Input::ToolReturned { call, output }, failed);
     }
 
-    /// How much of an output is kept.
-    fn keep_bytes(&self) -> u64 {
-        self.state.program().descriptors().map_or(u64::MAX, |settings| settings.max_content_bytes)
+    /// Where the output of a tool goes. How far it has come is told to whoever watches the kernel, and to the host where the call is
+    /// its own.
+    fn sink(&self, call: CallId, tool: &OutsideTool) -> OutputSink {
+        let keep_bytes = self.state.program().descriptors().map_or(u64::MAX, |settings| settings.max_content_bytes);
+        let (world, pid, tool_name) = (self.world.clone(), self.pid, tool.known_as().clone());
+        let asker = match self.state.phase() {
+            Phase::Acting { caller: Caller::Host, .. } => self.slot(call).and_then(|slot| self.tickets.get(&slot.id)),
+            _ => None,
+        };
+        let host = asker.and_then(|asker| asker.watcher.clone());
+        OutputSink::keeping(keep_bytes, tool.policy.output_cap_bytes).watched_by(move |progress| {
+            if let Some(host) = &host {
+                host(progress.clone());
+            }
+            world.report(Event::ToolProgress { pid, tool: tool_name.clone(), progress });
+        })
+    }
+
+    fn slot(&self, call: CallId) -> Option<&Slot> {
+        let slots = if let Phase::Acting { slots, .. } = self.state.phase() { &slots[..] } else { &[] };
+        slots.iter().find(|slot| slot.call == call)
     }
 
     fn write_file(&mut self, call: CallId, pending: PendingWrite) {

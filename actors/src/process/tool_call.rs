@@ -16,10 +16,9 @@ use crate::ports::OutputSink;
 /// What runs once, and where its output goes.
 pub(crate) type Run = Box<dyn FnOnce(OutputSink) -> BoxFuture<'static, Result<(), String>> + Send>;
 
-/// Runs the tool that is called `name` once, as `policy` says, and keeps the first `keep_bytes` of its output. Dropping the
-/// future abandons the tool: it runs in a task that ends with it.
-pub(crate) async fn run(name: Arc<str>, policy: ToolPolicy, run: Run, keep_bytes: u64) -> ToolOutput {
-    let sink = OutputSink::keeping(keep_bytes, policy.output_cap_bytes);
+/// Runs the tool that is called `name` once, as `policy` says; its output goes into `sink`. Dropping the future abandons the tool: it
+/// runs in a task that ends with it.
+pub(crate) async fn run(name: Arc<str>, policy: ToolPolicy, run: Run, sink: OutputSink) -> ToolOutput {
     let mut task = JoinSet::new();
     let out = sink.clone();
     task.spawn(async move { run(out).await }.in_current_span());

@@ -47,7 +47,7 @@ impl Supervisor {
                 self.posted += 1;
                 let ticket: Arc<str> = format!("message:{from}:{call}:{}", self.posted).into();
                 let input = Input::Messaged { ticket: ticket.clone(), from: known, call, settled, letter };
-                self.deliver(to, Delivery { answer: Some((ticket, receipt)), ..Delivery::internal(input) });
+                self.deliver(to, Delivery { answer: Some((ticket, receipt.into())), ..Delivery::internal(input) });
             }
             // Who no longer waits has dropped its side.
             Err(why) => drop(post.receipt.send(Answer::error(why))),

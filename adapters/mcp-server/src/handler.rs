@@ -14,9 +14,10 @@ use rmcp::model::{
     ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::answer;
+use crate::progress::passed_on;
 use crate::resources::{self, ResourceError};
 use crate::seat::{NoSeat, Seat, standing};
 
@@ -146,7 +147,17 @@ impl ServerHandler for Handler {
             () = cancelled => return Err(ErrorData::internal_error("cancelled before it began", None)),
         };
         let arguments = serde_json::Value::Object(request.arguments.unwrap_or_default()).to_string();
-        let answer = process.call_until(request.name, arguments, context.ct.cancelled()).await.map_err(failed)?;
+        let given_up = context.ct.cancelled();
+        let answer = match context.meta.get_progress_token() {
+            None => process.call_until(request.name, arguments, given_up).await,
+            Some(token) => {
+                let (tell, told) = watch::channel(None);
+                let watcher = move |progress| drop(tell.send_replace(Some(progress)));
+                let calling = process.call_watched(request.name, arguments, given_up, watcher);
+                passed_on(calling, told, &context.peer, &token).await
+            }
+        };
+        let answer = answer.map_err(failed)?;
         drop(turn);
         Ok(answer::result(&process, answer).await.into())
     }

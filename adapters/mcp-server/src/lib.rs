@@ -15,6 +15,7 @@ mod handler;
 mod http;
 mod line;
 mod program;
+mod progress;
 mod resources;
 mod seat;
 mod server;

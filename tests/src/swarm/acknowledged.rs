@@ -27,6 +27,7 @@ impl Line {
             Event::Text { .. }
             | Event::Thinking { .. }
             | Event::ToolCalled { .. }
+            | Event::ToolProgress { .. }
             | Event::Retrying { .. }
             | Event::ModelSwitched { .. }
             | Event::TurnEnded { .. }

@@ -57,6 +57,26 @@ async fn a_small_output_passes_as_it_is_and_failures_are_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn progress_is_passed_on_to_a_client_that_asks_for_it() {
+    let (server, _kernel, _held) = server().await;
+    let mut client = Client::begun(&server).await;
+    for token in [Some("mine"), None] {
+        let meta = token.map(|token| json!({"progressToken": token})).unwrap_or_default();
+        let id = client.send("tools/call", json!({"name": "steps", "arguments": {}, "_meta": meta})).await;
+        let mut told = Vec::new();
+        let answer = loop {
+            match client.line().await.unwrap() {
+                message if message["id"] == id => break message,
+                message => told.push(message["params"].clone()),
+            }
+        };
+        assert_eq!(said(&answer), (String::new(), false));
+        let of = |progress: f64| json!({"progressToken": "mine", "progress": progress, "total": 2.0});
+        assert_eq!(told, if token.is_some() { vec![of(1.0), of(2.0)] } else { Vec::new() });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn fifteen_megabytes_come_as_a_preview_and_all_pages_are_the_original() {
     const BYTES: usize = 15_000_000;
     let (server, _kernel, _held) = server().await;

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dormouse_actors::handle::{FnTool, Kernel};
-use dormouse_actors::ports::{Host, NoHost};
+use dormouse_actors::ports::{Host, NoHost, OutputSink};
 use dormouse_mcp_server::{Files, Keeping, McpServer, ProxySettings, ServeError, Upstream, proxy_program};
+use dormouse_proto::tool::Progress;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -57,6 +58,9 @@ struct Large {
 #[derive(Deserialize, JsonSchema)]
 struct Linger {}
 
+#[derive(Deserialize, JsonSchema)]
+struct Steps {}
+
 /// Calls of the tool `linger`: each is held until a permit comes, and counted when it is dropped.
 #[derive(Clone)]
 pub(super) struct Held {
@@ -99,7 +103,7 @@ impl Held {
     }
 }
 
-/// A server of `echo`, `large` and `linger`.
+/// A server of `echo`, `large`, `linger` and `steps`.
 pub(super) async fn server() -> (McpServer, Kernel, Held) {
     server_on(NoHost, Files::Untouched).await
 }
@@ -115,12 +119,20 @@ pub(super) async fn server_on(host: impl Host, files: Files) -> (McpServer, Kern
         .tool(FnTool::new("large", "Returns much.", |Large { bytes }: Large| async move {
             Ok::<_, String>(large(bytes as usize))
         }))
+        .tool(FnTool::streaming("steps", "Says how far it is.", |Steps {}: Steps, out: OutputSink| async move {
+            for done in [1.0, 1.0, 2.0] {
+                out.tell(Progress { done, total: Some(2.0), message: "".into() });
+                // The latest is what counts, and each shall be that for a while.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Ok::<_, String>(())
+        }))
         .tool(FnTool::new("linger", "Lingers.", move |Linger {}: Linger| gate.clone().pass()).idempotent())
         .build()
         .await
         .unwrap();
     let settings = ProxySettings { threshold_chars: 8000, page_chars: 50_000, files };
-    let tools = ["echo", "large", "linger"].map(str::to_owned).into();
+    let tools = ["echo", "large", "linger", "steps"].map(str::to_owned).into();
     let upstream = Upstream { tools, ..Upstream::default() };
     let program = kernel.parse(proxy_program(settings, &upstream)).unwrap().program;
     (McpServer::new(kernel.clone(), program, Keeping::PerSession), kernel, held)

@@ -1,8 +1,9 @@
 //! What we tell a server of ourselves, and what it is answered when it asks: a ping is answered, everything else is refused, since
 //! no capability for it is declared. What it reports is traced, and its words are bounded.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
+use dormouse_proto::tool::Progress;
 use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCreateRequestMethod, ErrorData,
@@ -10,6 +11,8 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use tokio::sync::watch;
+
+use super::session::Watched;
 
 /// So much of a word of a server is traced, in characters.
 const TRACED_CHARS: usize = 500;
@@ -19,6 +22,7 @@ pub(super) struct Manners {
     pub(super) server: Arc<str>,
     /// How often the server said that its tools changed.
     pub(super) changes: watch::Sender<u64>,
+    pub(super) watched: Watched,
 }
 
 impl ClientHandler for Manners {
@@ -44,8 +48,14 @@ impl ClientHandler for Manners {
     }
 
     async fn on_progress(&self, progress: ProgressNotificationParam, _context: NotificationContext<RoleClient>) {
-        let said = shortened(progress.message.as_deref().unwrap_or_default());
-        tracing::debug!(server = &*self.server, progress = progress.progress, total = progress.total, said);
+        let ProgressNotificationParam { progress_token, progress: done, total, message, .. } = progress;
+        let message = shortened(message.as_deref().unwrap_or_default());
+        tracing::debug!(server = &*self.server, done, total, message);
+        let out = self.watched.lock().unwrap_or_else(PoisonError::into_inner).get(&progress_token).cloned();
+        // A call that has ended makes no progress.
+        if let Some(out) = out {
+            out.tell(Progress { done, total, message: message.into() });
+        }
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {

@@ -23,7 +23,7 @@ pub(super) async fn call(session: &Session, tool: &str, args: &str, out: &Output
     let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
     let of_call = |fault: Fault| fault.of_call(&session.server().name, tool);
-    match session.ask(request).await.map_err(of_call)? {
+    match session.ask_watched(request, out).await.map_err(of_call)? {
         ServerResult::CallToolResult(result) => show(result, out).map_err(|why| format!("{tool}: {why}")),
         ServerResult::InputRequiredResult(_) => {
             Err(format!("{tool}: the server asks for input from a user, which is not supported. Nothing was sent."))
@@ -46,13 +46,12 @@ pub(super) fn arguments(args: &str) -> Result<JsonObject, String> {
 }
 
 fn show(result: CallToolResult, out: &OutputSink) -> Result<(), String> {
-    let is_error = result.is_error == Some(true);
     let mut shown = Shown::default();
     let texts: Vec<&str> = result.content.iter().filter_map(text_of).collect();
     let structured = result.structured_content.as_ref().filter(|value| !is_said(value, &texts)).map(Value::to_string);
     result.content.iter().for_each(|block| shown.take(block));
     shown.texts.extend(structured);
-    shown.give(is_error, out)
+    if result.is_error == Some(true) { shown.fail(out) } else { shown.give(out) }
 }
 
 /// A result of a kind that is not known: parts that are known are shown as such, others as JSON.
@@ -68,7 +67,7 @@ fn show_strange(result: &Value, out: &OutputSink) -> Result<(), String> {
     if parts.is_none() {
         shown.texts.push(result.to_string());
     }
-    shown.give(result.get("isError").and_then(Value::as_bool) == Some(true), out)
+    if result["isError"] == true { shown.fail(out) } else { shown.give(out) }
 }
 
 fn text_of(block: &ContentBlock) -> Option<&str> {
@@ -145,22 +144,30 @@ impl Shown {
         }
     }
 
+    fn text(&self) -> String {
+        self.texts.join("\n\n")
+    }
+
     /// Gives it to the model.
     ///
     /// # Errors
-    /// A text, where it is an error.
-    pub(super) fn give(self, is_error: bool, out: &OutputSink) -> Result<(), String> {
-        let text = self.texts.join("\n\n");
-        if is_error && self.attached.is_empty() && text.len() <= LONGEST_ERROR_BYTES {
-            let said = if text.trim().is_empty() { "the tool failed, and the server does not say why." } else { &text };
-            return Err(said.to_owned());
-        }
-        let pushed = out.push(text.as_bytes());
+    /// A text, where it is larger than what is taken.
+    pub(super) fn give(self, out: &OutputSink) -> Result<(), String> {
+        let pushed = out.push(self.text().as_bytes());
         let attached = self.attached.into_iter().try_for_each(|attachment| out.attach(attachment));
-        match (pushed, attached) {
-            (Ok(()), Ok(())) if is_error => Err("the tool failed.".to_owned()),
-            (Ok(()), Ok(())) => Ok(()),
-            (Err(OutputFull), _) | (_, Err(OutputFull)) => Err("the output is larger than is taken.".to_owned()),
+        pushed.and(attached).map_err(|OutputFull| "the output is larger than is taken.".to_owned())
+    }
+
+    /// Gives it to the model as an error.
+    fn fail(self, out: &OutputSink) -> Result<(), String> {
+        let text = self.text();
+        match () {
+            () if !self.attached.is_empty() || text.len() > LONGEST_ERROR_BYTES => {
+                self.give(out)?;
+                Err("the tool failed.".to_owned())
+            }
+            () if text.trim().is_empty() => Err("the tool failed, and the server does not say why.".to_owned()),
+            () => Err(text),
         }
     }
 }

@@ -82,6 +82,6 @@ impl Reading {
             }
             _ => return Err(of_call(Fault::Strange)),
         }
-        shown.give(false, out)
+        shown.give(out)
     }
 }

@@ -1,13 +1,15 @@
 //! A session with one server: begun, asked, ended.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dormouse_actors::ports::{Host, ServerChild};
+use dormouse_actors::ports::{Host, OutputSink, ServerChild};
 use dormouse_proto::server::{Server, Transport};
-use rmcp::model::{CancelledNotification, CancelledNotificationParam, ClientRequest, ProtocolVersion, ServerResult};
+use rmcp::model::{
+    CancelledNotification, CancelledNotificationParam, ClientRequest, ProgressToken, ProtocolVersion, ServerResult,
+};
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestHandle, RoleClient,
     RunningService,
@@ -38,9 +40,13 @@ pub(super) struct Session {
     /// A call was given up: whether the server still answers is in doubt.
     doubtful: AtomicBool,
     changes: watch::Receiver<u64>,
+    watched: Watched,
     /// The tools that the server has itself, as of so many changes.
     own: Mutex<Option<(u64, Arc<BTreeSet<String>>)>>,
 }
+
+/// Where it goes what the server says of the progress of calls.
+pub(super) type Watched = Arc<Mutex<HashMap<ProgressToken, OutputSink>>>;
 
 impl Session {
     /// Begins a session, within the time that the server has for it: by the handshake that most servers know, and where a server
@@ -74,7 +80,8 @@ impl Session {
         most_bytes: usize,
     ) -> Result<Self, Unbegun> {
         let (changes, changed) = watch::channel(0);
-        let manners = Manners { server: server.name.clone(), changes };
+        let watched = Watched::default();
+        let manners = Manners { server: server.name.clone(), changes, watched: watched.clone() };
         let (begun, held) = match &server.transport {
             Transport::Stdio(command) => {
                 let ServerChild { stdin, stdout, stderr, held } = host.serve(command).map_err(Unbegun::Failed)?;
@@ -103,6 +110,7 @@ impl Session {
             waiting: AtomicUsize::new(0),
             doubtful: AtomicBool::new(false),
             changes: changed,
+            watched,
             own: Mutex::default(),
         })
     }
@@ -139,7 +147,20 @@ impl Session {
     /// # Errors
     /// [`Fault`].
     pub(super) async fn ask(&self, request: ClientRequest) -> Result<ServerResult, Fault> {
+        self.ask_for(request, None).await
+    }
+
+    /// The same; what the server says of its progress goes to who watches `out`.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(super) async fn ask_watched(&self, request: ClientRequest, out: &OutputSink) -> Result<ServerResult, Fault> {
+        self.ask_for(request, Some(out)).await
+    }
+
+    async fn ask_for(&self, request: ClientRequest, out: Option<&OutputSink>) -> Result<ServerResult, Fault> {
         let handle = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await?;
+        self.watched().extend(out.map(|out| (handle.progress_token.clone(), out.clone())));
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let mut asked = Asked { session: self, handle, is_answered: false };
         let answer = (&mut asked.handle.rx).await;
@@ -167,6 +188,10 @@ impl Session {
     pub(super) fn note_own(&self, names: BTreeSet<String>) {
         let changes = *self.changes.borrow();
         *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some((changes, Arc::new(names)));
+    }
+
+    fn watched(&self) -> MutexGuard<'_, HashMap<ProgressToken, OutputSink>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the session: the server is asked to end, and ended where it does not.
@@ -203,6 +228,7 @@ struct Asked<'a> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
+        self.session.watched().remove(&self.handle.progress_token);
         self.session.waiting.fetch_sub(1, Ordering::AcqRel);
         if self.is_answered {
             return;

@@ -18,7 +18,7 @@ TOOLS = {
     "write": {"destructiveHint": True},
     "set": {"idempotentHint": True},
     "never": {}, "die": {}, "junk": {}, "huge": {}, "wrong_id": {}, "wrong_json": {}, "strange": {},
-    "ask": {}, "change": {}, "cancelled": {}, "many": {}, "fails": {}, "stuck": {},
+    "ask": {}, "change": {}, "cancelled": {}, "many": {}, "fails": {}, "steps": {}, "stuck": {},
 }
 EXTRA = []
 CANCELLED = []
@@ -71,7 +71,7 @@ def answer(method, params):
     return None
 
 
-def call(number, name, arguments):
+def call(number, name, arguments, token=None):
     said = arguments.get("text", "")
     if name == "never":
         return
@@ -102,6 +102,10 @@ def call(number, name, arguments):
     if name == "change":
         EXTRA.append(said)
         send({"method": "notifications/tools/list_changed"})
+    if name == "steps":
+        for step in (1, 2):
+            about = {"progressToken": token, "progress": step, "total": 2, "message": f"step\n{step}"}
+            send({"method": "notifications/progress", "params": about})
     if name == "cancelled":
         WAITING.append(number)
         return tell_cancelled()
@@ -128,7 +132,7 @@ def take(message):
         if len(heard) == 4:
             send({"id": int(asked), "result": text(json.dumps(heard, sort_keys=True))})
     elif method == "tools/call":
-        call(number, params["name"], params.get("arguments") or {})
+        call(number, params["name"], params.get("arguments") or {}, (params.get("_meta") or {}).get("progressToken"))
     elif method == "notifications/cancelled":
         CANCELLED.append(params.get("reason"))
         tell_cancelled()

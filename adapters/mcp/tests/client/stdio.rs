@@ -1,12 +1,13 @@
 //! A server that is a program.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse_actors::ports::{OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
 use dormouse_proto::server::{ServerValue, Transport};
-use dormouse_proto::tool::Access;
+use dormouse_proto::tool::{Access, Progress};
 use dormouse_tests::within;
 
 use crate::support::Place;
@@ -42,6 +43,17 @@ async fn a_result_of_many_kinds_is_told_once_each() {
     assert_eq!(out.take().bytes, "{\"n\": 1}\n\n[resource note://1] one");
     let attached = out.take_attached();
     assert_eq!((attached.len(), &*attached[0].media_type, &attached[0].bytes[..]), (1, "image/png", &b"\x89PNG"[..]));
+}
+
+#[tokio::test]
+async fn what_a_server_says_of_its_progress_is_told_to_who_watches() {
+    let place = Place::new(McpClient::default(), "good");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = told.clone();
+    let out = OutputSink::with_cap(1_000).watched_by(move |progress| heard.lock().unwrap().push(progress));
+    within(place.client.call(&place.host, &place.server, "steps", "{}".into(), out)).await.unwrap();
+    let step = |done: f64| Progress { done, total: Some(2.0), message: format!("step {done}").into() };
+    assert_eq!(*told.lock().unwrap(), [step(1.0), step(2.0)]);
 }
 
 #[tokio::test]
@@ -120,7 +132,7 @@ async fn a_ping_is_answered_and_everything_else_refused() {
 #[tokio::test]
 async fn a_server_that_knows_no_handshake_is_reached_without_one() {
     let place = Place::new(McpClient::default(), "modern");
-    assert_eq!(place.offers().await.unwrap().len(), 16);
+    assert_eq!(place.offers().await.unwrap().len(), 17);
     assert_eq!(place.call("echo", "young").await.unwrap(), "echo: young");
 }
 

@@ -122,7 +122,8 @@ fn element(block: &Block, turn: Turn<'_>) -> Result<Option<Element>, ModelError>
             let tool_use = Fields::of_type("tool_use").with("id", &**id).with("name", &**name);
             Some(Element::Ours(tool_use.with("input", &arguments(args))))
         }
-        Block::ToolResult { id, text, is_error } => Some(Element::Answer(answer(id, text, *is_error, turn))),
+        Block::ToolResult { id, text, is_error: true } => Some(Element::Answer(failure(id, text))),
+        Block::ToolResult { id, text, is_error: false } => Some(Element::Answer(answer(id, text, turn))),
         Block::Media { answers: None, media } => {
             turn.media.get(&media.fd).and_then(|bytes| shown(media, bytes)).map(Element::Ours)
         }
@@ -135,12 +136,14 @@ fn text(text: &str) -> Fields {
     Fields::of_type("text").with("text", text)
 }
 
-/// An answer, with what belongs to it. One that is an error may hold text only.
-fn answer(id: &str, said: &str, is_error: bool, turn: Turn<'_>) -> Fields {
+/// An answer that is an error: it may hold text only.
+fn failure(id: &str, said: &str) -> Fields {
+    Fields::of_type("tool_result").with("tool_use_id", id).with("content", said).with("is_error", &true)
+}
+
+/// An answer, with what belongs to it.
+fn answer(id: &str, said: &str, turn: Turn<'_>) -> Fields {
     let answer = Fields::of_type("tool_result").with("tool_use_id", id);
-    if is_error {
-        return answer.with("content", said).with("is_error", &true);
-    }
     let media = media::of(&turn.message.blocks, turn.media, Some(id));
     let shown: Vec<_> = media.filter_map(|(media, bytes)| shown(media, bytes)).collect();
     if shown.is_empty() {
