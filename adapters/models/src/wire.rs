@@ -16,9 +16,11 @@ mod encoded;
 pub(crate) mod excerpt;
 pub(crate) mod failure;
 pub(crate) mod fields;
+pub(crate) mod ids;
 pub(crate) mod media;
 pub(crate) mod parameters;
 mod retry;
+pub(crate) mod schema;
 pub(crate) mod usage;
 
 pub use self::body::{Body, encode};

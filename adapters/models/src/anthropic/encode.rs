@@ -15,9 +15,10 @@ use dormouse_proto::tool::ToolSpec;
 use serde_json::value::RawValue;
 
 use super::FORMAT;
-use crate::wire::fields::{Fields, arguments, kept, raw};
+use crate::wire::fields::{Fields, arguments, kept, raw, type_of};
+use crate::wire::ids;
 use crate::wire::media::{self, Kind};
-use crate::wire::{Caching, Delivery, Mark, Purpose, Turn, parameters};
+use crate::wire::{Caching, Delivery, Mark, Purpose, Turn, parameters, schema};
 
 /// Output tokens of a reply, unless the program says otherwise.
 const MAX_TOKENS: u64 = 4096;
@@ -25,6 +26,10 @@ const MAX_TOKENS: u64 = 4096;
 const RESERVED: [&str; 5] = ["model", "messages", "system", "tools", "stream"];
 /// What bears on the number of input tokens, of what `[parameters]` may hold.
 const COUNTED: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
+/// The longest id of a tool use that is taken.
+const LONGEST_ID: usize = 64;
+/// Blocks that a message of the model must not end in: it does where the reply was cut while the model thought.
+const THOUGHTS: [&str; 2] = ["thinking", "redacted_thinking"];
 
 pub(super) fn head(request: &Request, purpose: Purpose, caching: Caching) -> Result<String, ModelError> {
     let parameters = parameters::sorted(request, &RESERVED)?;
@@ -63,7 +68,7 @@ pub(super) fn tail(request: &Request, purpose: Purpose) -> String {
 }
 
 fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
-    let schema = kept(&spec.schema, || format!("the schema of the tool '{}'", spec.name))?;
+    let schema = schema::of(spec)?;
     let named = Fields::default().with("name", &*spec.name).with("description", &*spec.description);
     Ok(named.with("input_schema", &schema))
 }
@@ -75,13 +80,16 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
         content.extend(element(block, turn)?);
     }
     content.sort_by_key(|element| !matches!(element, Element::Answer(_)));
+    while let Some(Element::Thought(_)) = content.last() {
+        content.pop();
+    }
     // The provider takes no message without content.
     let Some(first) = content.first_mut() else { return Ok(String::new()) };
     match first {
         Element::Answer(fields) | Element::Ours(fields) if turn.mark == Mark::Breakpoint => {
             *fields = std::mem::take(fields).with("cache_control", &Fields::of_type("ephemeral"));
         }
-        Element::Answer(_) | Element::Ours(_) | Element::Kept(_) => {}
+        Element::Answer(_) | Element::Ours(_) | Element::Kept(_) | Element::Thought(_) => {}
     }
     let role = match turn.message.role {
         Role::User => "user",
@@ -94,6 +102,8 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
 /// An element of a message's content.
 enum Element {
     Kept(Box<RawValue>),
+    /// Of the kinds that nothing may end in.
+    Thought(Box<RawValue>),
     Answer(Fields),
     Ours(Fields),
 }
@@ -101,7 +111,7 @@ enum Element {
 impl Element {
     fn into_json(self) -> Box<RawValue> {
         match self {
-            Self::Kept(json) => json,
+            Self::Kept(json) | Self::Thought(json) => json,
             Self::Answer(fields) | Self::Ours(fields) => raw(&fields),
         }
     }
@@ -115,14 +125,17 @@ fn element(block: &Block, turn: Turn<'_>) -> Result<Option<Element>, ModelError>
         Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw)
             if *raw.format == *FORMAT =>
         {
-            Some(Element::Kept(kept(&raw.json, || "a kept block".to_owned())?))
+            let json = kept(&raw.json, || "a kept block".to_owned())?;
+            let is_thought = matches!(block, Block::Opaque(_))
+                && type_of(&raw.json).is_some_and(|kind| THOUGHTS.contains(&kind.as_str()));
+            Some(if is_thought { Element::Thought(json) } else { Element::Kept(json) })
         }
         Block::Text { text: said, .. } => Some(Element::Ours(text(said))),
         Block::ToolUse { id, name, args, .. } => {
-            let tool_use = Fields::of_type("tool_use").with("id", &**id).with("name", &**name);
+            let tool_use = Fields::of_type("tool_use").with("id", &*ids::fitting(id, LONGEST_ID)).with("name", &**name);
             Some(Element::Ours(tool_use.with("input", &arguments(args))))
         }
-        Block::ToolResult { id, text, is_error: true } => Some(Element::Answer(failure(id, text))),
+        Block::ToolResult { id, text, is_error: true } => Some(Element::Answer(failure(id, text, turn))),
         Block::ToolResult { id, text, is_error: false } => Some(Element::Answer(answer(id, text, turn))),
         Block::Media { answers: None, media } => {
             turn.media.get(&media.fd).and_then(|bytes| shown(media, bytes)).map(Element::Ours)
@@ -137,13 +150,17 @@ fn text(text: &str) -> Fields {
 }
 
 /// An answer that is an error: it may hold text only.
-fn failure(id: &str, said: &str) -> Fields {
-    Fields::of_type("tool_result").with("tool_use_id", id).with("content", said).with("is_error", &true)
+fn failure(id: &str, said: &str, turn: Turn<'_>) -> Fields {
+    of_call(id, turn).with("content", said).with("is_error", &true)
+}
+
+fn of_call(id: &str, turn: Turn<'_>) -> Fields {
+    Fields::of_type("tool_result").with("tool_use_id", &*ids::of_answer(id, turn.before, FORMAT, LONGEST_ID))
 }
 
 /// An answer, with what belongs to it.
 fn answer(id: &str, said: &str, turn: Turn<'_>) -> Fields {
-    let answer = Fields::of_type("tool_result").with("tool_use_id", id);
+    let answer = of_call(id, turn);
     let media = media::of(&turn.message.blocks, turn.media, Some(id));
     let shown: Vec<_> = media.filter_map(|(media, bytes)| shown(media, bytes)).collect();
     if shown.is_empty() {

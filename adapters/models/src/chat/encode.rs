@@ -14,13 +14,16 @@ use dormouse_proto::tool::ToolSpec;
 
 use super::{Dialect, FORMAT};
 use crate::wire::fields::{Fields, arguments, kept, raw};
+use crate::wire::ids;
 use crate::wire::media::{self, Kind};
-use crate::wire::{Delivery, Purpose, Turn, parameters};
+use crate::wire::{Delivery, Purpose, Turn, parameters, schema};
 
 /// What the request itself says, so that `[parameters]` cannot.
 const RESERVED: [&str; 6] = ["model", "messages", "tools", "stream", "stream_options", "n"];
 /// The bound of a reply, by all its names: a program may write either.
 const BOUNDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
+/// The longest id of a call that is taken.
+const LONGEST_ID: usize = 40;
 
 pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let is_streamed = purpose == Purpose::Reply(Delivery::Stream);
@@ -54,7 +57,7 @@ pub(super) fn tail(request: &Request, dialect: Dialect) -> String {
 }
 
 fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
-    let schema = kept(&spec.schema, || format!("the schema of the tool '{}'", spec.name))?;
+    let schema = schema::of(spec)?;
     let function = Fields::default().with("name", &*spec.name).with("description", &*spec.description);
     Ok(Fields::of_type("function").with("function", &function.with("parameters", &schema)))
 }
@@ -95,12 +98,13 @@ fn of_the_model(blocks: &[Block]) -> Result<String, ModelError> {
 fn call(block: &Block) -> Option<Fields> {
     let Block::ToolUse { id, name, args, .. } = block else { return None };
     let function = Fields::default().with("name", &**name).with("arguments", arguments(args).get());
-    Some(Fields::default().with("id", &**id).with("type", "function").with("function", &function))
+    let id = ids::fitting(id, LONGEST_ID);
+    Some(Fields::default().with("id", &*id).with("type", "function").with("function", &function))
 }
 
 fn of_the_user(turn: Turn<'_>) -> String {
     let blocks = &turn.message.blocks;
-    let answers = blocks.iter().filter_map(answer);
+    let answers = blocks.iter().filter_map(|block| answer(block, turn));
     let parts: Vec<_> = blocks.iter().flat_map(|block| parts(block, turn)).collect();
     let rest = match (&parts[..], single_text(blocks)) {
         ([], _) => None,
@@ -111,9 +115,10 @@ fn of_the_user(turn: Turn<'_>) -> String {
     messages.join(",")
 }
 
-fn answer(block: &Block) -> Option<Fields> {
+fn answer(block: &Block, turn: Turn<'_>) -> Option<Fields> {
     let Block::ToolResult { id, text, is_error } = block else { return None };
-    let answer = Fields::default().with("role", "tool").with("tool_call_id", &**id);
+    let id = ids::of_answer(id, turn.before, FORMAT, LONGEST_ID);
+    let answer = Fields::default().with("role", "tool").with("tool_call_id", &*id);
     Some(if *is_error { answer.with("content", &format!("Error: {text}")) } else { answer.with("content", &**text) })
 }
 

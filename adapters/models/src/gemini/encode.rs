@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use super::{FORMAT, names};
 use crate::wire::fields::{Fields, arguments, kept, raw};
 use crate::wire::media;
-use crate::wire::{Purpose, Turn, parameters};
+use crate::wire::{Purpose, Turn, parameters, schema};
 
 /// What the request itself says, so that `[parameters]` cannot.
 const RESERVED: [&str; 5] = ["contents", "systemInstruction", "system_instruction", "tools", "model"];
@@ -84,7 +84,7 @@ pub(super) fn tail(request: &Request, purpose: Purpose) -> Result<String, ModelE
 }
 
 fn function(spec: &ToolSpec) -> Result<Fields, ModelError> {
-    let schema = kept(&spec.schema, || format!("the schema of the tool '{}'", spec.name))?;
+    let schema = schema::of(spec)?;
     let named = Fields::default().with("name", &*spec.name).with("description", &*spec.description);
     Ok(named.with("parametersJsonSchema", &schema))
 }

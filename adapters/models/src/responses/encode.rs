@@ -14,9 +14,10 @@ use dormouse_proto::tool::ToolSpec;
 use serde_json::value::RawValue;
 
 use super::FORMAT;
-use crate::wire::fields::{Fields, arguments, kept, raw};
+use crate::wire::fields::{Fields, arguments, kept, raw, type_of};
+use crate::wire::ids;
 use crate::wire::media::{self, Kind};
-use crate::wire::{Delivery, Purpose, Turn, parameters};
+use crate::wire::{Delivery, Purpose, Turn, parameters, schema};
 
 /// What the request itself says, so that `[parameters]` cannot.
 const RESERVED: [&str; 9] = [
@@ -35,14 +36,15 @@ const BOUNDS: [&str; 2] = ["max_tokens", "max_output_tokens"];
 /// What bears on the number of input tokens, of what `[parameters]` may hold.
 const COUNTED: [&str; 4] = ["reasoning", "text", "tool_choice", "truncation"];
 /// Models that do not reason refuse to be asked for what they reasoned.
-const WITHOUT_REASONING: [&str; 4] = ["gpt-3", "gpt-4", "chatgpt-4o", "computer-use"];
+const WITHOUT_REASONING: [&str; 5] = ["gpt-3", "gpt-4", "gpt-5-chat", "chatgpt-4o", "computer-use"];
+/// The longest id of a call that is taken.
+const LONGEST_ID: usize = 64;
 
 pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let mut head = Fields::default().with("model", &*request.model);
     if let Purpose::Reply(delivery) = purpose {
         head = head.with("stream", &(delivery == Delivery::Stream)).with("store", &false);
-        let reasons = !WITHOUT_REASONING.iter().any(|name| request.model.starts_with(name));
-        if reasons && !request.parameters.contains_key("include") {
+        if reasons(&request.model) && !request.parameters.contains_key("include") {
             head = head.with("include", &["reasoning.encrypted_content"]);
         }
     }
@@ -61,6 +63,13 @@ pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelE
     Ok(format!("{open},\"input\":["))
 }
 
+/// Whether a model may reason. One that was tuned is called `ft:gpt-4.1:…`, one behind a server for many `openai/gpt-4o`.
+fn reasons(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let name = name.strip_prefix("ft:").unwrap_or(name);
+    !WITHOUT_REASONING.iter().any(|without| name.starts_with(without))
+}
+
 pub(super) fn tail(request: &Request, purpose: Purpose) -> String {
     let bound = BOUNDS.iter().find_map(|name| request.parameters.get(*name));
     match bound.filter(|_| purpose != Purpose::Count) {
@@ -71,7 +80,7 @@ pub(super) fn tail(request: &Request, purpose: Purpose) -> String {
 
 /// Schemas are the host's, and not of the kind that the provider calls strict.
 fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
-    let schema = kept(&spec.schema, || format!("the schema of the tool '{}'", spec.name))?;
+    let schema = schema::of(spec)?;
     let named = Fields::of_type("function").with("name", &*spec.name).with("description", &*spec.description);
     Ok(named.with("parameters", &schema).with("strict", &false))
 }
@@ -80,12 +89,20 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
     let items = match turn.message.role {
         Role::Assistant => {
             let items = turn.message.blocks.iter().filter_map(|block| of_the_model(block).transpose());
-            items.collect::<Result<Vec<_>, _>>()?
+            without_last_thoughts(items.collect::<Result<Vec<_>, _>>()?)
         }
         Role::User => of_the_user(turn),
     };
     let items: Vec<_> = items.iter().map(|item| item.get()).collect();
     Ok(items.join(","))
+}
+
+/// Reasoning is taken only in front of what followed from it, and nothing did where the reply was cut.
+fn without_last_thoughts(mut items: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
+    while items.last().is_some_and(|item| type_of(item.get()).as_deref() == Some("reasoning")) {
+        items.pop();
+    }
+    items
 }
 
 fn of_the_model(block: &Block) -> Result<Option<Box<RawValue>>, ModelError> {
@@ -98,7 +115,8 @@ fn of_the_model(block: &Block) -> Result<Option<Box<RawValue>>, ModelError> {
         Block::Text { text, .. } if text.trim().is_empty() => None,
         Block::Text { text, .. } => Some(raw(&said("assistant", &**text))),
         Block::ToolUse { id, name, args, .. } => {
-            let call = Fields::of_type("function_call").with("call_id", &**id).with("name", &**name);
+            let call =
+                Fields::of_type("function_call").with("call_id", &*ids::fitting(id, LONGEST_ID)).with("name", &**name);
             Some(raw(&call.with("arguments", arguments(args).get())))
         }
         Block::ToolResult { .. } | Block::Media { .. } | Block::Opaque(_) => None,
@@ -140,7 +158,8 @@ fn part(text: &str) -> Fields {
 fn answer(block: &Block, turn: Turn<'_>) -> Option<Fields> {
     let Block::ToolResult { id, text, is_error } = block else { return None };
     let text = if *is_error { format!("Error: {text}") } else { text.to_string() };
-    let answer = Fields::of_type("function_call_output").with("call_id", &**id);
+    let sent_id = ids::of_answer(id, turn.before, FORMAT, LONGEST_ID);
+    let answer = Fields::of_type("function_call_output").with("call_id", &*sent_id);
     let media: Vec<_> = shown(turn, Some(id)).collect();
     if media.is_empty() {
         return Some(answer.with("output", &text));

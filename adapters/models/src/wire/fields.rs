@@ -72,6 +72,11 @@ impl Fields {
     }
 }
 
+/// What an object says of its kind in `type`.
+pub(crate) fn type_of(json: &str) -> Option<String> {
+    serde_json::from_str::<Fields>(json).ok()?.text("type")
+}
+
 /// The value, if it is a string.
 pub(crate) fn string(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()

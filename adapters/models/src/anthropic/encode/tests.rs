@@ -239,3 +239,48 @@ fn what_cannot_be_sent_is_refused_by_name() {
         assert!(error.message.contains(part), "{error}");
     }
 }
+
+#[test]
+fn a_reply_that_was_cut_while_it_thought_does_not_end_in_a_thought() {
+    let thought = |json: &str| Block::Opaque(kept(json, FORMAT));
+    let (first, second) = (r#"{"type":"thinking","thinking":"hm"}"#, r#"{"type":"redacted_thinking","data":"x"}"#);
+    let other = r#"{"type":"server_tool_use","id":"s"}"#;
+    let cases = [
+        (
+            vec![thought(first), Block::text("so"), thought(second)],
+            json!([
+                {"type": "thinking", "thinking": "hm"},
+                {"type": "text", "text": "so"},
+            ]),
+        ),
+        (
+            vec![thought(first), thought(other)],
+            json!([
+                {"type": "thinking", "thinking": "hm"},
+                {"type": "server_tool_use", "id": "s"},
+            ]),
+        ),
+        (vec![thought(first), thought(second), Block::text(" ")], json!(null)),
+    ];
+    for (blocks, expected) in cases {
+        let said = vec![message(Role::Assistant, blocks), Message::user("go on")];
+        let body: Value = serde_json::from_str(&encode(&request(said))).unwrap();
+        let sent = body["messages"].as_array().unwrap();
+        let replied = sent.iter().find(|message| message["role"] == "assistant").map(|message| &message["content"]);
+        assert_eq!(replied.unwrap_or(&Value::Null), &expected);
+        assert_eq!(sent.last().unwrap()["role"], "user");
+    }
+}
+
+#[test]
+fn a_call_of_another_provider_has_an_id_that_is_taken_and_so_has_its_answer() {
+    let call = |id: &str| Block::ToolUse { id: id.into(), name: "ls".into(), args: "{}".into(), raw: None };
+    let said = vec![
+        message(Role::Assistant, vec![call("functions.ls:0")]),
+        message(Role::User, vec![result("functions.ls:0", true)]),
+    ];
+    let body: Value = serde_json::from_str(&encode(&request(said))).unwrap();
+    let ids = [&body["messages"][0]["content"][0]["id"], &body["messages"][1]["content"][0]["tool_use_id"]];
+    assert_eq!(ids[0], ids[1]);
+    assert!(ids[0].as_str().unwrap().chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{ids:?}");
+}

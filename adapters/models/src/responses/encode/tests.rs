@@ -96,3 +96,31 @@ fn what_would_keep_a_conversation_at_the_provider_is_not_the_programs_to_say() {
         assert!(error.message.contains(name), "{error}");
     }
 }
+
+#[test]
+fn reasoning_that_nothing_followed_is_left_out() {
+    let reasoning = Block::Opaque(kept(r#"{"type":"reasoning","summary":[]}"#, FORMAT));
+    let call = kept(r#"{"type":"function_call","call_id":"c","name":"ls","arguments":"{}"}"#, FORMAT);
+    let call = Block::ToolUse { id: "c".into(), name: "ls".into(), args: "{}".into(), raw: Some(call) };
+    assert_eq!(input(vec![message(Role::Assistant, vec![reasoning.clone()])]), json!([]));
+    let sent = input(vec![message(Role::Assistant, vec![reasoning.clone(), call, reasoning])]);
+    let kinds: Vec<_> = sent.as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["reasoning", "function_call"]);
+}
+
+#[test]
+fn models_that_do_not_reason_are_not_asked_for_it() {
+    for (model, expected) in [
+        ("gpt-5", true),
+        ("o4-mini", true),
+        ("openai/gpt-5.1", true),
+        ("gpt-5-chat-latest", false),
+        ("gpt-4.1", false),
+        ("ft:gpt-4.1-mini:me", false),
+        ("openai/gpt-4o", false),
+    ] {
+        let request = Request { model: model.into(), ..testing::request(vec![Message::user("hi")], json!({})) };
+        let body = testing::streamed(&Responses, &request);
+        assert_eq!(body.contains("encrypted_content"), expected, "{model}");
+    }
+}
