@@ -12,11 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dormouse_kernel::permits::{Asker, Permits, Ticket};
+use dormouse_kernel::program::ModelChoice;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// How many calls run at once, for each provider.
+/// How many calls run at once at each server of a provider.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     /// For one that is not named below.
@@ -24,10 +25,14 @@ pub(crate) struct Bounds {
     pub(crate) named: BTreeMap<String, usize>,
 }
 
-/// The queues of all providers, by the word that a program names each with. They know nothing of each other.
+/// A provider's own server, or the one that programs name by its address.
+type Server = (&'static str, Option<String>);
+
+/// The queues of all servers: of each provider's own, by the word that a program names it with, and of those that programs name by
+/// their addresses. They know nothing of each other.
 pub(crate) struct Providers {
     bounds: Bounds,
-    queues: Mutex<BTreeMap<&'static str, Arc<Queue>>>,
+    queues: Mutex<BTreeMap<Server, Arc<Queue>>>,
 }
 
 impl Providers {
@@ -35,15 +40,16 @@ impl Providers {
         Self { bounds, queues: Mutex::default() }
     }
 
-    /// The queue of a provider. O(log n) in the providers.
-    pub(crate) fn queue(&self, provider: &'static str) -> Arc<Queue> {
+    /// The queue of the server that a model is asked at. O(log n) in the servers.
+    pub(crate) fn queue(&self, model: &ModelChoice) -> Arc<Queue> {
+        let provider = model.provider.word();
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = || self.bounds.named.get(provider).copied().unwrap_or(self.bounds.each);
-        queues.entry(provider).or_insert_with(|| Arc::new(Queue::new(bound()))).clone()
+        queues.entry((provider, model.base_url.clone())).or_insert_with(|| Arc::new(Queue::new(bound()))).clone()
     }
 }
 
-/// The queue of one provider.
+/// The queue of one server.
 pub(crate) struct Queue {
     /// Where its milliseconds begin.
     start: Instant,

@@ -236,6 +236,17 @@ fn a_reply_may_be_no_longer_than_what_is_left() {
 }
 
 #[test]
+fn a_reply_is_never_shorter_than_what_its_model_thinks_with() {
+    let thinking = "[parameters.thinking]\ntype = \"enabled\"\nbudget_tokens = 30\n";
+    let mut run = Run::new(Lifetime::Task, &format!("{thinking}[budget]\noutput_tokens = 70\n"));
+    run.grep(output(60), "a");
+    let request = run.request().expect("it asks");
+    assert_eq!(request.parameters["max_tokens"], 31, "10 are left, and a shorter one would be refused");
+    run.grep(output(11), "a");
+    assert_eq!(run.exit().map(|(status, _)| status), Some(ExitStatus::BudgetExhausted));
+}
+
+#[test]
 fn where_all_that_is_left_is_reserved_it_waits_until_some_of_it_comes_back() {
     let mut run = Run::new(Lifetime::Task, "[budget]\noutput_tokens = 12\n");
     run.reply(output(1), &[SPAWN_SMALL]);

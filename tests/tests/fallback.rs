@@ -168,3 +168,35 @@ async fn a_model_named_for_summaries_is_asked_at_its_own_provider_also_after_a_s
     assert_eq!(&*exit.message, "done");
     assert_eq!(*asked.lock().unwrap(), ["a at anthropic", "b at openai", "small at anthropic", "b at openai"]);
 }
+
+#[tokio::test]
+async fn what_a_server_sent_beside_its_words_does_not_go_to_another() {
+    let said = |request: &Request| {
+        let raw =
+            |block: &Block| matches!(block, Block::Text { raw: Some(_), .. } | Block::ToolUse { raw: Some(_), .. });
+        let blocks = request.messages.iter().flat_map(|message| &message.blocks);
+        blocks.filter(|block| raw(block)).count()
+    };
+    for (elsewhere, kept) in [("base_url = \"http://localhost:1\"\n", 0), ("", 1)] {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = asked.clone();
+        let model = FnModel(move |request: Request| {
+            seen.lock().unwrap().push((request.model.to_string(), said(&request)));
+            let mut calls = asks(&[("list_fds", "{}")]);
+            let Block::ToolUse { raw, .. } = &mut calls.blocks[0] else { panic!("it calls") };
+            *raw = Some(Raw { format: "openai-chat".into(), json: r#"{"reasoning_content":"hm"}"#.into() });
+            ready(match (&*request.model, request.messages.len()) {
+                ("a", 1) => Ok(calls),
+                ("a", _) => fails(ModelErrorKind::Authentication),
+                _ => Ok(says("done")),
+            })
+        });
+        let kernel = Kernel::builder().provider("openai-chat", Arc::new(model)).build().await.unwrap();
+        let of = |name: &str| format!("name = \"{name}\"\nprovider = \"openai-chat\"\n");
+        let models = format!("[model]\n{}[[model.fallback]]\n{}{elsewhere}", of("a"), of("b"));
+        let exit = start(&kernel, &models).await.wait().await.unwrap();
+        assert_eq!(&*exit.message, "done");
+        let asked: Vec<_> = asked.lock().unwrap().iter().map(|(name, kept)| format!("{name} {kept}")).collect();
+        assert_eq!(asked, ["a 0".to_owned(), "a 1".to_owned(), format!("b {kept}")], "{elsewhere}");
+    }
+}

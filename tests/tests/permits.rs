@@ -215,6 +215,27 @@ async fn a_rate_limit_pauses_its_provider_for_all_and_their_mailboxes_for_nobody
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rate_limit_of_one_server_pauses_no_other_of_its_kind() {
+    let watched = Watched::new();
+    let hint = Some(Duration::from_secs(600));
+    let model = Arc::new(overloaded_once(&watched, hint));
+    let kernel = Kernel::builder().provider("openai-chat", model).model_calls(1).build().await.unwrap();
+    let at = |server: &str| {
+        let text = format!("[model]\nname = \"m\"\nprovider = \"openai-chat\"\nbase_url = \"{server}\"\n");
+        kernel.start(kernel.parse(text).unwrap().program).session()
+    };
+    let limited = at("http://one.example").without_input().await.unwrap();
+    tell(&limited, "hold").await;
+    watched.gate.open();
+    let other = at("http://two.example").without_input().await.unwrap();
+    let same = at("http://one.example").without_input().await.unwrap();
+    tell(&same, "go").await;
+    within(other.input("go")).await.unwrap();
+    within(other.wait_for(|view| view.is_idle() && view.messages == 2)).await.unwrap();
+    assert_eq!(watched.pids(), [limited.pid(), other.pid()], "the server that is overloaded is left alone");
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_hint_only_the_call_that_failed_backs_off_and_holds_no_permit_meanwhile() {
     for hint in [None, Some(Duration::ZERO)] {
         let watched = Watched::new();

@@ -15,7 +15,7 @@ use super::{Fact, Image, State};
 use crate::program::Program;
 use crate::table::marker;
 
-/// Applies `fact`. Costs O(log n) in the size of the conversation or table.
+/// Applies `fact`. Costs O(log n) in the size of the conversation or table; a switch to the model of another server, O(n).
 pub fn evolve(state: &mut State, fact: &Fact) {
     match fact {
         Fact::MessageQueued { from, message } => queue(state, *from, message),
@@ -47,12 +47,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.budget.spend(*usage);
             take_reply(state, blocks, *stop);
         }
-        // The turn is not shorter for a call that nothing came of.
-        Fact::ModelSwitched { to, .. } => {
-            state.model = *to;
-            state.iterations = state.iterations.saturating_sub(1);
-            state.phase = Phase::Ready { stopped: None };
-        }
+        Fact::ModelSwitched { to, .. } => switch_model(state, *to),
         Fact::HostCalled { ticket, tool, args } => {
             let slot = open(state, ticket.clone(), tool.clone(), args.clone());
             match &mut state.phase {
@@ -112,6 +107,35 @@ fn begin_turn(state: &mut State) {
     push(state, Role::User, blocks);
     state.iterations = 0;
     state.phase = Phase::Ready { stopped: None };
+}
+
+/// Another model is asked from here on. What the one before sent beside its words, such as fields of its own, is not for another
+/// server, which may refuse it.
+fn switch_model(state: &mut State, to: u32) {
+    let from = state.model().clone();
+    state.model = to;
+    // The turn is not shorter for a call that nothing came of.
+    state.iterations = state.iterations.saturating_sub(1);
+    state.phase = Phase::Ready { stopped: None };
+    if !from.is_at_the_server_of(state.model()) {
+        state.messages = state.messages.iter().map(in_words).collect();
+    }
+}
+
+/// A message with nothing but what it says; the same where that is all of it.
+fn in_words(message: &Arc<Message>) -> Arc<Message> {
+    let has_raw =
+        |block: &Block| matches!(block, Block::Text { raw: Some(_), .. } | Block::ToolUse { raw: Some(_), .. });
+    if !message.blocks.iter().any(has_raw) {
+        return message.clone();
+    }
+    let mut message = Message::clone(message);
+    for block in &mut message.blocks {
+        if let Block::Text { raw, .. } | Block::ToolUse { raw, .. } = block {
+            *raw = None;
+        }
+    }
+    Arc::new(message)
 }
 
 fn take_reply(state: &mut State, blocks: &[Block], stop: StopReason) {

@@ -29,8 +29,7 @@ impl State {
         let Some(format) = model.provider.wire_format() else { return true };
         let mut blocks = self.messages.iter().flat_map(|message| &message.blocks);
         // What is sealed by one server is nothing to another, be it of the same format.
-        let asked = self.model();
-        let is_same = (&asked.base_url, &asked.api_key_env) == (&model.base_url, &model.api_key_env);
+        let is_same = self.model().is_at_the_server_of(model);
         blocks.all(|block| match block {
             Block::Opaque(raw) => is_same && *raw.format == *format,
             Block::Text { .. } | Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Media { .. } => true,

@@ -223,9 +223,12 @@ impl State {
         named.filter_map(|fd| Some((fd.clone(), self.table.get(fd)?.content.bytes().ok()?))).collect()
     }
 
-    /// The parameters, with no longer reply than the budget has tokens left for, by whatever name a provider calls that.
+    /// The parameters, with no longer reply than the budget has tokens left for, by whatever name a provider calls that. What the
+    /// model is given to think with must fit into a reply: it is not lowered, and the call may go so far beyond the limit.
     fn within_budget(&self, parameters: Arc<Map<String, Value>>) -> Arc<Map<String, Value>> {
         let Some(left) = self.budget.left(Amount::OutputTokens) else { return parameters };
+        let thinking = parameters.get("thinking").and_then(|thinking| thinking["budget_tokens"].as_u64());
+        let left = left.max(thinking.map_or(0, |thinking| thinking.saturating_add(1)));
         let is_over = |value: &Value| value.as_u64().is_some_and(|asked| left < asked);
         let within = |map: &Map<String, Value>| !BOUNDS.iter().any(|name| map.get(*name).is_some_and(is_over));
         let inner = parameters.get("generationConfig").and_then(Value::as_object);

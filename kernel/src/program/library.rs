@@ -94,6 +94,15 @@ pub struct ModelChoice {
     pub failures: Option<u32>,
 }
 
+impl ModelChoice {
+    /// Whether this model and `other` are asked at one server, by one key.
+    #[must_use]
+    pub fn is_at_the_server_of(&self, other: &Self) -> bool {
+        let Self { provider, base_url, api_key_env, .. } = self;
+        (provider, base_url, api_key_env) == (&other.provider, &other.base_url, &other.api_key_env)
+    }
+}
+
 /// The script of a scripted model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Script<'a> {

@@ -33,6 +33,8 @@ const RESERVED: [&str; 9] = [
 ];
 /// The bound of a reply, by all its names: a program may write either.
 const BOUNDS: [&str; 2] = ["max_tokens", "max_output_tokens"];
+/// No reply may be bounded to fewer tokens: where a budget has less left, it goes so far beyond it.
+const SHORTEST_REPLY: u64 = 16;
 /// What bears on the number of input tokens, of what `[parameters]` may hold.
 const COUNTED: [&str; 4] = ["reasoning", "text", "tool_choice", "truncation"];
 /// Models that do not reason refuse to be asked for what they reasoned.
@@ -73,6 +75,9 @@ fn reasons(model: &str) -> bool {
 pub(super) fn tail(request: &Request, purpose: Purpose) -> String {
     let bound = BOUNDS.iter().find_map(|name| request.parameters.get(*name));
     match bound.filter(|_| purpose != Purpose::Count) {
+        Some(bound) if bound.as_u64().is_some_and(|bound| bound < SHORTEST_REPLY) => {
+            format!("],\"max_output_tokens\":{SHORTEST_REPLY}}}")
+        }
         Some(bound) => format!("],\"max_output_tokens\":{}}}", raw(bound)),
         None => "]}".to_owned(),
     }
