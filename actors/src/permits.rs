@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dormouse_kernel::permits::{Asker, Permits, Ticket};
-use dormouse_kernel::program::ModelChoice;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -40,12 +39,11 @@ impl Providers {
         Self { bounds, queues: Mutex::default() }
     }
 
-    /// The queue of the server that a model is asked at. O(log n) in the servers.
-    pub(crate) fn queue(&self, model: &ModelChoice) -> Arc<Queue> {
-        let provider = model.provider.word();
+    /// The queue of a provider, or of the server that a program names in its place. O(log n) in the servers.
+    pub(crate) fn queue(&self, provider: &'static str, base_url: Option<&str>) -> Arc<Queue> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = || self.bounds.named.get(provider).copied().unwrap_or(self.bounds.each);
-        queues.entry((provider, model.base_url.clone())).or_insert_with(|| Arc::new(Queue::new(bound()))).clone()
+        queues.entry((provider, base_url.map(str::to_owned))).or_insert_with(|| Arc::new(Queue::new(bound()))).clone()
     }
 }
 
@@ -224,11 +222,11 @@ mod tests {
         let named = BTreeMap::from([("anthropic".to_owned(), 2)]);
         let providers = Providers::new(Bounds { each: 1, named });
         for (provider, bound) in [("anthropic", 2), ("scripted", 1)] {
-            let queue = providers.queue(provider);
+            let queue = providers.queue(provider, None);
             let waits: Vec<_> = (0..3).map(|_| queue.enter(asker(1), oneshot::channel().0)).collect();
             assert_eq!(counts(&queue), (bound, 3 - bound, 3 - bound), "{provider}");
             drop(waits);
-            assert_eq!(counts(&providers.queue(provider)), (0, 0, 0), "it is the same queue");
+            assert_eq!(counts(&providers.queue(provider, None)), (0, 0, 0), "it is the same queue");
         }
     }
 }

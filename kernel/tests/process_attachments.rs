@@ -18,7 +18,7 @@ use dormouse_proto::tool::{Access, Attachment, ToolOutput, ToolPolicy, ToolSpec}
 
 use crate::replay::Replay;
 
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n and so on";
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x20\0\0\0\x10 and so on";
 const WITH_DESCRIPTORS: &str = "enabled = [\"plot\", \"fork\", \"goto\", \"read_fd\"]\n";
 
 fn process(tools: &str) -> Replay {
@@ -75,7 +75,7 @@ fn each_attachment_is_a_descriptor_and_what_can_be_shown_is() {
         let (text, shown) = last(&request);
         assert_eq!(
             text,
-            "Two curves.\n<fd_attachment fd=\"fd:1\" source=\"tool:plot\" media_type=\"image/png\" bytes=\"18\"/>\n\
+            "Two curves.\n<fd_attachment fd=\"fd:1\" source=\"tool:plot\" media_type=\"image/png\" bytes=\"34\"/>\n\
              <fd_attachment fd=\"fd:2\" source=\"tool:plot\" media_type=\"text/csv\" bytes=\"3\"/>"
         );
         assert_eq!(shown, [FdId::Fd(1)]);

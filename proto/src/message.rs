@@ -112,6 +112,8 @@ pub struct Media {
     pub fd: FdId,
     /// The media type, in small letters and without parameters: `image/png`.
     pub media_type: Arc<str>,
+    /// The longer side of an image, in pixels; 0 where it is none.
+    pub side_px: u32,
 }
 
 /// A block exactly as a provider sent it.

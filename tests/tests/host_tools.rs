@@ -101,7 +101,7 @@ async fn permitted_files_are_read_and_listed_and_no_others() {
     let (empty, _) = call(&process, "list_dir", r#"{"path": "docs/deep"}"#).await;
     assert_eq!(empty, "docs/deep is empty.");
     assert_eq!(call(&process, "read_file", r#"{"file_path": "docs/a.txt"}"#).await, ("one\ntwo\n".to_owned(), false));
-    std::fs::write(at("docs/a.png"), b"\x89PNG\r\n\x1a\n and so on").unwrap();
+    std::fs::write(at("docs/a.png"), b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x20\0\0\0\x10 and so on").unwrap();
     let image = process.call("read_file", r#"{"file_path": "docs/a.png"}"#).await.unwrap();
     assert!(image.text.starts_with("<fd_attachment fd=\"fd:1\" source=\"tool:read_file\" name=\"a.png\""), "{image:?}");
     assert_eq!(&*image.media[0].media_type, "image/png");

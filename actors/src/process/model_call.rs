@@ -46,7 +46,7 @@ pub(super) struct Asking {
 pub(super) async fn ask(asking: Asking) -> Result<Reply, ModelError> {
     let Asking { world, program, model: choice, asker, request, listeners } = asking;
     let model = world.model(&program, &choice)?;
-    let queue = world.model_permits.queue(&choice);
+    let queue = world.model_permits.queue(choice.provider.word(), choice.base_url.as_deref());
     let attempts = choice.failures.unwrap_or(world.limits.model_attempts);
     let mut delays = delays();
     let mut attempt = 1;

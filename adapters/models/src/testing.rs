@@ -59,7 +59,7 @@ pub(crate) fn kept(json: &str, format: &str) -> Raw {
 pub(crate) fn media(fd: u32, answers: Option<&str>) -> Block {
     let types = ["image/png", "application/pdf", "text/plain", "audio/wav", "application/zip"];
     let media_type = types[fd as usize - 1].into();
-    Block::Media { answers: answers.map(Into::into), media: Media { fd: FdId::Fd(fd), media_type } }
+    Block::Media { answers: answers.map(Into::into), media: Media { fd: FdId::Fd(fd), media_type, side_px: 0 } }
 }
 
 /// A conversation that grows: what is sent of each of its beginnings that end with the user.

@@ -24,6 +24,7 @@ use crate::content::Content;
 use crate::program::{ModelChoice, Program};
 use crate::syscall::summarize_fd;
 use crate::table::Table;
+use crate::table::attachment::Gallery;
 
 /// What providers call the bound of a reply, in tokens.
 const BOUNDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"];
@@ -201,15 +202,17 @@ impl State {
         }
     }
 
-    /// How many bytes of media the conversation shows, with those of answers that are not in it yet, `answer` among them.
-    pub(super) fn shown_bytes(&self, answer: &Answer) -> u64 {
+    /// What the conversation shows, with what answers show that are not in it yet, `answer` among them.
+    pub(super) fn gallery(&self, answer: &Answer) -> Gallery {
         let said = self.messages.iter().flat_map(|message| &message.blocks).filter_map(|block| match block {
             Block::Media { media, .. } => Some(media),
             _ => None,
         });
         let open = self.slots().iter().filter_map(|slot| slot.answer.as_ref()).chain([answer]);
         let shown = said.chain(open.flat_map(|answer| &answer.media));
-        shown.filter_map(|media| Some(self.table.get(&media.fd)?.content.len_bytes())).sum()
+        shown.fold(Gallery::default(), |gallery, media| {
+            gallery.with(media, self.table.get(&media.fd).map_or(0, |entry| entry.content.len_bytes()))
+        })
     }
 
     /// The bytes of the media that the conversation names. Costs a look at each block, and reads of what is stored. What

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
+use dormouse_proto::message::Media;
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::record::{Caller, Phase, Slot};
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
@@ -16,7 +17,7 @@ use super::{Effect, Fact};
 use crate::content::Content;
 use crate::syscall::{self, Outcome, PendingSummary, PendingTempFile, PendingWrite, Summarized, handle};
 use crate::table::admission;
-use crate::table::attachment::{MOST_ATTACHED, MOST_SHOWN_BYTES, admit_attachment};
+use crate::table::attachment::{MOST_ATTACHED, admit_attachment};
 
 impl Draft {
     /// Starts or answers every open tool use of the turn, in order, then goes on if that was all.
@@ -239,9 +240,9 @@ impl Draft {
             let admitted = admit_attachment(id.clone(), attachment, source, self.state.settings(), self.now_ms);
             self.open(id, admitted.entry);
             lines.push(admitted.element.to_xml());
-            // All of a conversation is sent with each request, and none takes more than so much.
-            let shown_bytes = self.state.shown_bytes(answer).saturating_add(attachment.bytes.len() as u64);
-            answer.media.extend(admitted.media.filter(|_| shown_bytes <= MOST_SHOWN_BYTES));
+            let gallery = self.state.gallery(answer);
+            let is_taken = |media: &Media| gallery.with(media, attachment.bytes.len() as u64).is_taken();
+            answer.media.extend(admitted.media.filter(is_taken));
         }
         if attached.len() > MOST_ATTACHED {
             lines.push(view::attachments_left_out(attached.len(), MOST_ATTACHED).to_xml());

@@ -180,7 +180,7 @@ fn the_first_own_block_of_a_fork_is_a_breakpoint_and_stays_one() {
 fn media_stand_in_their_answer_and_what_is_not_taken_is_left_out() {
     let media = |fd: u32, kind: &str, answers: Option<&str>| Block::Media {
         answers: answers.map(Into::into),
-        media: Media { fd: FdId::Fd(fd), media_type: kind.into() },
+        media: Media { fd: FdId::Fd(fd), media_type: kind.into(), side_px: 0 },
     };
     let blocks = vec![
         result("1", false),
