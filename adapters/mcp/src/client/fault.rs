@@ -20,6 +20,9 @@ pub(super) enum Fault {
     /// The request may not have reached it, or its answer got lost.
     #[error("the connection failed: {0}")]
     Broken(String),
+    /// The server knows the session no more, as after a restart: by the protocol it refuses all that is asked in it.
+    #[error("the server knows the session no more")]
+    Forgotten,
     /// It answered with something else than was asked for.
     #[error("the server answered with something else than was asked for")]
     Strange,
@@ -37,6 +40,9 @@ impl Fault {
                 "{tool}: {self}. Effect unknown: the call may have been carried out, and was not repeated. Look what was done, \
                  then decide."
             ),
+            Self::Forgotten => {
+                format!("{tool}: {self}, and did not carry out the call. The session is begun anew: call again.")
+            }
             Self::Strange => format!("{tool}: {self}."),
         }
     }
@@ -55,6 +61,7 @@ impl From<ServiceError> for Fault {
             ServiceError::TransportClosed => Self::Gone,
             ServiceError::UnexpectedResponse => Self::Strange,
             ServiceError::Timeout { timeout } => Self::Late(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+            ServiceError::TransportSend(error) if is_forgotten(&*error.error) => Self::Forgotten,
             ServiceError::TransportSend(error) => Self::Broken(transport_words(&*error.error)),
             other => Self::Broken(chain(&other)),
         }
@@ -71,6 +78,11 @@ pub(super) fn of_beginning(error: &ClientInitializeError) -> String {
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => of_beginning(fallback),
         other => format!("{}.", chain(other)),
     }
+}
+
+/// Whether the request was answered with what says, by the protocol, that its session is none.
+fn is_forgotten(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::SessionExpired))
 }
 
 /// What went wrong on the way, in short. What a machine says beside its status is not shown: it may repeat what it was sent.

@@ -37,7 +37,7 @@ pub(super) struct Session {
     pub(super) began: Instant,
     /// Calls that wait for an answer.
     waiting: AtomicUsize,
-    /// A call was given up: whether the server still answers is in doubt.
+    /// A call was given up or got lost: whether the server still answers is in doubt.
     doubtful: AtomicBool,
     changes: watch::Receiver<u64>,
     watched: Watched,
@@ -165,7 +165,11 @@ impl Session {
         let mut asked = Asked { session: self, handle, is_answered: false };
         let answer = (&mut asked.handle.rx).await;
         asked.is_answered = true;
-        answer.map_err(|_| Fault::Gone)?.map_err(Fault::from)
+        let answer = answer.map_err(|_| Fault::Gone).and_then(|answer| answer.map_err(Fault::from));
+        if let Err(Fault::Gone | Fault::Broken(_) | Fault::Forgotten) = &answer {
+            self.doubtful.store(true, Ordering::Release);
+        }
+        answer
     }
 
     /// The same, within so many milliseconds.

@@ -70,6 +70,19 @@ async fn what_a_machine_gets_wrong_is_an_answer_without_secrets() {
 }
 
 #[tokio::test]
+async fn a_machine_that_forgot_its_sessions_is_reached_in_a_new_one() {
+    let machine = Machine::begin();
+    let place = machine.place("mcp", "s3cret");
+    // By the protocol it says so, and then nothing was done; some say something else.
+    for (unknown, expected) in [("404", "did not carry out the call"), ("400", "Effect unknown")] {
+        assert_eq!(place.call("forget", unknown).await.unwrap(), format!("forget: {unknown}"));
+        let error = place.call("echo", "lost").await.unwrap_err();
+        assert!(error.contains(expected), "{unknown}: {error}");
+        assert_eq!(place.call("echo", unknown).await.unwrap(), format!("echo: {unknown}"));
+    }
+}
+
+#[tokio::test]
 async fn a_machine_that_refuses_redirects_or_is_not_there_is_an_error() {
     let machine = Machine::begin();
     for (path, token) in [("mcp", "wr0ng"), ("elsewhere", "s3cret")] {

@@ -1,6 +1,6 @@
 """A tool server that misbehaves as it is asked to. No packages: `server.py [mute|exit|flood|modern|http]`.
 
-Over HTTP it prints its port, then answers each POST with JSON.
+Over HTTP it prints its port, then answers each POST with JSON. It has one session at a time, and forgets it when it is asked to.
 """
 
 import http.server
@@ -24,6 +24,7 @@ EXTRA = []
 CANCELLED = []
 WAITING = []
 ASKED = {}
+SESSION = {"number": 1, "unknown": 404}
 OUT = threading.Lock()
 
 
@@ -175,6 +176,9 @@ class Machine(http.server.BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != "Bearer s3cret":
             return self.reply(401, b"Bearer s3cret is missing", [("WWW-Authenticate", "Bearer")])
         number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+        session = [("Mcp-Session-Id", str(SESSION["number"]))]
+        if method != "initialize" and self.headers.get("Mcp-Session-Id") != session[0][1]:
+            return self.reply(SESSION["unknown"], b"no such session", [("Content-Type", "text/plain")])
         if number is None:
             return self.reply(202)
         if method == "tools/call":
@@ -192,12 +196,15 @@ class Machine(http.server.BaseHTTPRequestHandler):
                 return
             if name == "junk":
                 return self.reply(200, b"this is no message", [("Content-Type", "application/json")])
+            if name == "forget":
+                SESSION.update(number=SESSION["number"] + 1, unknown=int(said))
             result = text("h" * int(said)) if name == "huge" else text(f"{name}: {said}")
         else:
             result = answer(method, params)
         unknown = {"error": {"code": -32601, "message": f"no method {method}"}}
         said = {"jsonrpc": "2.0", "id": number, **(unknown if result is None else {"result": result})}
-        self.reply(200, json.dumps(said).encode(), [("Content-Type", "application/json")])
+        begun = session if method == "initialize" else []
+        self.reply(200, json.dumps(said).encode(), [("Content-Type", "application/json"), *begun])
 
 
 if LIVES:
