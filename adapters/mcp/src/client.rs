@@ -10,6 +10,7 @@ mod output;
 mod resources;
 mod session;
 mod stderr;
+mod trust;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

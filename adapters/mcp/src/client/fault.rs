@@ -7,6 +7,7 @@ use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 use super::manners::shortened;
+use super::trust::CallEnd;
 
 /// Why nothing came of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +33,16 @@ pub(super) enum Fault {
 }
 
 impl Fault {
+    /// What it says of the session.
+    pub(super) fn call_end(&self) -> CallEnd {
+        match self {
+            Self::Refused(_) | Self::Strange => CallEnd::Answered,
+            Self::Gone | Self::Broken(_) => CallEnd::Broken,
+            Self::Late(_) => CallEnd::GivenUp,
+            Self::Forgotten => CallEnd::Forgotten,
+        }
+    }
+
     /// The text for the model whose call came to this.
     pub(super) fn of_call(&self, server: &str, tool: &str) -> String {
         match self {

@@ -9,6 +9,9 @@ use reqwest::{Client, Url};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 
+/// So many requests wait for a machine at once; the next one waits for them. Each has a connection of its own, or a share of one.
+const MOST_AT_ONCE: usize = 256;
+
 /// A transport to the machine at `url`.
 ///
 /// # Errors
@@ -32,6 +35,7 @@ pub(super) fn transport(
     let client = client.build().map_err(|_| "no HTTP client can be made.".to_owned())?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.max_sse_event_size = most_bytes;
+    config.max_concurrent_requests = MOST_AT_ONCE;
     // A call is made once: what a session that expired may have done is not done again by the transport.
     config.reinit_on_expired_session = false;
     Ok(StreamableHttpClientTransport::with_client(client, config))

@@ -1,7 +1,6 @@
 //! A session with one server: begun, asked, ended.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ use tokio::time::timeout;
 use super::fault::{self, Fault};
 use super::lines::Lines;
 use super::manners::Manners;
+use super::trust::{CallEnd, CallNumber, Standing, Trust};
 use super::{http, listing, stderr};
 
 /// How long a server may take to say that it lives, where that is in doubt.
@@ -35,10 +35,7 @@ pub(super) struct Session {
     /// What keeps a server running that was started.
     held: Mutex<Option<Box<dyn Send + Sync>>>,
     pub(super) began: Instant,
-    /// Calls that wait for an answer.
-    waiting: AtomicUsize,
-    /// A call was given up or got lost: whether the server still answers is in doubt.
-    doubtful: AtomicBool,
+    trust: Mutex<Trust>,
     changes: watch::Receiver<u64>,
     watched: Watched,
     /// The tools that the server has itself, as of so many changes.
@@ -107,8 +104,7 @@ impl Session {
             service: Mutex::new(Some(service)),
             held: Mutex::new(held),
             began: Instant::now(),
-            waiting: AtomicUsize::new(0),
-            doubtful: AtomicBool::new(false),
+            trust: Mutex::default(),
             changes: changed,
             watched,
             own: Mutex::default(),
@@ -128,18 +124,25 @@ impl Session {
         self.peer.peer_info().is_some_and(|info| info.capabilities.tools.is_some())
     }
 
-    /// Whether the server can be asked. Where that is in doubt it is asked for a sign of life.
+    /// Whether the server can be asked. Where that is in doubt it is asked for a sign of life, unless calls wait that were asked
+    /// before: to end the session would end them, and each has a deadline.
     pub(super) async fn is_alive(&self) -> bool {
         if self.peer.is_transport_closed() {
             return false;
         }
-        if !self.doubtful.swap(false, Ordering::AcqRel) {
-            return true;
+        let standing = self.trust().standing();
+        match standing {
+            Standing::Sound | Standing::Held => true,
+            Standing::Doubtful => self.gives_a_sign().await,
+            Standing::Lost => false,
         }
+    }
+
+    async fn gives_a_sign(&self) -> bool {
         let ping = ClientRequest::PingRequest(Default::default());
         let answer = timeout(PONG, self.ask(ping)).await;
         // An answer of any kind is a sign of life.
-        matches!(answer, Ok(Ok(_) | Err(Fault::Refused(_) | Fault::Strange)))
+        answer.is_ok_and(|answer| end_of(&answer) == CallEnd::Answered)
     }
 
     /// Asks the server. Dropping the future tells the server that nobody waits any more.
@@ -161,14 +164,11 @@ impl Session {
     async fn ask_for(&self, request: ClientRequest, out: Option<&OutputSink>) -> Result<ServerResult, Fault> {
         let handle = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await?;
         self.watched().extend(out.map(|out| (handle.progress_token.clone(), out.clone())));
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        let mut asked = Asked { session: self, handle, is_answered: false };
+        let number = self.trust().ask();
+        let mut asked = Asked { session: self, handle, number, end: CallEnd::GivenUp };
         let answer = (&mut asked.handle.rx).await;
-        asked.is_answered = true;
         let answer = answer.map_err(|_| Fault::Gone).and_then(|answer| answer.map_err(Fault::from));
-        if let Err(Fault::Gone | Fault::Broken(_) | Fault::Forgotten) = &answer {
-            self.doubtful.store(true, Ordering::Release);
-        }
+        asked.end = end_of(&answer);
         answer
     }
 
@@ -192,6 +192,10 @@ impl Session {
     pub(super) fn note_own(&self, names: BTreeSet<String>) {
         let changes = *self.changes.borrow();
         *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some((changes, Arc::new(names)));
+    }
+
+    fn trust(&self) -> MutexGuard<'_, Trust> {
+        self.trust.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn watched(&self) -> MutexGuard<'_, HashMap<ProgressToken, OutputSink>> {
@@ -227,17 +231,21 @@ enum Unbegun {
 struct Asked<'a> {
     session: &'a Session,
     handle: RequestHandle<RoleClient>,
-    is_answered: bool,
+    number: CallNumber,
+    end: CallEnd,
+}
+
+fn end_of(answer: &Result<ServerResult, Fault>) -> CallEnd {
+    answer.as_ref().map_or_else(Fault::call_end, |_| CallEnd::Answered)
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         self.session.watched().remove(&self.handle.progress_token);
-        self.session.waiting.fetch_sub(1, Ordering::AcqRel);
-        if self.is_answered {
+        self.session.trust().end(self.number, self.end);
+        if self.end != CallEnd::GivenUp {
             return;
         }
-        self.session.doubtful.store(true, Ordering::Release);
         let (peer, id) = (self.session.peer.clone(), self.handle.id.clone());
         // Outside of a runtime there is no connection left to say it by.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };

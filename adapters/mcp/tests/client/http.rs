@@ -83,6 +83,20 @@ async fn a_machine_that_forgot_its_sessions_is_reached_in_a_new_one() {
 }
 
 #[tokio::test]
+async fn many_slow_calls_keep_their_session_when_one_is_given_up() {
+    let machine = Machine::begin();
+    let place = machine.place("mcp", "s3cret");
+    let slow = futures_util::future::join_all((0..40).map(|_| place.call("hold", "")));
+    let others = async {
+        let given_up = tokio::time::timeout(Duration::from_millis(500), place.call("never", "")).await;
+        assert!(given_up.is_err());
+        assert_eq!(place.call("release", "all").await.unwrap(), "release: all");
+    };
+    let (slow, ()) = tokio::join!(slow, others);
+    assert!(slow.iter().all(|held| held.as_deref() == Ok("hold: ")), "{slow:?}");
+}
+
+#[tokio::test]
 async fn a_machine_that_refuses_redirects_or_is_not_there_is_an_error() {
     let machine = Machine::begin();
     for (path, token) in [("mcp", "wr0ng"), ("elsewhere", "s3cret")] {

@@ -25,6 +25,7 @@ CANCELLED = []
 WAITING = []
 ASKED = {}
 SESSION = {"number": 1, "unknown": 404}
+RELEASED = threading.Event()
 OUT = threading.Lock()
 
 
@@ -79,6 +80,8 @@ def call(number, name, arguments, token=None):
     if name == "stuck":
         while True:
             time.sleep(1000)
+    if name == "busy":
+        time.sleep(float(said))
     if name == "die":
         os._exit(3)
     if name == "junk":
@@ -196,6 +199,10 @@ class Machine(http.server.BaseHTTPRequestHandler):
                 return
             if name == "junk":
                 return self.reply(200, b"this is no message", [("Content-Type", "application/json")])
+            if name == "hold":
+                RELEASED.wait()
+            if name == "release":
+                RELEASED.set()
             if name == "forget":
                 SESSION.update(number=SESSION["number"] + 1, unknown=int(said))
             result = text("h" * int(said)) if name == "huge" else text(f"{name}: {said}")

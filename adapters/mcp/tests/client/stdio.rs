@@ -121,6 +121,22 @@ async fn a_server_that_hangs_is_left_and_begun_anew() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_busy_with_a_long_call_stays_for_it() {
+    let place = Place::new(McpClient::default(), "good");
+    assert_eq!(place.call("echo", "here").await.unwrap(), "echo: here");
+    let others = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let given_up = tokio::time::timeout(Duration::from_millis(100), place.call("echo", "first")).await;
+        assert!(given_up.is_err());
+        place.call("echo", "second").await
+    };
+    // Longer than a sign of life is waited for.
+    let (long, second) = tokio::join!(place.call("busy", "6"), others);
+    assert_eq!((long.as_deref(), second.as_deref()), (Ok("busy: 6"), Ok("echo: second")));
+    assert_eq!(place.lives(), 1);
+}
+
+#[tokio::test]
 async fn a_ping_is_answered_and_everything_else_refused() {
     let place = Place::new(McpClient::default(), "good");
     let heard = place.call("ask", "").await.unwrap();
