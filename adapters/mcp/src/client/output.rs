@@ -1,7 +1,10 @@
 //! Calling a tool, and what its result is for a model: text as text, once, and everything else attached.
 
+use std::borrow::Cow;
+
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use dormouse_actors::ports::{OutputFull, OutputSink};
 use dormouse_proto::tool::Attachment;
@@ -134,13 +137,13 @@ impl Shown {
     }
 
     fn attach(&mut self, name: Option<&str>, media_type: &str, data: &str) {
-        match STANDARD.decode(data) {
-            Ok(bytes) => self.attached.push(Attachment {
+        match bytes_of(data) {
+            Some(bytes) => self.attached.push(Attachment {
                 name: name.map(Into::into),
                 media_type: media_type.into(),
                 bytes: Bytes::from(bytes),
             }),
-            Err(_) => self.texts.push(format!("[{media_type}: not shown, it is not base64]")),
+            None => self.texts.push(format!("[{media_type}: not shown, it is not base64]")),
         }
     }
 
@@ -170,6 +173,32 @@ impl Shown {
             () => Err(text),
         }
     }
+}
+
+/// Base64, padded or not.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// What is sent as base64, as servers write it: also in lines, without padding, or as a `data:` address.
+fn bytes_of(data: &str) -> Option<Vec<u8>> {
+    let data = data.trim_ascii();
+    let data = match data.split_once(',') {
+        Some((head, rest)) if is_head(head) => rest,
+        _ => data,
+    };
+    let data = match data.contains(|c: char| c.is_ascii_whitespace()) {
+        true => Cow::Owned(data.split_ascii_whitespace().collect()),
+        false => Cow::Borrowed(data),
+    };
+    BASE64.decode(&*data).ok()
+}
+
+/// Whether this is what stands before the comma of a `data:` address in base64.
+fn is_head(head: &str) -> bool {
+    let head = head.to_ascii_lowercase();
+    head.starts_with("data:") && head.ends_with(";base64")
 }
 
 /// A resource that the server points to.
@@ -244,6 +273,26 @@ mod tests {
             attached.iter().map(|one| (one.name.as_deref(), &*one.media_type, one.bytes.len())).collect();
         assert_eq!(attached, [(None, "image/png", 4), (None, "audio/wav", 3), (Some("r://b"), "a/b", 3)]);
         assert_eq!(end, Ok(()));
+    }
+
+    #[test]
+    fn base64_is_taken_as_servers_write_it() {
+        for (data, expected) in [
+            ("iVBORw==", Some("\u{fffd}PNG")),
+            ("iVBORw", Some("\u{fffd}PNG")),
+            ("iVBO\r\nRw==\n", Some("\u{fffd}PNG")),
+            (" iVBO Rw\t", Some("\u{fffd}PNG")),
+            ("data:image/png;base64,iVBORw==", Some("\u{fffd}PNG")),
+            ("DATA:image/png;charset=x;BASE64,\niVBO\nRw\n", Some("\u{fffd}PNG")),
+            ("", Some("")),
+            ("data:image/png,iVBORw==", None),
+            ("image,iVBORw==", None),
+            ("?", None),
+            ("iVBORw=!", None),
+        ] {
+            let bytes = bytes_of(data);
+            assert_eq!(bytes.as_deref().map(String::from_utf8_lossy).as_deref(), expected, "{data:?}");
+        }
     }
 
     #[test]
