@@ -1,7 +1,7 @@
 //! From the function to the tool.
 
-use proc_macro2::TokenStream;
-use quote::quote;
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote};
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Error, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, Meta, Pat, PatType, Result, Token, Type};
 
@@ -12,6 +12,13 @@ struct Argument {
     docs: Vec<Attribute>,
     name: Ident,
     of: Box<Type>,
+}
+
+impl Argument {
+    /// What binds the argument of this number: seen by nothing that is written in the function, whatever its name.
+    fn binding(number: usize) -> Ident {
+        format_ident!("argument_{number}", span = Span::mixed_site())
+    }
 }
 
 /// The function that gives the tool, with the written function inside of it.
@@ -28,6 +35,7 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
     }
     function.attrs = kept;
     function.vis = syn::Visibility::Inherited;
+    let sink = Ident::new("out", Span::mixed_site());
     let mut arguments = Vec::new();
     let mut passed: Punctuated<TokenStream, Token![,]> = Punctuated::new();
     let mut streams = None;
@@ -36,21 +44,23 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
             return Err(Error::new_spanned(input, "a tool is a function of its own, without `self`"));
         };
         if is_sink(&parameter.ty) {
-            passed.push(quote!(out));
+            passed.push(quote!(#sink));
             if streams.replace(()).is_some() {
                 return Err(Error::new_spanned(parameter, "one OutputSink is enough"));
             }
         } else {
-            let argument = argument(parameter)?;
-            let name = &argument.name;
-            passed.push(quote!(#name));
-            arguments.push(argument);
+            let binding = Argument::binding(arguments.len());
+            passed.push(quote!(#binding));
+            arguments.push(argument(parameter)?);
         }
     }
     let tool_name = options.name.as_ref().map_or_else(|| name.to_string(), syn::LitStr::value);
     let fields = arguments.iter().map(|Argument { docs, name, of }| quote!(#(#docs)* #name: #of));
-    let names = arguments.iter().map(|argument| &argument.name);
-    let taken = if arguments.is_empty() { quote!((): ()) } else { quote!(Arguments { #(#names),* }: Arguments) };
+    let bound = arguments.iter().enumerate().map(|(number, Argument { name, .. })| {
+        let binding = Argument::binding(number);
+        quote!(#name: #binding)
+    });
+    let taken = if arguments.is_empty() { quote!((): ()) } else { quote!(Arguments { #(#bound),* }: Arguments) };
     let arguments = (!arguments.is_empty()).then(|| {
         quote! {
             #[derive(::dormouse::derive::serde::Deserialize, ::dormouse::derive::schemars::JsonSchema)]
@@ -60,7 +70,7 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
         }
     });
     let made = match streams {
-        Some(()) => quote!(::dormouse::FnTool::streaming(#tool_name, #description, |#taken, out| #name(#passed))),
+        Some(()) => quote!(::dormouse::FnTool::streaming(#tool_name, #description, |#taken, #sink| #name(#passed))),
         None => quote!(::dormouse::FnTool::new(#tool_name, #description, |#taken| #name(#passed))),
     };
     let policy = policy(options);

@@ -35,6 +35,18 @@ async fn hello() -> Result<&'static str, std::convert::Infallible> {
     Ok("hello")
 }
 
+/// Repeats a query.
+#[dormouse::tool]
+async fn query(query: String, argument_0: String) -> Result<String, String> {
+    Ok(format!("{query} {argument_0}"))
+}
+
+/// Writes to a place.
+#[dormouse::tool]
+async fn argument_0(out: String, sink: OutputSink) -> Result<(), &'static str> {
+    sink.push(out.as_bytes()).map_err(|_| "full")
+}
+
 /// A process that may call these.
 async fn process(kernel: &Kernel, tools: &str) -> Process {
     let program = format!("[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [{tools}]\n");
@@ -74,6 +86,17 @@ async fn a_function_with_an_attribute_is_a_tool() {
     }
     let (text, is_error) = call(&process, "count_words", r#"{"txet": "a"}"#).await;
     assert!(is_error && text.contains("txet") && text.contains("text"), "{text}");
+}
+
+#[tokio::test]
+async fn a_parameter_may_be_named_as_its_function_and_as_a_sink() {
+    let schema: serde_json::Value = serde_json::from_str(&query().spec().schema).unwrap();
+    assert_eq!(schema["required"], serde_json::json!(["query", "argument_0"]));
+    let kernel = builder().tool(query()).tool(argument_0()).build().await.unwrap();
+    let process = process(&kernel, "\"query\", \"argument_0\"").await;
+    let said = call(&process, "query", r#"{"query": "a", "argument_0": "b"}"#).await;
+    assert_eq!(said, ("a b".to_owned(), false));
+    assert_eq!(call(&process, "argument_0", r#"{"out": "there"}"#).await, ("there".to_owned(), false));
 }
 
 #[tokio::test]
