@@ -1,38 +1,31 @@
 //! From the wire: a reply that comes as events, put together as if it had come whole.
 //!
-//! Text fields of a delta grow, lists are appended to and other fields are replaced, also where they are not known here; the
-//! parts of a tool call grow by its index.
+//! Text fields of a delta grow, lists are appended to and other fields are replaced, also where they are not known here; tool
+//! calls are told apart by rules of their own.
 
-use std::collections::BTreeMap;
+mod calls;
+mod growing;
 
 use dormouse_proto::model::{Delta, ModelError, Reply};
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
+use self::calls::Calls;
+use self::growing::Growing;
 use super::decode::{self, UsageFields};
-use crate::wire::excerpt::{malformed, malformed_in};
+use crate::wire::excerpt::malformed_in;
 use crate::wire::failure;
-use crate::wire::fields::{Fields, MOST_FIELDS, raw, string};
+use crate::wire::fields::{Fields, raw, string};
 use crate::wire::{Decoder, Progress};
-
-/// More calls than any reply has.
-const MOST_CALLS: usize = 1024;
 
 /// Puts a streamed reply together, event by event.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     message: Growing,
-    calls: BTreeMap<u64, GrowingCall>,
+    calls: Calls,
     stop: Option<String>,
     usage: Option<UsageFields>,
     is_done: bool,
-}
-
-#[derive(Debug, Default)]
-struct GrowingCall {
-    fields: Growing,
-    function: Growing,
 }
 
 #[derive(Deserialize)]
@@ -90,7 +83,7 @@ impl Decoder for StreamDecoder {
         }
         let mut message = self.message.finish();
         message.set("role", raw("assistant"));
-        let calls: Vec<_> = self.calls.into_values().map(GrowingCall::finish).collect();
+        let calls = self.calls.finish();
         if !calls.is_empty() {
             message.set("tool_calls", raw(&calls));
         }
@@ -102,7 +95,7 @@ impl StreamDecoder {
     fn grow(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         for (name, value) in delta.iter().filter(|(_, value)| value.get() != "null") {
             match (name, string(value)) {
-                ("tool_calls", _) => self.grow_calls(value, deltas)?,
+                ("tool_calls", _) => self.calls.grow(value, deltas)?,
                 ("content" | "refusal", Some(text)) if !text.is_empty() => deltas(Delta::Text(text)),
                 ("reasoning_content" | "reasoning", Some(text)) if !text.is_empty() => deltas(Delta::Thinking(text)),
                 _ => {}
@@ -112,118 +105,6 @@ impl StreamDecoder {
             }
         }
         Ok(())
-    }
-
-    fn grow_calls(&mut self, calls: &RawValue, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
-        let calls: Vec<Fields> =
-            serde_json::from_str(calls.get()).map_err(|error| malformed_in("call", calls.get(), &error))?;
-        for (place, call) in calls.iter().enumerate() {
-            let index = call.get("index").and_then(|index| serde_json::from_str(index.get()).ok());
-            let index = index.unwrap_or(place as u64);
-            let is_new = !self.calls.contains_key(&index);
-            if is_new && self.calls.len() == MOST_CALLS {
-                return Err(malformed(format!("the reply has more than {MOST_CALLS} calls")));
-            }
-            let grown = self.calls.entry(index).or_default();
-            for (name, value) in call.iter().filter(|(name, value)| *name != "index" && value.get() != "null") {
-                match name {
-                    "function" => grown.grow_function(value)?,
-                    // Some servers say it again with each delta.
-                    "id" | "type" => grown.fields.replace(name, value)?,
-                    _ => grown.fields.extend(name, value)?,
-                }
-            }
-            if is_new {
-                deltas(Delta::ToolUse(grown.function.text("name").to_owned()));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl GrowingCall {
-    fn grow_function(&mut self, function: &RawValue) -> Result<(), ModelError> {
-        let function: Fields =
-            serde_json::from_str(function.get()).map_err(|error| malformed_in("call", function.get(), &error))?;
-        for (name, value) in function.iter().filter(|(_, value)| value.get() != "null") {
-            match name {
-                "name" if string(value).is_some_and(|name| name == self.function.text("name")) => {}
-                _ => self.function.extend(name, value)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(self) -> Fields {
-        let mut call = self.fields.finish();
-        call.set("function", raw(&self.function.finish()));
-        call
-    }
-}
-
-/// An object whose fields still come in, in the order of their first parts.
-#[derive(Debug, Default)]
-struct Growing(Vec<(String, Part)>);
-
-#[derive(Debug)]
-enum Part {
-    Text(String),
-    List(Vec<Box<RawValue>>),
-    Other(Box<RawValue>),
-}
-
-impl Part {
-    fn of(value: &RawValue) -> Self {
-        match (string(value), serde_json::from_str(value.get())) {
-            (Some(text), _) => Self::Text(text),
-            (None, Ok(list)) => Self::List(list),
-            (None, Err(_)) => Self::Other(value.to_owned()),
-        }
-    }
-
-    fn json(&self) -> Box<RawValue> {
-        match self {
-            Self::Text(text) => raw(text),
-            Self::List(list) => raw(list),
-            Self::Other(json) => json.clone(),
-        }
-    }
-}
-
-impl Growing {
-    /// What has come of a text.
-    fn text(&self, name: &str) -> &str {
-        let part = self.0.iter().find(|(known, _)| known == name);
-        part.map_or("", |(_, part)| if let Part::Text(text) = part { text } else { "" })
-    }
-
-    fn replace(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
-        match self.0.iter_mut().find(|(known, _)| known == name) {
-            Some((_, part)) => *part = Part::of(value),
-            None => self.extend(name, value)?,
-        }
-        Ok(())
-    }
-
-    fn extend(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
-        let more = Part::of(value);
-        let Some((_, part)) = self.0.iter_mut().find(|(known, _)| known == name) else {
-            self.0.push((name.to_owned(), more));
-            return match self.0.len() {
-                0..=MOST_FIELDS => Ok(()),
-                _ => Err(malformed(format!("the reply grows beyond {MOST_FIELDS} fields"))),
-            };
-        };
-        match (part, more) {
-            (Part::Text(text), Part::Text(more)) => text.push_str(&more),
-            (Part::List(list), Part::List(more)) => list.extend(more),
-            (part, more) => *part = more,
-        }
-        Ok(())
-    }
-
-    fn finish(self) -> Fields {
-        self.0.iter().fold(Fields::default(), |fields, (name, part)| fields.with(name, &part.json()))
     }
 }
 
