@@ -134,12 +134,17 @@ fn says_nothing(json: &str) -> bool {
 }
 
 /// Text, or a list of parts of which some are text.
-fn text_in(content: &Value) -> String {
+pub(super) fn text_in(content: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match content {
         Value::Array(parts) => parts.iter().map(|part| text(&part["text"])).collect(),
         content => text(content),
     }
+}
+
+/// The thoughts among a list of parts.
+pub(super) fn thought_in(content: &Value) -> String {
+    content.as_array().into_iter().flatten().map(|part| text_in(&part["thinking"])).collect()
 }
 
 fn tool_use(index: usize, call: Call, json: &str) -> Result<Block, ModelError> {

@@ -9,6 +9,7 @@ mod growing;
 use dormouse_proto::model::{Delta, ModelError, Reply};
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use self::calls::Calls;
 use self::growing::Growing;
@@ -94,24 +95,38 @@ impl Decoder for StreamDecoder {
 impl StreamDecoder {
     fn grow(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         for (name, value) in delta.iter().filter(|(_, value)| value.get() != "null") {
-            match (name, string(value)) {
-                ("tool_calls", _) => self.calls.grow(value, deltas)?,
-                ("content" | "refusal", Some(text)) if !text.is_empty() => deltas(Delta::Text(text)),
-                ("reasoning_content" | "reasoning", Some(text)) if !text.is_empty() => deltas(Delta::Thinking(text)),
-                _ => {}
+            if name == "tool_calls" {
+                self.calls.grow(value, deltas)?;
+                continue;
             }
-            if name != "tool_calls" {
-                self.message.extend(name, value)?;
-            }
+            told(name, value).into_iter().for_each(deltas);
+            self.message.extend(name, value)?;
         }
         Ok(())
     }
+}
+
+/// What a field of a delta brings to watch.
+fn told(name: &str, value: &RawValue) -> Vec<Delta> {
+    let text = || string(value).unwrap_or_default();
+    let told = match name {
+        "content" => {
+            let content = serde_json::from_str(value.get()).unwrap_or_default();
+            vec![Delta::Thinking(decode::thought_in(&content)), Delta::Text(decode::text_in(&content))]
+        }
+        "refusal" => vec![Delta::Text(text())],
+        "reasoning_content" | "reasoning" => vec![Delta::Thinking(text())],
+        _ => Vec::new(),
+    };
+    let says_something = |delta: &Delta| !matches!(delta, Delta::Text(text) | Delta::Thinking(text) if text.is_empty());
+    told.into_iter().filter(says_something).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
+    use dormouse_proto::message::text_of;
     use dormouse_proto::model::{ModelErrorKind, StopReason};
 
     use super::*;
@@ -180,6 +195,39 @@ mod tests {
         let (reply, deltas) = decode(&events);
         assert_eq!(reply.unwrap().stop, StopReason::ToolUse, "the usage may be missing");
         assert_eq!(deltas, [Delta::Thinking("hm".into()), Delta::Text("so".into()), Delta::ToolUse("ls".into())]);
+    }
+
+    #[test]
+    fn a_content_that_comes_as_parts_and_as_text_is_all_kept() {
+        let thought = |text: &str| format!(r#"{{"type":"thinking","thinking":[{{"type":"text","text":"{text}"}}]}}"#);
+        let said = |text: &str| format!(r#"{{"type":"text","text":"{text}"}}"#);
+        let list = |parts: &[String]| format!(r#"{{"content":[{}]}}"#, parts.join(","));
+        let text = |text: &str| format!(r#"{{"content":"{text}"}}"#);
+        let parts =
+            [text(""), list(&[thought("h")]), list(&[thought("m"), said("So")]), text(" i"), text("t"), text("")];
+        let kept = [thought("h"), thought("m"), said("So"), said(" it")];
+        check_content(&parts, &kept, &[Delta::Thinking("h".into()), Delta::Thinking("m".into())], "So it");
+        let parts = [text("S"), text("o"), list(&[said(" it")]), text(" is"), list(&[thought("h")])];
+        check_content(
+            &parts,
+            &[said("So"), said(" it"), said(" is"), thought("h")],
+            &[Delta::Thinking("h".into())],
+            "So it is",
+        );
+    }
+
+    /// The deltas of a content, its parts as they are kept, and what is told of it.
+    fn check_content(parts: &[String], kept: &[String], thoughts: &[Delta], said: &str) {
+        let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+        check(&parts, &format!(r#"{{"content":[{}],"role":"assistant"}}"#, kept.join(",")));
+        let events: Vec<_> = parts.iter().map(|fields| delta(fields)).collect();
+        let events: Vec<_> = events.iter().map(String::as_str).chain([STOP]).collect();
+        let (reply, deltas) = decode(&events);
+        let (texts, others): (Vec<_>, Vec<_>) = deltas.into_iter().partition(|delta| matches!(delta, Delta::Text(_)));
+        let told: String =
+            texts.iter().map(|delta| if let Delta::Text(text) = delta { text.as_str() } else { "" }).collect();
+        assert_eq!((told.as_str(), text_of(&reply.unwrap().blocks).as_str()), (said, said));
+        assert_eq!(others, thoughts);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What still comes in, field by field.
+//! What still comes in, field by field. Nothing is lost where a field comes as a text here and as a list of parts there: then
+//! the text is a part.
 
 use dormouse_proto::model::ModelError;
 use serde_json::value::RawValue;
@@ -13,7 +14,11 @@ pub(super) struct Growing(Vec<(String, Part)>);
 #[derive(Debug)]
 enum Part {
     Text(String),
-    List(Vec<Box<RawValue>>),
+    List {
+        parts: Vec<Box<RawValue>>,
+        /// What has come of a text behind them.
+        text: String,
+    },
     Other(Box<RawValue>),
 }
 
@@ -21,7 +26,7 @@ impl Part {
     fn of(value: &RawValue) -> Self {
         match (string(value), serde_json::from_str(value.get())) {
             (Some(text), _) => Self::Text(text),
-            (None, Ok(list)) => Self::List(list),
+            (None, Ok(parts)) => Self::List { parts, text: String::new() },
             (None, Err(_)) => Self::Other(value.to_owned()),
         }
     }
@@ -29,10 +34,15 @@ impl Part {
     fn json(&self) -> Box<RawValue> {
         match self {
             Self::Text(text) => raw(text),
-            Self::List(list) => raw(list),
+            Self::List { parts, text } => raw(&parts.iter().cloned().chain(text_part(text)).collect::<Vec<_>>()),
             Self::Other(json) => json.clone(),
         }
     }
+}
+
+/// A text as a part of a list; none where it says nothing.
+fn text_part(text: &str) -> Option<Box<RawValue>> {
+    (!text.is_empty()).then(|| raw(&Fields::of_type("text").with("text", text)))
 }
 
 impl Growing {
@@ -61,7 +71,15 @@ impl Growing {
         };
         match (part, more) {
             (Part::Text(text), Part::Text(more)) => text.push_str(&more),
-            (Part::List(list), Part::List(more)) => list.extend(more),
+            (Part::List { text, .. }, Part::Text(more)) => text.push_str(&more),
+            (Part::List { parts, text }, Part::List { parts: more, .. }) => {
+                parts.extend(text_part(&std::mem::take(text)));
+                parts.extend(more);
+            }
+            (part, Part::List { parts: more, .. }) => {
+                let before = if let Part::Text(text) = part { text_part(text) } else { None };
+                *part = Part::List { parts: before.into_iter().chain(more).collect(), text: String::new() };
+            }
             (part, more) => *part = more,
         }
         Ok(())
