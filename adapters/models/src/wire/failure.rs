@@ -64,6 +64,11 @@ impl Complaint {
         excerpt(&worded, LONGEST_CHARS)
     }
 
+    /// The wait that its explanation asks for, where waiting is what helps.
+    fn wait_in_words(&self, kind: Kind) -> Option<Duration> {
+        (kind == Kind::Overloaded).then(|| retry::in_words(&self.message)).flatten()
+    }
+
     /// What the words mean by themselves.
     fn kind(&self) -> Option<Kind> {
         let message = self.message.to_lowercase();
@@ -150,15 +155,17 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
     let kind = advised(headers, of_status(status, &complaint));
     let mut failure = ModelError::new(kind, format!("status {}: {}", status.as_u16(), complaint.worded()));
     let hint = || retry::after(headers).or(complaint.retry_after).or_else(|| retry::reset(headers));
-    failure.retry_after = failure.is_transient().then(hint).flatten();
+    failure.retry_after = failure.is_transient().then(hint).flatten().or_else(|| complaint.wait_in_words(kind));
     failure
 }
 
 /// The failure that a provider reports where a reply was expected: in an object `error`, or bare.
 pub(crate) fn in_body(error: &Value) -> ModelError {
     let complaint = Complaint::of(error);
-    let mut failure = ModelError::new(complaint.kind().unwrap_or(Kind::Transport), complaint.worded());
-    failure.retry_after = complaint.retry_after.filter(|_| failure.is_transient());
+    let kind = complaint.kind().unwrap_or(Kind::Transport);
+    let mut failure = ModelError::new(kind, complaint.worded());
+    let hint = complaint.retry_after.filter(|_| failure.is_transient());
+    failure.retry_after = hint.or_else(|| complaint.wait_in_words(kind));
     failure
 }
 
@@ -366,5 +373,14 @@ mod tests {
             {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}]}});
         assert_eq!(answer(429, &body).retry_after, Some(Duration::from_millis(7_500)));
         assert_eq!(in_event(&body.to_string()).unwrap().retry_after, Some(Duration::from_millis(7_500)));
+        let said = |code: &str| json!({"error": {"code": code, "message": "Please try again in 11.054s. Visit x."}});
+        let limited = said("rate_limit_exceeded");
+        assert_eq!(in_event(&limited.to_string()).unwrap().retry_after, Some(Duration::from_millis(11_054)));
+        assert_eq!(answer(429, &limited).retry_after, Some(Duration::from_millis(11_054)));
+        assert_eq!(in_event(&said("server_error").to_string()).unwrap().retry_after, None, "only a limit has an end");
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", "3".parse().unwrap());
+        let answered = in_answer(StatusCode::TOO_MANY_REQUESTS, &headers, &limited.to_string());
+        assert_eq!(answered.retry_after, Some(Duration::from_secs(3)), "what is told to programs counts");
     }
 }
