@@ -184,15 +184,21 @@ fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
 pub(super) struct UsageFields {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
+    total_tokens: Option<u64>,
     prompt_tokens_details: Option<Details>,
     completion_tokens_details: Option<Details>,
 }
 
 impl From<UsageFields> for Usage {
     fn from(fields: UsageFields) -> Self {
-        let UsageFields { prompt_tokens, completion_tokens, prompt_tokens_details, completion_tokens_details } = fields;
-        let (of_input, of_output) = (prompt_tokens_details, completion_tokens_details);
-        Counts { input: prompt_tokens, output: completion_tokens, of_input, of_output }.into()
+        let counts = Counts {
+            input: fields.prompt_tokens,
+            output: fields.completion_tokens,
+            total: fields.total_tokens,
+            of_input: fields.prompt_tokens_details,
+            of_output: fields.completion_tokens_details,
+        };
+        counts.into()
     }
 }
 
@@ -289,6 +295,9 @@ mod tests {
             ..Usage::default()
         };
         assert_eq!(Usage::from(fields), expected);
+        let beside = json!({"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 15,
+            "completion_tokens_details": {"reasoning_tokens": 3}});
+        assert_eq!(Usage::from(serde_json::from_value::<UsageFields>(beside).unwrap()).output_tokens, 5);
     }
 
     #[test]
