@@ -23,6 +23,7 @@ struct Whole {
 struct Choice {
     message: Option<Box<RawValue>>,
     finish_reason: Option<String>,
+    error: Option<Value>,
 }
 
 /// Reads a reply that came whole.
@@ -33,6 +34,9 @@ pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
     }
     let choice = whole.choices.unwrap_or_default().into_iter().next();
     let choice = choice.ok_or_else(|| malformed("the reply has no choice"))?;
+    if let Some(error) = choice.error {
+        return Err(failure::in_body(&error));
+    }
     let message = choice.message.ok_or_else(|| malformed("the reply has no message"))?;
     finish(message.get(), choice.finish_reason.as_deref(), whole.usage.unwrap_or_default())
 }
@@ -308,6 +312,8 @@ mod tests {
         }
         assert_eq!(reply(nameless, "\"stop\"").unwrap_err().kind, ModelErrorKind::Malformed);
         let failed = r#"{"error":{"message":"slow down","code":"rate_limit_exceeded"}}"#;
+        assert_eq!(completion(failed).unwrap_err().kind, ModelErrorKind::Overloaded);
+        let failed = r#"{"choices":[{"message":{"role":"assistant","content":"x"},"finish_reason":"error","error":{"code":429,"message":"slow"}}]}"#;
         assert_eq!(completion(failed).unwrap_err().kind, ModelErrorKind::Overloaded);
     }
 }

@@ -43,6 +43,7 @@ struct Choice {
     index: u64,
     delta: Option<Fields>,
     finish_reason: Option<String>,
+    error: Option<Value>,
 }
 
 impl Decoder for StreamDecoder {
@@ -62,6 +63,9 @@ impl Decoder for StreamDecoder {
         }
         self.usage = chunk.usage.or(self.usage);
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
+            if let Some(error) = choice.error {
+                return Err(failure::in_body(&error));
+            }
             if let Some(delta) = choice.delta {
                 self.grow(&delta, deltas)?;
             }
@@ -235,12 +239,14 @@ mod tests {
         let text = &*delta(r#"{"content":"a"}"#);
         let failed = r#"{"error":{"message":"Overloaded","type":"overloaded_error"}}"#;
         let bare = r#"{"code":500,"message":"full","type":"exceed_context_size_error"}"#;
-        let cases: [(&[&str], ModelErrorKind); 6] = [
+        let chosen = r#"{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":402,"message":"m"}}]}"#;
+        let cases: [(&[&str], ModelErrorKind); 7] = [
             (&[], ModelErrorKind::CutStream),
             (&[text], ModelErrorKind::CutStream),
             (&[text, "[DONE]"], ModelErrorKind::CutStream),
             (&[text, failed], ModelErrorKind::Overloaded),
             (&[text, bare], ModelErrorKind::ContextOverflow),
+            (&[text, chosen], ModelErrorKind::Unavailable),
             (&[text, "{\"choices\":"], ModelErrorKind::Malformed),
         ];
         for (events, kind) in cases {

@@ -17,6 +17,8 @@ use super::retry;
 pub(crate) struct Complaint {
     /// Its words for the kind: a type, a code, a status, reasons.
     words: Vec<String>,
+    /// The status that it would have come with.
+    status: Option<StatusCode>,
     message: String,
     retry_after: Option<Duration>,
 }
@@ -35,6 +37,7 @@ impl Complaint {
         let delay = details().find_map(|detail| retry::seconds(detail["retryDelay"].as_str()?));
         Self {
             words: words.filter(|word| !word.is_empty()).collect(),
+            status: status_of(&error["code"]),
             message: text(&error["message"]).unwrap_or_default(),
             retry_after: delay,
         }
@@ -82,6 +85,14 @@ impl Complaint {
         }
         WORDS.iter().find(|(word, _)| self.says(word)).map(|(_, kind)| *kind)
     }
+}
+
+/// The status of a failure that a code is: some servers answer 200, and say the true one in the body.
+fn status_of(code: &Value) -> Option<StatusCode> {
+    let code = code.as_u64().or_else(|| code.as_str()?.parse().ok())?;
+    StatusCode::from_u16(code.try_into().ok()?)
+        .ok()
+        .filter(|status| status.is_client_error() || status.is_server_error())
 }
 
 /// How providers and compatible servers say that a conversation is too long.
@@ -162,8 +173,10 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
 /// The failure that a provider reports where a reply was expected: in an object `error`, or bare.
 pub(crate) fn in_body(error: &Value) -> ModelError {
     let complaint = Complaint::of(error);
-    let kind = complaint.kind().unwrap_or(Kind::Transport);
-    let mut failure = ModelError::new(kind, complaint.worded());
+    let by_status = || complaint.status.map(|status| of_status(status, &complaint));
+    let kind = complaint.kind().or_else(by_status).unwrap_or(Kind::Transport);
+    let status = complaint.status.map(|status| format!("status {}: ", status.as_u16())).unwrap_or_default();
+    let mut failure = ModelError::new(kind, format!("{status}{}", complaint.worded()));
     let hint = complaint.retry_after.filter(|_| failure.is_transient());
     failure.retry_after = hint.or_else(|| complaint.wait_in_words(kind));
     failure
@@ -321,6 +334,20 @@ mod tests {
             (json!({"error": {"code": "rate_limit_exceeded", "message": "slow"}}), Some(Kind::Overloaded)),
             (json!({"error": {"code": 503, "status": "UNAVAILABLE", "message": "later"}}), Some(Kind::Overloaded)),
             (json!({"error": {"message": "of no kind"}}), Some(Kind::Transport)),
+            (json!({"error": {"code": 400, "message": "no such parameter"}}), Some(Kind::InvalidRequest)),
+            (json!({"error": {"code": 401, "message": "no user"}}), Some(Kind::Authentication)),
+            (json!({"error": {"code": 402, "message": "no credits"}}), Some(Kind::Unavailable)),
+            (json!({"error": {"code": 403, "message": "no"}}), Some(Kind::Authentication)),
+            (json!({"error": {"code": 429, "message": "Provider returned error"}}), Some(Kind::Overloaded)),
+            (json!({"error": {"code": "429", "message": "in quotes"}}), Some(Kind::Overloaded)),
+            (json!({"error": {"code": 502, "message": "down"}}), Some(Kind::Transport)),
+            (
+                json!({"error": {"code": 400, "type": "server_error", "message": "a word decides"}}),
+                Some(Kind::Transport),
+            ),
+            (json!({"error": {"code": 200, "message": "no failure's"}}), Some(Kind::Transport)),
+            (json!({"error": {"code": 1302, "message": "no status"}}), Some(Kind::Transport)),
+            (json!({"error": {"code": -1, "message": "no code"}}), Some(Kind::Transport)),
             (json!({"code": 500, "message": "does not parse", "type": "server_error"}), Some(Kind::Transport)),
             (json!({"error": null, "id": "x"}), None),
             (json!({"code": 500, "message": "of no kind", "type": "thing"}), None),
@@ -328,6 +355,8 @@ mod tests {
         for (event, kind) in cases {
             assert_eq!(in_event(&event.to_string()).map(|error| error.kind), kind, "{event}");
         }
+        let limited = in_body(&json!({"code": 429, "message": "slow"}));
+        assert!(limited.message.contains("429") && limited.message.contains("slow"), "{limited}");
     }
 
     #[test]
