@@ -1,7 +1,7 @@
 //! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
 
 use dormouse_proto::message::{Block, Raw};
-use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};
+use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -37,8 +37,9 @@ pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
     if let Some(error) = choice.error {
         return Err(failure::in_body(&error));
     }
+    let stop = stop_reason(choice.finish_reason.as_deref())?;
     let message = choice.message.ok_or_else(|| malformed("the reply has no message"))?;
-    finish(message.get(), choice.finish_reason.as_deref(), whole.usage.unwrap_or_default())
+    finish(message.get(), stop, whole.usage.unwrap_or_default())
 }
 
 /// The parts of a message that are understood.
@@ -69,7 +70,7 @@ fn absent_or<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(fr
 }
 
 /// Puts a reply together from its message and what stands beside it.
-pub(super) fn finish(json: &str, stop: Option<&str>, usage: UsageFields) -> Result<Reply, ModelError> {
+pub(super) fn finish(json: &str, stop: StopReason, usage: UsageFields) -> Result<Reply, ModelError> {
     let message: Message = serde_json::from_str(json).map_err(|error| malformed_in("message", json, &error))?;
     let refusal = message.refusal.filter(|refusal| !refusal.is_empty());
     let text = message.content.as_ref().map(text_in).unwrap_or_default() + refusal.as_deref().unwrap_or_default();
@@ -88,7 +89,7 @@ pub(super) fn finish(json: &str, stop: Option<&str>, usage: UsageFields) -> Resu
         false => keep(&mut blocks, json),
     }
     let has_calls = blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
-    let stop = match stop_reason(stop)? {
+    let stop = match stop {
         // Some servers end a turn that calls tools as if it had said everything.
         StopReason::EndTurn if has_calls => StopReason::ToolUse,
         StopReason::ToolUse if !has_calls => StopReason::EndTurn,
@@ -171,12 +172,19 @@ fn id_of(index: usize) -> String {
     format!("call_{index}")
 }
 
-fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
+/// Why the model stopped. It is asked first: what came of a draw that failed may be no reply.
+pub(super) fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
     Ok(match word {
-        Some("stop" | "eos" | "end_turn") => StopReason::EndTurn,
+        Some("stop" | "eos" | "eos_token" | "stop_sequence" | "end_turn") => StopReason::EndTurn,
         Some("tool_calls" | "function_call") => StopReason::ToolUse,
         Some("length" | "max_tokens") => StopReason::MaxTokens,
         Some("content_filter") => StopReason::Refusal,
+        Some(word @ "insufficient_system_resource") => {
+            return Err(ModelError::new(ModelErrorKind::Overloaded, format!("the model stopped as '{word}'")));
+        }
+        Some(word) if word == "error" || word.starts_with("function_call_filter") => {
+            return Err(failure::misdrawn(word, ""));
+        }
         // To guess would end a process as if it were done, or run tools that were cut short.
         Some(other) => return Err(malformed(format!("the finish reason '{}' is not known", beginning(other)))),
         None => return Err(malformed("the reply is complete but has no finish reason")),
@@ -208,7 +216,6 @@ impl From<UsageFields> for Usage {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_proto::model::ModelErrorKind;
     use serde_json::json;
 
     use super::*;
@@ -224,6 +231,8 @@ mod tests {
             ("\"length\"", Some(StopReason::MaxTokens)),
             ("\"content_filter\"", Some(StopReason::Refusal)),
             ("\"tool_calls\"", Some(StopReason::EndTurn)),
+            ("\"eos_token\"", Some(StopReason::EndTurn)),
+            ("\"stop_sequence\"", Some(StopReason::EndTurn)),
             ("\"sleepy\"", None),
             ("null", None),
         ];
@@ -234,6 +243,23 @@ mod tests {
         let refused = reply(r#"{"role":"assistant","content":null,"refusal":"I cannot."}"#, "\"stop\"").unwrap();
         assert_eq!(refused.stop, StopReason::Refusal);
         assert!(matches!(&refused.blocks[..], [Block::Text { text, .. }] if **text == *"I cannot."));
+    }
+
+    #[test]
+    fn a_draw_that_failed_is_worth_another() {
+        let cases = [
+            ("error", ModelErrorKind::CutStream),
+            ("function_call_filter: MALFORMED_FUNCTION_CALL", ModelErrorKind::CutStream),
+            ("insufficient_system_resource", ModelErrorKind::Overloaded),
+        ];
+        for (word, kind) in cases {
+            let nameless = r#"{"role":"assistant","tool_calls":[{"id":"a"}]}"#;
+            for message in ["null", r#"{"role":"assistant","content":"x"}"#, nameless] {
+                let error = reply(message, &format!("\"{word}\"")).unwrap_err();
+                assert_eq!((error.kind, error.is_transient()), (kind, true), "{error}");
+                assert!(error.message.contains(word), "{error}");
+            }
+        }
     }
 
     #[test]

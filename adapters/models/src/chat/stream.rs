@@ -83,16 +83,15 @@ impl Decoder for StreamDecoder {
     }
 
     fn finish(self) -> Result<Reply, ModelError> {
-        if self.stop.is_none() {
-            return Err(failure::cut("the stream ended before its finish reason"));
-        }
+        let stop = self.stop.ok_or_else(|| failure::cut("the stream ended before its finish reason"))?;
+        let stop = decode::stop_reason(Some(&stop))?;
         let mut message = self.message.finish();
         message.set("role", raw("assistant"));
         let calls = self.calls.finish();
         if !calls.is_empty() {
             message.set("tool_calls", raw(&calls));
         }
-        decode::finish(&message.to_json(), self.stop.as_deref(), self.usage.unwrap_or_default())
+        decode::finish(&message.to_json(), stop, self.usage.unwrap_or_default())
     }
 }
 

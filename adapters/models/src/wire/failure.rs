@@ -240,6 +240,12 @@ pub(crate) fn cut(message: impl Into<String>) -> ModelError {
     ModelError::new(Kind::CutStream, message)
 }
 
+/// Sampling went wrong and was stopped by itself, as the provider's word says: the same request may do better.
+pub(crate) fn misdrawn(word: &str, why: &str) -> ModelError {
+    let message = excerpt(&format!("the model stopped as '{}': {why}", beginning(word)), 700);
+    cut(message.trim_end_matches([':', ' ']))
+}
+
 /// An error and everything that caused it, in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
