@@ -7,6 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::FORMAT;
+use super::names::{Names, Origin};
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
 use crate::wire::fields::{Fields, is_object, raw};
@@ -14,6 +15,8 @@ use crate::wire::usage::{Counts, Details};
 
 #[derive(Deserialize)]
 struct Whole {
+    id: Option<Value>,
+    created: Option<Value>,
     choices: Option<Vec<Choice>>,
     usage: Option<UsageFields>,
     error: Option<Value>,
@@ -39,7 +42,8 @@ pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
     }
     let stop = stop_reason(choice.finish_reason.as_deref())?;
     let message = choice.message.ok_or_else(|| malformed("the reply has no message"))?;
-    finish(message.get(), stop, whole.usage.unwrap_or_default())
+    let origin = Origin { id: whole.id, created: whole.created };
+    finish(message.get(), stop, whole.usage.unwrap_or_default(), &origin)
 }
 
 /// The parts of a message that are understood.
@@ -52,10 +56,17 @@ struct Message {
 }
 
 #[derive(Deserialize)]
-struct Call {
+pub(super) struct Call {
     #[serde(default)]
     id: Option<String>,
     function: Option<Function>,
+}
+
+impl Call {
+    /// The function and its arguments.
+    pub(super) fn said(&self) -> Option<(&str, Option<&Value>)> {
+        self.function.as_ref().map(|function| (function.name.as_str(), function.arguments.as_ref()))
+    }
 }
 
 #[derive(Deserialize)]
@@ -70,10 +81,11 @@ fn absent_or<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(fr
 }
 
 /// Puts a reply together from its message and what stands beside it.
-pub(super) fn finish(json: &str, stop: StopReason, usage: UsageFields) -> Result<Reply, ModelError> {
+pub(super) fn finish(json: &str, stop: StopReason, usage: UsageFields, origin: &Origin) -> Result<Reply, ModelError> {
     let message: Message = serde_json::from_str(json).map_err(|error| malformed_in("message", json, &error))?;
     let refusal = message.refusal.filter(|refusal| !refusal.is_empty());
     let text = message.content.as_ref().map(text_in).unwrap_or_default() + refusal.as_deref().unwrap_or_default();
+    let names = Names::of(origin, &text, &message.tool_calls);
     let mut blocks = Vec::new();
     if !text.is_empty() {
         blocks.push(Block::Text { text: text.into(), raw: None });
@@ -81,11 +93,11 @@ pub(super) fn finish(json: &str, stop: StopReason, usage: UsageFields) -> Result
     let is_unnamed = |call: &Call| call.id.as_deref().is_none_or(str::is_empty);
     let has_unnamed = message.tool_calls.iter().any(is_unnamed);
     for (index, call) in message.tool_calls.into_iter().enumerate() {
-        blocks.push(tool_use(index, call, json)?);
+        blocks.push(tool_use(index, call, json, &names)?);
     }
     let is_cut = |block: &Block| matches!(block, Block::ToolUse { args, .. } if !is_object(args));
     match has_unnamed || blocks.iter().any(is_cut) {
-        true => keep(&mut blocks, &mended(json)?),
+        true => keep(&mut blocks, &mended(json, &names)?),
         false => keep(&mut blocks, json),
     }
     let has_calls = blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
@@ -111,7 +123,7 @@ fn keep(blocks: &mut Vec<Block>, json: &str) {
 
 /// A message with calls whose arguments are no object, or that have no id, as it goes back: they have no arguments, and the id
 /// that their answers carry.
-fn mended(json: &str) -> Result<String, ModelError> {
+fn mended(json: &str, names: &Names) -> Result<String, ModelError> {
     let object =
         |json: &str| serde_json::from_str::<Fields>(json).map_err(|error| malformed_in("message", json, &error));
     let mut message = object(json)?;
@@ -119,7 +131,7 @@ fn mended(json: &str) -> Result<String, ModelError> {
     let mut calls: Vec<Fields> = serde_json::from_str(calls).map_err(|error| malformed_in("message", json, &error))?;
     for (index, call) in calls.iter_mut().enumerate() {
         if call.text("id").is_none_or(|id| id.is_empty()) {
-            call.set("id", raw(&id_of(index)));
+            call.set("id", raw(&names.call(index)));
         }
         let mut function = object(call.get("function").map_or("{}", RawValue::get))?;
         if function.text("arguments").is_some_and(|args| !is_object(&args)) {
@@ -152,7 +164,7 @@ pub(super) fn thought_in(content: &Value) -> String {
     content.as_array().into_iter().flatten().map(|part| text_in(&part["thinking"])).collect()
 }
 
-fn tool_use(index: usize, call: Call, json: &str) -> Result<Block, ModelError> {
+fn tool_use(index: usize, call: Call, json: &str, names: &Names) -> Result<Block, ModelError> {
     let function = call.function.filter(|function| !function.name.is_empty());
     let function =
         function.ok_or_else(|| malformed(format!("a call is of no function by name: {}", beginning(json))))?;
@@ -163,13 +175,8 @@ fn tool_use(index: usize, call: Call, json: &str) -> Result<Block, ModelError> {
         Some(Value::Null) | None => "{}".to_owned(),
         Some(object) => object.to_string(),
     };
-    let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| id_of(index));
+    let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| names.call(index));
     Ok(Block::ToolUse { id: id.into(), name: function.name.into(), args: args.into(), raw: None })
-}
-
-/// The id of a call that came without one.
-fn id_of(index: usize) -> String {
-    format!("call_{index}")
 }
 
 /// Why the model stopped. It is asked first: what came of a draw that failed may be no reply.
@@ -291,7 +298,7 @@ mod tests {
                 panic!("{found:?}")
             };
             let back: Value = serde_json::from_str(&raw.json).unwrap();
-            assert_eq!((&**id, &back["tool_calls"][0]["id"]), ("call_0", &Value::from("call_0")));
+            assert_eq!((id.starts_with("call_"), &back["tool_calls"][0]["id"]), (true, &Value::from(&**id)));
         }
     }
 

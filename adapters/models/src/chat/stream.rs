@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use self::calls::Calls;
 use self::growing::Growing;
 use super::decode::{self, UsageFields};
+use super::names::Origin;
 use crate::wire::excerpt::malformed_in;
 use crate::wire::failure;
 use crate::wire::fields::{Fields, raw, string};
@@ -26,11 +27,14 @@ pub struct StreamDecoder {
     calls: Calls,
     stop: Option<String>,
     usage: Option<UsageFields>,
+    origin: Origin,
     is_done: bool,
 }
 
 #[derive(Deserialize)]
 struct Chunk {
+    id: Option<Value>,
+    created: Option<Value>,
     #[serde(default)]
     choices: Vec<Choice>,
     usage: Option<UsageFields>,
@@ -61,6 +65,8 @@ impl Decoder for StreamDecoder {
             // A chunk that says nothing may be a failure without an envelope.
             return failure::in_event(data).map_or(Ok(()), Err);
         }
+        let Origin { id, created } = std::mem::take(&mut self.origin);
+        self.origin = Origin { id: id.or(chunk.id), created: created.or(chunk.created) };
         self.usage = chunk.usage.or(self.usage);
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
             if let Some(error) = choice.error {
@@ -91,7 +97,7 @@ impl Decoder for StreamDecoder {
         if !calls.is_empty() {
             message.set("tool_calls", raw(&calls));
         }
-        decode::finish(&message.to_json(), stop, self.usage.unwrap_or_default())
+        decode::finish(&message.to_json(), stop, self.usage.unwrap_or_default(), &self.origin)
     }
 }
 
@@ -142,7 +148,7 @@ mod tests {
     }
 
     fn delta(fields: &str) -> String {
-        format!(r#"{{"id":"x","choices":[{{"index":0,"delta":{fields},"finish_reason":null}}]}}"#)
+        format!(r#"{{"id":"x","created":7,"choices":[{{"index":0,"delta":{fields},"finish_reason":null}}]}}"#)
     }
 
     const STOP: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
@@ -153,7 +159,7 @@ mod tests {
         let deltas: Vec<_> = deltas.iter().map(|fields| delta(fields)).collect();
         let events: Vec<_> = deltas.iter().map(String::as_str).chain([STOP, USAGE, "[DONE]"]).collect();
         let whole = format!(
-            r#"{{"choices":[{{"message":{whole},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":4}}}}"#
+            r#"{{"id":"x","created":7,"choices":[{{"message":{whole},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":4}}}}"#
         );
         assert_eq!(decode(&events).0.unwrap(), decode::completion(&whole).unwrap());
     }
@@ -182,6 +188,22 @@ mod tests {
             concat!(
                 r#"{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"ls","arguments":"{\"n\": 1.10}"}},"#,
                 r#"{"id":"b","type":"function","function":{"name":"cd","arguments":"{}"}}]}"#
+            ),
+        );
+    }
+
+    #[test]
+    fn calls_without_ids_are_named_alike_streamed_and_whole() {
+        check(
+            &[
+                r#"{"role":"assistant","content":"so"}"#,
+                r#"{"tool_calls":[{"index":0,"id":"","function":{"name":"ls","arguments":"{\"n\""}}]}"#,
+                r#"{"tool_calls":[{"index":0,"id":"","function":{"arguments":": 1.10}"}}]}"#,
+                r#"{"tool_calls":[{"index":0,"function":{"name":"ls","arguments":"{}"}}]}"#,
+            ],
+            concat!(
+                r#"{"role":"assistant","content":"so","tool_calls":[{"function":{"name":"ls","arguments":"{\"n\": 1.10}"}},"#,
+                r#"{"function":{"name":"ls","arguments":"{}"}}]}"#
             ),
         );
     }
