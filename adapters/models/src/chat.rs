@@ -5,6 +5,7 @@
 
 mod decode;
 mod encode;
+mod names;
 mod stream;
 
 use dormouse_proto::model::{ModelError, Reply, Request};

@@ -1,12 +1,13 @@
 //! From the wire: a reply that came whole, and the parts that a streamed one shares with it.
 
 use dormouse_proto::message::{Block, Raw};
-use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};
+use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::FORMAT;
+use super::names::{Names, Origin};
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
 use crate::wire::fields::{Fields, is_object, raw};
@@ -14,6 +15,8 @@ use crate::wire::usage::{Counts, Details};
 
 #[derive(Deserialize)]
 struct Whole {
+    id: Option<Value>,
+    created: Option<Value>,
     choices: Option<Vec<Choice>>,
     usage: Option<UsageFields>,
     error: Option<Value>,
@@ -23,6 +26,7 @@ struct Whole {
 struct Choice {
     message: Option<Box<RawValue>>,
     finish_reason: Option<String>,
+    error: Option<Value>,
 }
 
 /// Reads a reply that came whole.
@@ -33,8 +37,13 @@ pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
     }
     let choice = whole.choices.unwrap_or_default().into_iter().next();
     let choice = choice.ok_or_else(|| malformed("the reply has no choice"))?;
+    if let Some(error) = choice.error {
+        return Err(failure::in_body(&error));
+    }
+    let stop = stop_reason(choice.finish_reason.as_deref())?;
     let message = choice.message.ok_or_else(|| malformed("the reply has no message"))?;
-    finish(message.get(), choice.finish_reason.as_deref(), whole.usage.unwrap_or_default())
+    let origin = Origin { id: whole.id, created: whole.created };
+    finish(message.get(), stop, whole.usage.unwrap_or_default(), &origin)
 }
 
 /// The parts of a message that are understood.
@@ -47,10 +56,17 @@ struct Message {
 }
 
 #[derive(Deserialize)]
-struct Call {
+pub(super) struct Call {
     #[serde(default)]
     id: Option<String>,
     function: Option<Function>,
+}
+
+impl Call {
+    /// The function and its arguments.
+    pub(super) fn said(&self) -> Option<(&str, Option<&Value>)> {
+        self.function.as_ref().map(|function| (function.name.as_str(), function.arguments.as_ref()))
+    }
 }
 
 #[derive(Deserialize)]
@@ -65,10 +81,11 @@ fn absent_or<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(fr
 }
 
 /// Puts a reply together from its message and what stands beside it.
-pub(super) fn finish(json: &str, stop: Option<&str>, usage: UsageFields) -> Result<Reply, ModelError> {
+pub(super) fn finish(json: &str, stop: StopReason, usage: UsageFields, origin: &Origin) -> Result<Reply, ModelError> {
     let message: Message = serde_json::from_str(json).map_err(|error| malformed_in("message", json, &error))?;
     let refusal = message.refusal.filter(|refusal| !refusal.is_empty());
     let text = message.content.as_ref().map(text_in).unwrap_or_default() + refusal.as_deref().unwrap_or_default();
+    let names = Names::of(origin, &text, &message.tool_calls);
     let mut blocks = Vec::new();
     if !text.is_empty() {
         blocks.push(Block::Text { text: text.into(), raw: None });
@@ -76,15 +93,15 @@ pub(super) fn finish(json: &str, stop: Option<&str>, usage: UsageFields) -> Resu
     let is_unnamed = |call: &Call| call.id.as_deref().is_none_or(str::is_empty);
     let has_unnamed = message.tool_calls.iter().any(is_unnamed);
     for (index, call) in message.tool_calls.into_iter().enumerate() {
-        blocks.push(tool_use(index, call, json)?);
+        blocks.push(tool_use(index, call, json, &names)?);
     }
     let is_cut = |block: &Block| matches!(block, Block::ToolUse { args, .. } if !is_object(args));
     match has_unnamed || blocks.iter().any(is_cut) {
-        true => keep(&mut blocks, &mended(json)?),
+        true => keep(&mut blocks, &mended(json, &names)?),
         false => keep(&mut blocks, json),
     }
     let has_calls = blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
-    let stop = match stop_reason(stop)? {
+    let stop = match stop {
         // Some servers end a turn that calls tools as if it had said everything.
         StopReason::EndTurn if has_calls => StopReason::ToolUse,
         StopReason::ToolUse if !has_calls => StopReason::EndTurn,
@@ -106,7 +123,7 @@ fn keep(blocks: &mut Vec<Block>, json: &str) {
 
 /// A message with calls whose arguments are no object, or that have no id, as it goes back: they have no arguments, and the id
 /// that their answers carry.
-fn mended(json: &str) -> Result<String, ModelError> {
+fn mended(json: &str, names: &Names) -> Result<String, ModelError> {
     let object =
         |json: &str| serde_json::from_str::<Fields>(json).map_err(|error| malformed_in("message", json, &error));
     let mut message = object(json)?;
@@ -114,7 +131,7 @@ fn mended(json: &str) -> Result<String, ModelError> {
     let mut calls: Vec<Fields> = serde_json::from_str(calls).map_err(|error| malformed_in("message", json, &error))?;
     for (index, call) in calls.iter_mut().enumerate() {
         if call.text("id").is_none_or(|id| id.is_empty()) {
-            call.set("id", raw(&id_of(index)));
+            call.set("id", raw(&names.call(index)));
         }
         let mut function = object(call.get("function").map_or("{}", RawValue::get))?;
         if function.text("arguments").is_some_and(|args| !is_object(&args)) {
@@ -134,7 +151,7 @@ fn says_nothing(json: &str) -> bool {
 }
 
 /// Text, or a list of parts of which some are text.
-fn text_in(content: &Value) -> String {
+pub(super) fn text_in(content: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match content {
         Value::Array(parts) => parts.iter().map(|part| text(&part["text"])).collect(),
@@ -142,7 +159,12 @@ fn text_in(content: &Value) -> String {
     }
 }
 
-fn tool_use(index: usize, call: Call, json: &str) -> Result<Block, ModelError> {
+/// The thoughts among a list of parts.
+pub(super) fn thought_in(content: &Value) -> String {
+    content.as_array().into_iter().flatten().map(|part| text_in(&part["thinking"])).collect()
+}
+
+fn tool_use(index: usize, call: Call, json: &str, names: &Names) -> Result<Block, ModelError> {
     let function = call.function.filter(|function| !function.name.is_empty());
     let function =
         function.ok_or_else(|| malformed(format!("a call is of no function by name: {}", beginning(json))))?;
@@ -153,21 +175,23 @@ fn tool_use(index: usize, call: Call, json: &str) -> Result<Block, ModelError> {
         Some(Value::Null) | None => "{}".to_owned(),
         Some(object) => object.to_string(),
     };
-    let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| id_of(index));
+    let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| names.call(index));
     Ok(Block::ToolUse { id: id.into(), name: function.name.into(), args: args.into(), raw: None })
 }
 
-/// The id of a call that came without one.
-fn id_of(index: usize) -> String {
-    format!("call_{index}")
-}
-
-fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
+/// Why the model stopped. It is asked first: what came of a draw that failed may be no reply.
+pub(super) fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
     Ok(match word {
-        Some("stop" | "eos" | "end_turn") => StopReason::EndTurn,
+        Some("stop" | "eos" | "eos_token" | "stop_sequence" | "end_turn") => StopReason::EndTurn,
         Some("tool_calls" | "function_call") => StopReason::ToolUse,
         Some("length" | "max_tokens") => StopReason::MaxTokens,
         Some("content_filter") => StopReason::Refusal,
+        Some(word @ "insufficient_system_resource") => {
+            return Err(ModelError::new(ModelErrorKind::Overloaded, format!("the model stopped as '{word}'")));
+        }
+        Some(word) if word == "error" || word.starts_with("function_call_filter") => {
+            return Err(failure::misdrawn(word, ""));
+        }
         // To guess would end a process as if it were done, or run tools that were cut short.
         Some(other) => return Err(malformed(format!("the finish reason '{}' is not known", beginning(other)))),
         None => return Err(malformed("the reply is complete but has no finish reason")),
@@ -179,21 +203,26 @@ fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
 pub(super) struct UsageFields {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
+    total_tokens: Option<u64>,
     prompt_tokens_details: Option<Details>,
     completion_tokens_details: Option<Details>,
 }
 
 impl From<UsageFields> for Usage {
     fn from(fields: UsageFields) -> Self {
-        let UsageFields { prompt_tokens, completion_tokens, prompt_tokens_details, completion_tokens_details } = fields;
-        let (of_input, of_output) = (prompt_tokens_details, completion_tokens_details);
-        Counts { input: prompt_tokens, output: completion_tokens, of_input, of_output }.into()
+        let counts = Counts {
+            input: fields.prompt_tokens,
+            output: fields.completion_tokens,
+            total: fields.total_tokens,
+            of_input: fields.prompt_tokens_details,
+            of_output: fields.completion_tokens_details,
+        };
+        counts.into()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dormouse_proto::model::ModelErrorKind;
     use serde_json::json;
 
     use super::*;
@@ -209,6 +238,8 @@ mod tests {
             ("\"length\"", Some(StopReason::MaxTokens)),
             ("\"content_filter\"", Some(StopReason::Refusal)),
             ("\"tool_calls\"", Some(StopReason::EndTurn)),
+            ("\"eos_token\"", Some(StopReason::EndTurn)),
+            ("\"stop_sequence\"", Some(StopReason::EndTurn)),
             ("\"sleepy\"", None),
             ("null", None),
         ];
@@ -219,6 +250,23 @@ mod tests {
         let refused = reply(r#"{"role":"assistant","content":null,"refusal":"I cannot."}"#, "\"stop\"").unwrap();
         assert_eq!(refused.stop, StopReason::Refusal);
         assert!(matches!(&refused.blocks[..], [Block::Text { text, .. }] if **text == *"I cannot."));
+    }
+
+    #[test]
+    fn a_draw_that_failed_is_worth_another() {
+        let cases = [
+            ("error", ModelErrorKind::CutStream),
+            ("function_call_filter: MALFORMED_FUNCTION_CALL", ModelErrorKind::CutStream),
+            ("insufficient_system_resource", ModelErrorKind::Overloaded),
+        ];
+        for (word, kind) in cases {
+            let nameless = r#"{"role":"assistant","tool_calls":[{"id":"a"}]}"#;
+            for message in ["null", r#"{"role":"assistant","content":"x"}"#, nameless] {
+                let error = reply(message, &format!("\"{word}\"")).unwrap_err();
+                assert_eq!((error.kind, error.is_transient()), (kind, true), "{error}");
+                assert!(error.message.contains(word), "{error}");
+            }
+        }
     }
 
     #[test]
@@ -250,7 +298,7 @@ mod tests {
                 panic!("{found:?}")
             };
             let back: Value = serde_json::from_str(&raw.json).unwrap();
-            assert_eq!((&**id, &back["tool_calls"][0]["id"]), ("call_0", &Value::from("call_0")));
+            assert_eq!((id.starts_with("call_"), &back["tool_calls"][0]["id"]), (true, &Value::from(&**id)));
         }
     }
 
@@ -284,6 +332,9 @@ mod tests {
             ..Usage::default()
         };
         assert_eq!(Usage::from(fields), expected);
+        let beside = json!({"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 15,
+            "completion_tokens_details": {"reasoning_tokens": 3}});
+        assert_eq!(Usage::from(serde_json::from_value::<UsageFields>(beside).unwrap()).output_tokens, 5);
     }
 
     #[test]
@@ -294,6 +345,8 @@ mod tests {
         }
         assert_eq!(reply(nameless, "\"stop\"").unwrap_err().kind, ModelErrorKind::Malformed);
         let failed = r#"{"error":{"message":"slow down","code":"rate_limit_exceeded"}}"#;
+        assert_eq!(completion(failed).unwrap_err().kind, ModelErrorKind::Overloaded);
+        let failed = r#"{"choices":[{"message":{"role":"assistant","content":"x"},"finish_reason":"error","error":{"code":429,"message":"slow"}}]}"#;
         assert_eq!(completion(failed).unwrap_err().kind, ModelErrorKind::Overloaded);
     }
 }

@@ -1,42 +1,40 @@
 //! From the wire: a reply that comes as events, put together as if it had come whole.
 //!
-//! Text fields of a delta grow, lists are appended to and other fields are replaced, also where they are not known here; the
-//! parts of a tool call grow by its index.
+//! Text fields of a delta grow, lists are appended to and other fields are replaced, also where they are not known here; tool
+//! calls are told apart by rules of their own.
 
-use std::collections::BTreeMap;
+mod calls;
+mod growing;
 
 use dormouse_proto::model::{Delta, ModelError, Reply};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use self::calls::Calls;
+use self::growing::Growing;
 use super::decode::{self, UsageFields};
-use crate::wire::excerpt::{malformed, malformed_in};
+use super::names::Origin;
+use crate::wire::excerpt::malformed_in;
 use crate::wire::failure;
-use crate::wire::fields::{Fields, MOST_FIELDS, raw, string};
+use crate::wire::fields::{Fields, raw, string};
 use crate::wire::{Decoder, Progress};
-
-/// More calls than any reply has.
-const MOST_CALLS: usize = 1024;
 
 /// Puts a streamed reply together, event by event.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     message: Growing,
-    calls: BTreeMap<u64, GrowingCall>,
+    calls: Calls,
     stop: Option<String>,
     usage: Option<UsageFields>,
+    origin: Origin,
     is_done: bool,
-}
-
-#[derive(Debug, Default)]
-struct GrowingCall {
-    fields: Growing,
-    function: Growing,
 }
 
 #[derive(Deserialize)]
 struct Chunk {
+    id: Option<Value>,
+    created: Option<Value>,
     #[serde(default)]
     choices: Vec<Choice>,
     usage: Option<UsageFields>,
@@ -49,6 +47,7 @@ struct Choice {
     index: u64,
     delta: Option<Fields>,
     finish_reason: Option<String>,
+    error: Option<Value>,
 }
 
 impl Decoder for StreamDecoder {
@@ -66,8 +65,13 @@ impl Decoder for StreamDecoder {
             // A chunk that says nothing may be a failure without an envelope.
             return failure::in_event(data).map_or(Ok(()), Err);
         }
+        let Origin { id, created } = std::mem::take(&mut self.origin);
+        self.origin = Origin { id: id.or(chunk.id), created: created.or(chunk.created) };
         self.usage = chunk.usage.or(self.usage);
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
+            if let Some(error) = choice.error {
+                return Err(failure::in_body(&error));
+            }
             if let Some(delta) = choice.delta {
                 self.grow(&delta, deltas)?;
             }
@@ -85,152 +89,53 @@ impl Decoder for StreamDecoder {
     }
 
     fn finish(self) -> Result<Reply, ModelError> {
-        if self.stop.is_none() {
-            return Err(failure::cut("the stream ended before its finish reason"));
-        }
+        let stop = self.stop.ok_or_else(|| failure::cut("the stream ended before its finish reason"))?;
+        let stop = decode::stop_reason(Some(&stop))?;
         let mut message = self.message.finish();
         message.set("role", raw("assistant"));
-        let calls: Vec<_> = self.calls.into_values().map(GrowingCall::finish).collect();
+        let calls = self.calls.finish();
         if !calls.is_empty() {
             message.set("tool_calls", raw(&calls));
         }
-        decode::finish(&message.to_json(), self.stop.as_deref(), self.usage.unwrap_or_default())
+        decode::finish(&message.to_json(), stop, self.usage.unwrap_or_default(), &self.origin)
     }
 }
 
 impl StreamDecoder {
     fn grow(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         for (name, value) in delta.iter().filter(|(_, value)| value.get() != "null") {
-            match (name, string(value)) {
-                ("tool_calls", _) => self.grow_calls(value, deltas)?,
-                ("content" | "refusal", Some(text)) if !text.is_empty() => deltas(Delta::Text(text)),
-                ("reasoning_content" | "reasoning", Some(text)) if !text.is_empty() => deltas(Delta::Thinking(text)),
-                _ => {}
+            if name == "tool_calls" {
+                self.calls.grow(value, deltas)?;
+                continue;
             }
-            if name != "tool_calls" {
-                self.message.extend(name, value)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn grow_calls(&mut self, calls: &RawValue, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
-        let calls: Vec<Fields> =
-            serde_json::from_str(calls.get()).map_err(|error| malformed_in("call", calls.get(), &error))?;
-        for (place, call) in calls.iter().enumerate() {
-            let index = call.get("index").and_then(|index| serde_json::from_str(index.get()).ok());
-            let index = index.unwrap_or(place as u64);
-            let is_new = !self.calls.contains_key(&index);
-            if is_new && self.calls.len() == MOST_CALLS {
-                return Err(malformed(format!("the reply has more than {MOST_CALLS} calls")));
-            }
-            let grown = self.calls.entry(index).or_default();
-            for (name, value) in call.iter().filter(|(name, value)| *name != "index" && value.get() != "null") {
-                match name {
-                    "function" => grown.grow_function(value)?,
-                    // Some servers say it again with each delta.
-                    "id" | "type" => grown.fields.replace(name, value)?,
-                    _ => grown.fields.extend(name, value)?,
-                }
-            }
-            if is_new {
-                deltas(Delta::ToolUse(grown.function.text("name").to_owned()));
-            }
+            told(name, value).into_iter().for_each(deltas);
+            self.message.extend(name, value)?;
         }
         Ok(())
     }
 }
 
-impl GrowingCall {
-    fn grow_function(&mut self, function: &RawValue) -> Result<(), ModelError> {
-        let function: Fields =
-            serde_json::from_str(function.get()).map_err(|error| malformed_in("call", function.get(), &error))?;
-        for (name, value) in function.iter().filter(|(_, value)| value.get() != "null") {
-            match name {
-                "name" if string(value).is_some_and(|name| name == self.function.text("name")) => {}
-                _ => self.function.extend(name, value)?,
-            }
+/// What a field of a delta brings to watch.
+fn told(name: &str, value: &RawValue) -> Vec<Delta> {
+    let text = || string(value).unwrap_or_default();
+    let told = match name {
+        "content" => {
+            let content = serde_json::from_str(value.get()).unwrap_or_default();
+            vec![Delta::Thinking(decode::thought_in(&content)), Delta::Text(decode::text_in(&content))]
         }
-        Ok(())
-    }
-
-    fn finish(self) -> Fields {
-        let mut call = self.fields.finish();
-        call.set("function", raw(&self.function.finish()));
-        call
-    }
-}
-
-/// An object whose fields still come in, in the order of their first parts.
-#[derive(Debug, Default)]
-struct Growing(Vec<(String, Part)>);
-
-#[derive(Debug)]
-enum Part {
-    Text(String),
-    List(Vec<Box<RawValue>>),
-    Other(Box<RawValue>),
-}
-
-impl Part {
-    fn of(value: &RawValue) -> Self {
-        match (string(value), serde_json::from_str(value.get())) {
-            (Some(text), _) => Self::Text(text),
-            (None, Ok(list)) => Self::List(list),
-            (None, Err(_)) => Self::Other(value.to_owned()),
-        }
-    }
-
-    fn json(&self) -> Box<RawValue> {
-        match self {
-            Self::Text(text) => raw(text),
-            Self::List(list) => raw(list),
-            Self::Other(json) => json.clone(),
-        }
-    }
-}
-
-impl Growing {
-    /// What has come of a text.
-    fn text(&self, name: &str) -> &str {
-        let part = self.0.iter().find(|(known, _)| known == name);
-        part.map_or("", |(_, part)| if let Part::Text(text) = part { text } else { "" })
-    }
-
-    fn replace(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
-        match self.0.iter_mut().find(|(known, _)| known == name) {
-            Some((_, part)) => *part = Part::of(value),
-            None => self.extend(name, value)?,
-        }
-        Ok(())
-    }
-
-    fn extend(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
-        let more = Part::of(value);
-        let Some((_, part)) = self.0.iter_mut().find(|(known, _)| known == name) else {
-            self.0.push((name.to_owned(), more));
-            return match self.0.len() {
-                0..=MOST_FIELDS => Ok(()),
-                _ => Err(malformed(format!("the reply grows beyond {MOST_FIELDS} fields"))),
-            };
-        };
-        match (part, more) {
-            (Part::Text(text), Part::Text(more)) => text.push_str(&more),
-            (Part::List(list), Part::List(more)) => list.extend(more),
-            (part, more) => *part = more,
-        }
-        Ok(())
-    }
-
-    fn finish(self) -> Fields {
-        self.0.iter().fold(Fields::default(), |fields, (name, part)| fields.with(name, &part.json()))
-    }
+        "refusal" => vec![Delta::Text(text())],
+        "reasoning_content" | "reasoning" => vec![Delta::Thinking(text())],
+        _ => Vec::new(),
+    };
+    let says_something = |delta: &Delta| !matches!(delta, Delta::Text(text) | Delta::Thinking(text) if text.is_empty());
+    told.into_iter().filter(says_something).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
+    use dormouse_proto::message::text_of;
     use dormouse_proto::model::{ModelErrorKind, StopReason};
 
     use super::*;
@@ -243,7 +148,7 @@ mod tests {
     }
 
     fn delta(fields: &str) -> String {
-        format!(r#"{{"id":"x","choices":[{{"index":0,"delta":{fields},"finish_reason":null}}]}}"#)
+        format!(r#"{{"id":"x","created":7,"choices":[{{"index":0,"delta":{fields},"finish_reason":null}}]}}"#)
     }
 
     const STOP: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
@@ -254,7 +159,7 @@ mod tests {
         let deltas: Vec<_> = deltas.iter().map(|fields| delta(fields)).collect();
         let events: Vec<_> = deltas.iter().map(String::as_str).chain([STOP, USAGE, "[DONE]"]).collect();
         let whole = format!(
-            r#"{{"choices":[{{"message":{whole},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":4}}}}"#
+            r#"{{"id":"x","created":7,"choices":[{{"message":{whole},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":4}}}}"#
         );
         assert_eq!(decode(&events).0.unwrap(), decode::completion(&whole).unwrap());
     }
@@ -288,6 +193,22 @@ mod tests {
     }
 
     #[test]
+    fn calls_without_ids_are_named_alike_streamed_and_whole() {
+        check(
+            &[
+                r#"{"role":"assistant","content":"so"}"#,
+                r#"{"tool_calls":[{"index":0,"id":"","function":{"name":"ls","arguments":"{\"n\""}}]}"#,
+                r#"{"tool_calls":[{"index":0,"id":"","function":{"arguments":": 1.10}"}}]}"#,
+                r#"{"tool_calls":[{"index":0,"function":{"name":"ls","arguments":"{}"}}]}"#,
+            ],
+            concat!(
+                r#"{"role":"assistant","content":"so","tool_calls":[{"function":{"name":"ls","arguments":"{\"n\": 1.10}"}},"#,
+                r#"{"function":{"name":"ls","arguments":"{}"}}]}"#
+            ),
+        );
+    }
+
+    #[test]
     fn what_comes_is_told() {
         let events = [
             delta(r#"{"reasoning":"hm"}"#),
@@ -302,16 +223,51 @@ mod tests {
     }
 
     #[test]
+    fn a_content_that_comes_as_parts_and_as_text_is_all_kept() {
+        let thought = |text: &str| format!(r#"{{"type":"thinking","thinking":[{{"type":"text","text":"{text}"}}]}}"#);
+        let said = |text: &str| format!(r#"{{"type":"text","text":"{text}"}}"#);
+        let list = |parts: &[String]| format!(r#"{{"content":[{}]}}"#, parts.join(","));
+        let text = |text: &str| format!(r#"{{"content":"{text}"}}"#);
+        let parts =
+            [text(""), list(&[thought("h")]), list(&[thought("m"), said("So")]), text(" i"), text("t"), text("")];
+        let kept = [thought("h"), thought("m"), said("So"), said(" it")];
+        check_content(&parts, &kept, &[Delta::Thinking("h".into()), Delta::Thinking("m".into())], "So it");
+        let parts = [text("S"), text("o"), list(&[said(" it")]), text(" is"), list(&[thought("h")])];
+        check_content(
+            &parts,
+            &[said("So"), said(" it"), said(" is"), thought("h")],
+            &[Delta::Thinking("h".into())],
+            "So it is",
+        );
+    }
+
+    /// The deltas of a content, its parts as they are kept, and what is told of it.
+    fn check_content(parts: &[String], kept: &[String], thoughts: &[Delta], said: &str) {
+        let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+        check(&parts, &format!(r#"{{"content":[{}],"role":"assistant"}}"#, kept.join(",")));
+        let events: Vec<_> = parts.iter().map(|fields| delta(fields)).collect();
+        let events: Vec<_> = events.iter().map(String::as_str).chain([STOP]).collect();
+        let (reply, deltas) = decode(&events);
+        let (texts, others): (Vec<_>, Vec<_>) = deltas.into_iter().partition(|delta| matches!(delta, Delta::Text(_)));
+        let told: String =
+            texts.iter().map(|delta| if let Delta::Text(text) = delta { text.as_str() } else { "" }).collect();
+        assert_eq!((told.as_str(), text_of(&reply.unwrap().blocks).as_str()), (said, said));
+        assert_eq!(others, thoughts);
+    }
+
+    #[test]
     fn a_stream_that_is_cut_or_senseless_fails_by_kind() {
         let text = &*delta(r#"{"content":"a"}"#);
         let failed = r#"{"error":{"message":"Overloaded","type":"overloaded_error"}}"#;
         let bare = r#"{"code":500,"message":"full","type":"exceed_context_size_error"}"#;
-        let cases: [(&[&str], ModelErrorKind); 6] = [
+        let chosen = r#"{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":402,"message":"m"}}]}"#;
+        let cases: [(&[&str], ModelErrorKind); 7] = [
             (&[], ModelErrorKind::CutStream),
             (&[text], ModelErrorKind::CutStream),
             (&[text, "[DONE]"], ModelErrorKind::CutStream),
             (&[text, failed], ModelErrorKind::Overloaded),
             (&[text, bare], ModelErrorKind::ContextOverflow),
+            (&[text, chosen], ModelErrorKind::Unavailable),
             (&[text, "{\"choices\":"], ModelErrorKind::Malformed),
         ];
         for (events, kind) in cases {

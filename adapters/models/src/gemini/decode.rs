@@ -94,6 +94,11 @@ pub(super) fn blocked(feedback: &Feedback) -> Option<ModelError> {
 
 /// Puts a reply together.
 pub(super) fn finish(parts: &[String], end: &End, usage: Usage) -> Result<Reply, ModelError> {
+    let why = end.message.as_deref().unwrap_or_default();
+    // The model meant to call and did not manage, this time: what came of it may be no reply.
+    if let word @ ("MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE" | "UNEXPECTED_TOOL_CALL") = end.reason.as_str() {
+        return Err(failure::misdrawn(word, why));
+    }
     let response = end.response.as_deref().unwrap_or_default();
     let blocks = parts.iter().enumerate().filter_map(|(index, part)| block(part, response, index).transpose());
     let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
@@ -113,10 +118,9 @@ pub(super) fn finish(parts: &[String], end: &End, usage: Usage) -> Result<Reply,
         | "IMAGE_PROHIBITED_CONTENT"
         | "IMAGE_RECITATION"
         | "MODEL_ARMOR" => StopReason::Refusal,
-        // The model meant to call and did not manage, or for no reason that is told.
+        // To guess would end a process as if it were done.
         other => {
-            let message = excerpt(end.message.as_deref().unwrap_or_default(), 500);
-            return Err(malformed(format!("the model stopped as '{}': {message}", beginning(other))));
+            return Err(malformed(format!("the model stopped as '{}': {}", beginning(other), excerpt(why, 500))));
         }
     };
     Ok(Reply { blocks, stop, usage })
@@ -204,6 +208,16 @@ mod tests {
             assert!(stop.is_some() || found.as_ref().is_err_and(|error| error.message.contains("why")), "{found:?}");
             assert_eq!(found.ok().map(|reply| reply.stop), stop, "{word}");
         }
+    }
+
+    #[test]
+    fn a_draw_that_failed_is_worth_another() {
+        for word in ["MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"] {
+            let error = reply(r#"{"functionCall":{}}"#, word).unwrap_err();
+            assert!(error.is_transient() && error.message.contains(word), "{error}");
+            assert!(error.message.ends_with("why"), "{error}");
+        }
+        assert!(!reply(r#"{"text":"x"}"#, "OTHER").unwrap_err().is_transient());
     }
 
     #[test]

@@ -174,7 +174,7 @@ mod tests {
             (&[text], ModelErrorKind::CutStream),
             (&[text, failed], ModelErrorKind::Overloaded),
             (&[blocked], ModelErrorKind::ContentRefused),
-            (&[text, malformed], ModelErrorKind::Malformed),
+            (&[text, malformed], ModelErrorKind::CutStream),
             (&[text, "{oops"], ModelErrorKind::Malformed),
         ];
         for (events, kind) in cases {

@@ -130,15 +130,21 @@ fn mended(json: &str) -> Result<String, ModelError> {
 struct UsageFields {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
+    total_tokens: Option<u64>,
     input_tokens_details: Option<Details>,
     output_tokens_details: Option<Details>,
 }
 
 impl From<UsageFields> for Usage {
     fn from(fields: UsageFields) -> Self {
-        let UsageFields { input_tokens, output_tokens, input_tokens_details, output_tokens_details } = fields;
-        let (of_input, of_output) = (input_tokens_details, output_tokens_details);
-        Counts { input: input_tokens, output: output_tokens, of_input, of_output }.into()
+        let counts = Counts {
+            input: fields.input_tokens,
+            output: fields.output_tokens,
+            total: fields.total_tokens,
+            of_input: fields.input_tokens_details,
+            of_output: fields.output_tokens_details,
+        };
+        counts.into()
     }
 }
 

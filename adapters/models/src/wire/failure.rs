@@ -17,6 +17,8 @@ use super::retry;
 pub(crate) struct Complaint {
     /// Its words for the kind: a type, a code, a status, reasons.
     words: Vec<String>,
+    /// The status that it would have come with.
+    status: Option<StatusCode>,
     message: String,
     retry_after: Option<Duration>,
 }
@@ -35,6 +37,7 @@ impl Complaint {
         let delay = details().find_map(|detail| retry::seconds(detail["retryDelay"].as_str()?));
         Self {
             words: words.filter(|word| !word.is_empty()).collect(),
+            status: status_of(&error["code"]),
             message: text(&error["message"]).unwrap_or_default(),
             retry_after: delay,
         }
@@ -64,6 +67,11 @@ impl Complaint {
         excerpt(&worded, LONGEST_CHARS)
     }
 
+    /// The wait that its explanation asks for, where waiting is what helps.
+    fn wait_in_words(&self, kind: Kind) -> Option<Duration> {
+        (kind == Kind::Overloaded).then(|| retry::in_words(&self.message)).flatten()
+    }
+
     /// What the words mean by themselves.
     fn kind(&self) -> Option<Kind> {
         let message = self.message.to_lowercase();
@@ -77,6 +85,14 @@ impl Complaint {
         }
         WORDS.iter().find(|(word, _)| self.says(word)).map(|(_, kind)| *kind)
     }
+}
+
+/// The status of a failure that a code is: some servers answer 200, and say the true one in the body.
+fn status_of(code: &Value) -> Option<StatusCode> {
+    let code = code.as_u64().or_else(|| code.as_str()?.parse().ok())?;
+    StatusCode::from_u16(code.try_into().ok()?)
+        .ok()
+        .filter(|status| status.is_client_error() || status.is_server_error())
 }
 
 /// How providers and compatible servers say that a conversation is too long.
@@ -150,15 +166,19 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
     let kind = advised(headers, of_status(status, &complaint));
     let mut failure = ModelError::new(kind, format!("status {}: {}", status.as_u16(), complaint.worded()));
     let hint = || retry::after(headers).or(complaint.retry_after).or_else(|| retry::reset(headers));
-    failure.retry_after = failure.is_transient().then(hint).flatten();
+    failure.retry_after = failure.is_transient().then(hint).flatten().or_else(|| complaint.wait_in_words(kind));
     failure
 }
 
 /// The failure that a provider reports where a reply was expected: in an object `error`, or bare.
 pub(crate) fn in_body(error: &Value) -> ModelError {
     let complaint = Complaint::of(error);
-    let mut failure = ModelError::new(complaint.kind().unwrap_or(Kind::Transport), complaint.worded());
-    failure.retry_after = complaint.retry_after.filter(|_| failure.is_transient());
+    let by_status = || complaint.status.map(|status| of_status(status, &complaint));
+    let kind = complaint.kind().or_else(by_status).unwrap_or(Kind::Transport);
+    let status = complaint.status.map(|status| format!("status {}: ", status.as_u16())).unwrap_or_default();
+    let mut failure = ModelError::new(kind, format!("{status}{}", complaint.worded()));
+    let hint = complaint.retry_after.filter(|_| failure.is_transient());
+    failure.retry_after = hint.or_else(|| complaint.wait_in_words(kind));
     failure
 }
 
@@ -218,6 +238,12 @@ pub(crate) fn in_transport(error: reqwest::Error) -> ModelError {
 /// The stream ended before the reply did.
 pub(crate) fn cut(message: impl Into<String>) -> ModelError {
     ModelError::new(Kind::CutStream, message)
+}
+
+/// Sampling went wrong and was stopped by itself, as the provider's word says: the same request may do better.
+pub(crate) fn misdrawn(word: &str, why: &str) -> ModelError {
+    let message = excerpt(&format!("the model stopped as '{}': {why}", beginning(word)), 700);
+    cut(message.trim_end_matches([':', ' ']))
 }
 
 /// An error and everything that caused it, in one line.
@@ -314,6 +340,20 @@ mod tests {
             (json!({"error": {"code": "rate_limit_exceeded", "message": "slow"}}), Some(Kind::Overloaded)),
             (json!({"error": {"code": 503, "status": "UNAVAILABLE", "message": "later"}}), Some(Kind::Overloaded)),
             (json!({"error": {"message": "of no kind"}}), Some(Kind::Transport)),
+            (json!({"error": {"code": 400, "message": "no such parameter"}}), Some(Kind::InvalidRequest)),
+            (json!({"error": {"code": 401, "message": "no user"}}), Some(Kind::Authentication)),
+            (json!({"error": {"code": 402, "message": "no credits"}}), Some(Kind::Unavailable)),
+            (json!({"error": {"code": 403, "message": "no"}}), Some(Kind::Authentication)),
+            (json!({"error": {"code": 429, "message": "Provider returned error"}}), Some(Kind::Overloaded)),
+            (json!({"error": {"code": "429", "message": "in quotes"}}), Some(Kind::Overloaded)),
+            (json!({"error": {"code": 502, "message": "down"}}), Some(Kind::Transport)),
+            (
+                json!({"error": {"code": 400, "type": "server_error", "message": "a word decides"}}),
+                Some(Kind::Transport),
+            ),
+            (json!({"error": {"code": 200, "message": "no failure's"}}), Some(Kind::Transport)),
+            (json!({"error": {"code": 1302, "message": "no status"}}), Some(Kind::Transport)),
+            (json!({"error": {"code": -1, "message": "no code"}}), Some(Kind::Transport)),
             (json!({"code": 500, "message": "does not parse", "type": "server_error"}), Some(Kind::Transport)),
             (json!({"error": null, "id": "x"}), None),
             (json!({"code": 500, "message": "of no kind", "type": "thing"}), None),
@@ -321,6 +361,8 @@ mod tests {
         for (event, kind) in cases {
             assert_eq!(in_event(&event.to_string()).map(|error| error.kind), kind, "{event}");
         }
+        let limited = in_body(&json!({"code": 429, "message": "slow"}));
+        assert!(limited.message.contains("429") && limited.message.contains("slow"), "{limited}");
     }
 
     #[test]
@@ -366,5 +408,14 @@ mod tests {
             {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}]}});
         assert_eq!(answer(429, &body).retry_after, Some(Duration::from_millis(7_500)));
         assert_eq!(in_event(&body.to_string()).unwrap().retry_after, Some(Duration::from_millis(7_500)));
+        let said = |code: &str| json!({"error": {"code": code, "message": "Please try again in 11.054s. Visit x."}});
+        let limited = said("rate_limit_exceeded");
+        assert_eq!(in_event(&limited.to_string()).unwrap().retry_after, Some(Duration::from_millis(11_054)));
+        assert_eq!(answer(429, &limited).retry_after, Some(Duration::from_millis(11_054)));
+        assert_eq!(in_event(&said("server_error").to_string()).unwrap().retry_after, None, "only a limit has an end");
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", "3".parse().unwrap());
+        let answered = in_answer(StatusCode::TOO_MANY_REQUESTS, &headers, &limited.to_string());
+        assert_eq!(answered.retry_after, Some(Duration::from_secs(3)), "what is told to programs counts");
     }
 }

@@ -29,6 +29,27 @@ pub(super) fn seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(text.trim().strip_suffix('s')?.parse().ok()?).ok()
 }
 
+/// The wait that stands in a sentence: `Please try again in 1m2.5s.`, `Please retry after 20 seconds.`
+pub(super) fn in_words(sentence: &str) -> Option<Duration> {
+    const BEFORE: [&str; 3] = ["try again in ", "retry in ", "retry after "];
+    let sentence = sentence.to_lowercase();
+    let rest = BEFORE.iter().find_map(|before| Some(sentence.split_once(before)?.1))?;
+    let mut words = rest.split_whitespace().map(|word| word.trim_end_matches(['.', ',', ';', ':', '!', ')']));
+    let (wait, unit) = (words.next()?, words.next().unwrap_or_default());
+    spelled(wait).or_else(|| spelled(&format!("{wait}{}", short(unit)?)))
+}
+
+/// A unit of time, as it follows a number in a sentence.
+fn short(unit: &str) -> Option<&'static str> {
+    Some(match unit {
+        "ms" | "millisecond" | "milliseconds" => "ms",
+        "s" | "second" | "seconds" => "s",
+        "minute" | "minutes" => "m",
+        "hour" | "hours" => "h",
+        _ => return None,
+    })
+}
+
 /// `6m0s`, `1.5s`, `20ms`, `1h2m3s`: each part once, from the left.
 fn spelled(mut text: &str) -> Option<Duration> {
     let mut sum = Duration::ZERO;
@@ -80,6 +101,28 @@ mod tests {
             assert_eq!(after(&headers(pairs)), ms.map(Duration::from_millis), "{pairs:?}");
         }
         assert!(after(&headers(&[("retry-after", &later)])).unwrap().as_secs().abs_diff(89) <= 1);
+    }
+
+    #[test]
+    fn a_wait_stands_in_a_sentence() {
+        let cases = [
+            (
+                "Rate limit reached for gpt-5 on tokens per min (TPM): Limit 1. Please try again in 11.054s. Visit x.",
+                11_054,
+            ),
+            ("Please try again in 6ms.", 6),
+            ("Please try again in 1m2s", 62_000),
+            ("Please try again in 7m33.6s, or pay", 453_600),
+            ("Please retry in 2.5s.", 2_500),
+            ("Please retry after 20 seconds.", 20_000),
+            ("Try again in 1 minute!", 60_000),
+        ];
+        for (sentence, ms) in cases {
+            assert_eq!(in_words(sentence), Some(Duration::from_millis(ms)), "{sentence}");
+        }
+        let silent =
+            ["", "try again later", "try again in ", "try again in 3 apples", "retry after é", "try again in 5"];
+        assert!(silent.into_iter().all(|sentence| in_words(sentence).is_none()));
     }
 
     #[test]

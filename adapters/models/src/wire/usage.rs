@@ -8,8 +8,10 @@ use serde::Deserialize;
 pub(crate) struct Counts {
     /// All that was read, from wherever.
     pub(crate) input: Option<u64>,
-    /// All that was written.
+    /// All that was written; at some providers, without the thoughts.
     pub(crate) output: Option<u64>,
+    /// Both together.
+    pub(crate) total: Option<u64>,
     /// What is known of the parts of the input.
     pub(crate) of_input: Option<Details>,
     /// What is known of the parts of the output.
@@ -30,13 +32,40 @@ impl From<Counts> for Usage {
         let cache_read_tokens = of_input.cached_tokens.unwrap_or_default();
         let cache_write_tokens = of_input.cache_write_tokens.unwrap_or_default();
         let input = counts.input.unwrap_or_default();
+        let thinking_tokens = counts.of_output.unwrap_or_default().reasoning_tokens.unwrap_or_default();
+        let output = counts.output.unwrap_or_default();
+        let with_thoughts = output.saturating_add(thinking_tokens);
+        let is_without = thinking_tokens > 0 && counts.total == Some(input.saturating_add(with_thoughts));
         Self {
             input_tokens: input.saturating_sub(cache_read_tokens).saturating_sub(cache_write_tokens),
-            output_tokens: counts.output.unwrap_or_default(),
-            thinking_tokens: counts.of_output.unwrap_or_default().reasoning_tokens.unwrap_or_default(),
+            output_tokens: if is_without { with_thoughts } else { output },
+            thinking_tokens,
             cache_read_tokens,
             cache_write_tokens,
             ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn thoughts_are_part_of_the_output_wherever_they_are_counted() {
+        let cases = [
+            (Some(10_120), Some(1_499), 2_809, Some(14_428), 4_308),
+            (Some(100), Some(9), 5, Some(109), 9),
+            (Some(100), Some(9), 0, Some(109), 9),
+            (Some(100), Some(9), 5, None, 9),
+            (None, Some(u64::MAX), 5, Some(u64::MAX), u64::MAX),
+        ];
+        for (input, output, reasoning, total, expected) in cases {
+            let of_output = serde_json::from_value(json!({"reasoning_tokens": reasoning})).ok();
+            let usage = Usage::from(Counts { input, output, total, of_input: None, of_output });
+            assert_eq!((usage.output_tokens, usage.thinking_tokens), (expected, reasoning), "{total:?}");
         }
     }
 }

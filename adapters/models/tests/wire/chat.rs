@@ -36,6 +36,7 @@ impl Recorded for Chat {
     fn rebuilt(events: &[Value]) -> Value {
         let mut message = json!({"role": "assistant"});
         let mut calls: BTreeMap<u64, Value> = BTreeMap::new();
+        let named = |name: &str| events.iter().map(|event| &event[name]).find(|value| !value.is_null()).cloned();
         let (mut stop, mut usage) = (Value::Null, Value::Null);
         let grow = |field: &mut Value, by: &Value| match by {
             Value::String(text) => *field = json!(field.as_str().unwrap_or("").to_owned() + text),
@@ -72,7 +73,8 @@ impl Recorded for Chat {
         if !calls.is_empty() {
             message["tool_calls"] = calls.into_values().collect();
         }
-        json!({"choices": [{"message": message, "finish_reason": stop}], "usage": usage})
+        let (id, created) = (named("id"), named("created"));
+        json!({"id": id, "created": created, "choices": [{"message": message, "finish_reason": stop}], "usage": usage})
     }
 
     fn ours(mut request: Value) -> Value {
