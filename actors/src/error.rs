@@ -16,10 +16,10 @@ use crate::recovery::LoadError;
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// No such process.
-    #[error("there is no process {0}. `processes()` lists those there are")]
+    #[error("there is no process {0}: the kernel's list of processes shows those there are")]
     UnknownProcess(Pid),
     /// No living process has this name.
-    #[error("there is no living process of the name '{0}'. `processes()` lists those there are")]
+    #[error("there is no living process of the name '{0}': the kernel's list of processes shows those there are")]
     UnknownName(String),
     /// Another living process has this name.
     #[error("the name '{name}' is that of process {pid}, which lives. Choose another, or wait for its end")]

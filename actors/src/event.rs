@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dormouse_kernel::budget::Account;
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{State, Tools};
+use dormouse_kernel::program::Program;
 use dormouse_kernel::table::Table;
 use dormouse_proto::id::{FactNumber, FdId, Pid};
 use dormouse_proto::model::Usage;
@@ -170,6 +171,8 @@ pub struct View {
     pub tally: Tally,
     /// The tools that it was given, as its model is told of them.
     pub tools: Tools,
+    /// Its program: that which it was started with.
+    pub program: Program,
     /// Its system prompt, frozen at its birth: the words of its program, and how its descriptors are used.
     pub system: Arc<str>,
     /// The table as it stood; none of a process that has ended or hibernates, whose contents are no longer held for anybody.
@@ -228,6 +231,7 @@ impl View {
             budget: state.budget().clone(),
             tally: state.tally(),
             tools: state.tools(),
+            program: state.program().clone(),
             system: state.system().clone(),
             table: state.exit().is_none().then(|| state.table().clone()),
         }

@@ -359,7 +359,7 @@ pub(crate) struct Call {
 #[derive(Debug, Args)]
 pub(crate) struct Mcp {
     /// The program file whose tools are served.
-    #[arg(required_unless_present_any = ["config", "server"], conflicts_with_all = ["config", "server"])]
+    #[arg(conflicts_with_all = ["config", "server"])]
     pub(crate) program: Option<PathBuf>,
     /// Serve the tools of the servers in this file, as other clients keep it: {"mcpServers": {…}}. To name it permits what it
     /// names: its commands, its machines, its variables.
@@ -369,7 +369,7 @@ pub(crate) struct Mcp {
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) server: Vec<String>,
     /// Outputs of more characters become descriptors, in front of servers.
-    #[arg(long, value_name = "CHARS", default_value_t = 8000, conflicts_with = "program")]
+    #[arg(long, value_name = "CHARS", default_value_t = 8000, conflicts_with = "program", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threshold: u32,
     /// Characters of a page, in front of servers.
     #[arg(long, value_name = "CHARS", default_value_t = 4000, conflicts_with = "program", value_parser = clap::value_parser!(u32).range(1..))]
@@ -379,7 +379,7 @@ pub(crate) struct Mcp {
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
     pub(crate) http: Option<SocketAddr>,
     /// Serve pages of the web that come from here, beside those of this machine: https://app.example:443.
-    #[arg(long, value_name = "ORIGIN,…", value_delimiter = ',', requires = "http")]
+    #[arg(long, value_name = "ORIGIN,…", value_delimiter = ',', requires = "http", value_parser = crate::mcp::origin)]
     pub(crate) allow_origin: Vec<String>,
     /// Serve other machines too. Whoever has the token may call every tool, and it goes over the net as it is: put a server
     /// that speaks TLS in front.
@@ -389,7 +389,7 @@ pub(crate) struct Mcp {
     #[arg(long, value_name = "NAME", requires = "http")]
     pub(crate) token_env: Option<String>,
     /// Serve so many sessions at once.
-    #[arg(long, value_name = "N", default_value_t = 64, requires = "http")]
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "http", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) max_sessions: u16,
     /// End a session in which nothing was said for so long: 15m, 12h, 1d.
     #[arg(long, value_name = "AGE", default_value = "1h", value_parser = crate::gc::age, requires = "http")]

@@ -2,12 +2,14 @@
 //! naming them implies.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use dormouse::Kernel;
-use dormouse::host::Permissions;
+use dormouse::host::{Permissions, ServerEnvironment};
 use dormouse::program::{Program, parse_servers};
 use dormouse::server::{Server, ServerCommand, Transport};
 use dormouse_mcp_server::{Files, ProxySettings, Upstream, proxy_program};
+use serde_json::json;
 
 use crate::args::Mcp;
 use crate::compose::rendered;
@@ -21,10 +23,11 @@ const SERVERS: &str = "servers.json";
 pub(crate) struct Front {
     text: String,
     servers: Vec<Server>,
+    environment: ServerEnvironment,
 }
 
 impl Front {
-    /// Takes them from text, as other clients keep it.
+    /// Takes them from text, as other clients keep it: such servers know what their entries say.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -32,13 +35,23 @@ impl Front {
         let servers = parse_servers(&text)?;
         match servers.is_empty() {
             true => Err("it names no server that is enabled".to_owned()),
-            false => Ok(Self { text, servers }),
+            false => Ok(Self { text, servers, environment: ServerEnvironment::Declared }),
         }
+    }
+
+    /// One server, by the command that the user would start it with: it knows what such a command knows.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn command(command: &Path, arguments: &[String]) -> Result<Self, String> {
+        let server = json!({ "mcpServers": { "server": { "command": command, "args": arguments } } });
+        Ok(Self { environment: ServerEnvironment::Whole, ..Self::parse(server.to_string())? })
     }
 
     /// What the servers need to be reached: their commands, machines and variables, which the user named with them.
     pub(crate) fn permissions(&self) -> Permissions {
-        self.servers.iter().fold(Permissions::none(), |given, server| match &server.transport {
+        let told = Permissions::none().server_environment(self.environment);
+        self.servers.iter().fold(told, |given, server| match &server.transport {
             Transport::Stdio(ServerCommand { program, env, .. }) => {
                 let variables = env.iter().flat_map(|(_, value)| value.variables());
                 variables.fold(given.allow_run(named(program)), Permissions::allow_env)

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use dormouse::host::Permissions;
 use dormouse_mcp_server::{Hosts, HttpSettings, Keeping, McpServer, ServeError, Token};
-use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::args::Mcp;
@@ -65,8 +64,7 @@ fn front(args: &Mcp) -> Result<Option<Front>, Failure> {
     }
     let Some((command, arguments)) = args.server.split_first() else { return Ok(None) };
     let command = if command.contains('/') { std::path::absolute(command)? } else { command.into() };
-    let server = json!({ "mcpServers": { "server": { "command": command, "args": arguments } } });
-    Front::parse(server.to_string()).map(Some).map_err(Failure::Usage)
+    Front::command(&command, arguments).map(Some).map_err(Failure::Usage)
 }
 
 async fn over_http(
@@ -98,6 +96,21 @@ fn settings(address: SocketAddr, args: &Mcp) -> Result<HttpSettings, Failure> {
     let token = args.token_env.as_deref().map(token).transpose()?;
     let (max_sessions, idle) = (usize::from(args.max_sessions), Duration::from_millis(args.idle));
     Ok(HttpSettings { hosts, origins: args.allow_origin.clone(), token, max_sessions, idle })
+}
+
+/// An origin as browsers write it.
+///
+/// # Errors
+/// Where it is none.
+pub(crate) fn origin(text: &str) -> Result<String, String> {
+    let text = text.trim_end_matches('/').to_ascii_lowercase();
+    let place = ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    match place.is_some_and(|place| !place.is_empty() && !place.contains(['/', '?', '#', '@', '*', ' '])) {
+        true => Ok(text),
+        false => {
+            Err("an origin is http:// or https://, a machine, and its port where that is not 80 or 443".to_owned())
+        }
+    }
 }
 
 fn token(name: &str) -> Result<Token, Failure> {

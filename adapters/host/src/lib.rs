@@ -35,4 +35,4 @@ mod permissions;
 
 pub use export_file::ExportFile;
 pub use local::LocalHost;
-pub use permissions::{Permissions, PermissionsError};
+pub use permissions::{Permissions, PermissionsError, ServerEnvironment};

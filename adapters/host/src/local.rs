@@ -61,7 +61,7 @@ impl Host for LocalHost {
             let value = value.filled(|variable| self.variable(variable)).map_err(|why| format!("{name}: {why}"))?;
             Ok((name.clone(), value))
         });
-        serve(&self.launcher, server, filled.collect::<Result<_, String>>()?)
+        serve(&self.launcher, server, self.permissions.told_servers(), filled.collect::<Result<_, String>>()?)
     }
 
     fn variable(&self, name: &str) -> Result<Option<String>, String> {

@@ -22,6 +22,18 @@ pub struct Permissions {
     read: Vec<PathBuf>,
     write: Vec<PathBuf>,
     sealed: Vec<PathBuf>,
+    server_environment: ServerEnvironment,
+}
+
+/// What tool servers that are programs are told of the environment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerEnvironment {
+    /// The few variables that every command gets, and what their declaration says.
+    #[default]
+    Declared,
+    /// All that the kernel was started with, and what their declaration says: right for servers that the user named
+    /// as they would start them themselves.
+    Whole,
 }
 
 impl Permissions {
@@ -44,6 +56,13 @@ impl Permissions {
     #[must_use]
     pub fn allow_env(mut self, name: impl Into<String>) -> Self {
         self.env.push(name.into());
+        self
+    }
+
+    /// What tool servers are told of the environment; [`ServerEnvironment::Declared`], until said otherwise.
+    #[must_use]
+    pub fn server_environment(mut self, told: ServerEnvironment) -> Self {
+        self.server_environment = told;
         self
     }
 
@@ -130,6 +149,11 @@ impl Permissions {
     /// The environment variables that may be told, as they were given.
     pub fn env(&self) -> impl Iterator<Item = &str> {
         self.env.iter().map(String::as_str)
+    }
+
+    /// What tool servers are told of the environment.
+    pub(crate) fn told_servers(&self) -> ServerEnvironment {
+        self.server_environment
     }
 
     /// The machines that may be connected to, as they were given.

@@ -20,19 +20,30 @@ pub(crate) async fn passed_on<T>(
     let mut last = f64::NEG_INFINITY;
     loop {
         tokio::select! {
-            // First, so that what was told before the end is passed on before it.
+            // First, so that a tool that never stops to tell does not hold up its answer.
             biased;
-            Ok(()) = told.changed() => {
-                let latest = told.borrow_and_update().clone();
-                // It grows, says the protocol; not every tool knows.
-                let Some(progress) = latest.filter(|progress| progress.done > last) else { continue };
-                last = progress.done;
-                // A client that has gone is told nothing; its call is cancelled.
-                let _ = peer.notify_progress(notification(token, &progress)).await;
+            answer = &mut calling => {
+                pass_on(&mut told, &mut last, peer, token).await;
+                return answer;
             }
-            answer = &mut calling => return answer,
+            Ok(()) = told.changed() => pass_on(&mut told, &mut last, peer, token).await,
         }
     }
+}
+
+/// Tells the client the latest, where it is more than what it was told `last`.
+async fn pass_on(
+    told: &mut watch::Receiver<Option<Progress>>,
+    last: &mut f64,
+    peer: &Peer<RoleServer>,
+    token: &ProgressToken,
+) {
+    let latest = told.borrow_and_update().clone();
+    // It grows, says the protocol; not every tool knows.
+    let Some(progress) = latest.filter(|progress| progress.done > *last) else { return };
+    *last = progress.done;
+    // A client that has gone is told nothing; its call is cancelled.
+    let _ = peer.notify_progress(notification(token, &progress)).await;
 }
 
 fn notification(token: &ProgressToken, progress: &Progress) -> ProgressNotificationParam {

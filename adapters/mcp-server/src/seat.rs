@@ -21,7 +21,7 @@ pub enum Keeping {
     /// Each session has a process of its own, which ends with it.
     PerSession,
     /// All sessions share one process, which stays in the kernel's store and is taken up again by whoever serves from that next:
-    /// descriptors survive. Where the tools have changed since, it ends, and another begins.
+    /// descriptors survive. Where the program, or what its servers offer, has changed since, it ends, and another begins.
     Kept,
 }
 
@@ -53,7 +53,7 @@ impl Processes {
         self.kernel.start(self.program.clone()).session().without_input().await
     }
 
-    /// The process that was kept, if it still has the tools that one would get that begins now: those are frozen at its birth.
+    /// The process that was kept, if it is what one would be that begins now: its program and its tools are frozen at its birth.
     async fn take_up(&self) -> Result<Process, KernelError> {
         let begin = || self.kernel.start(self.program.clone()).session().without_input().name(KEPT);
         let kept = match self.kernel.named(KEPT).await {
@@ -63,9 +63,13 @@ impl Processes {
         let probe = self.begin().await?;
         let (now, then) = (standing(&probe).await?, standing(&kept).await?);
         end(&probe).await;
-        if (now.tools.specs(), &now.system) == (then.tools.specs(), &then.system) {
+        let is_same = (now.tools.specs(), &now.system) == (then.tools.specs(), &then.system);
+        if is_same && now.program.bundle().to_bytes() == then.program.bundle().to_bytes() {
             return Ok(kept);
         }
+        tracing::warn!(
+            "the program or its tools are others than those of the process that was kept: another one begins"
+        );
         end(&kept).await;
         begin().await
     }

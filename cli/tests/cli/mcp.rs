@@ -111,7 +111,7 @@ fn files_are_written_where_that_is_permitted_and_nowhere_else() {
 }
 
 #[test]
-fn a_store_keeps_descriptors_until_the_tools_are_others() {
+fn a_store_keeps_descriptors_until_the_program_is_another() {
     let folder = folder(PROGRAM);
     let store = ["--store", "state"];
     let read = json!({"fd": "fd:1", "page": 1});
@@ -123,12 +123,27 @@ fn a_store_keeps_descriptors_until_the_tools_are_others() {
     assert_eq!(client.call("read_fd", read.clone()), page);
     assert!(client.call("numbers", json!({"upto": 20_000})).contains("fd=\"fd:2\""), "numbers go on");
     client.end();
-    std::fs::write(folder.path().join("program.toml"), PROGRAM.replace("Counts.", "Counts up.")).unwrap();
-    let mut client = Client::begin(folder.path(), &store);
-    let tools = client.ask("tools/list", &json!({}));
-    assert!(tools.to_string().contains("Counts up."), "{tools}");
-    assert!(client.call("read_fd", read).contains("not_found"));
-    client.end();
+    for (changed, numbers) in [
+        (PROGRAM.replace("Counts.", "Counts up."), "1\n2\n"),
+        (PROGRAM.replace("{upto}\"]", "-1\", \"{upto}\"]"), "-1\n0\n1\n2\n"),
+    ] {
+        std::fs::write(folder.path().join("program.toml"), &changed).unwrap();
+        let mut client = Client::begin(folder.path(), &store);
+        assert!(client.call("read_fd", read.clone()).contains("not_found"), "another process: {changed}");
+        assert_eq!(client.call("numbers", json!({"upto": 2})), numbers);
+        client.call("numbers", json!({"upto": 20_000}));
+        client.end();
+    }
+}
+
+#[test]
+fn an_origin_that_no_browser_writes_is_refused() {
+    for wrong in ["*", "app.example", "https://app.example/path", "ftp://app.example"] {
+        let origin = format!("--allow-origin={wrong}");
+        let output = command(Path::new("."), &["--http", &origin]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains("an origin is http:// or https://"), "{said}");
+    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Given {
             None => self.free_name(choice, &offer.name),
         };
         let mut description = offer.description.clone();
-        if tool.alias.is_none() && !name.ends_with(&*offer.name) {
+        if tool.alias.is_none() && *name != format!("{}{}", choice.prefix, offer.name) {
             // Its server's instructions, and its other tools, know it by another name.
             description = format!("{description}\n\n(Its server calls it `{}`.)", offer.name).trim_start().into();
         }

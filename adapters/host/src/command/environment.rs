@@ -27,6 +27,11 @@ impl Environment {
         self.variables.get(OsStr::new(name)).map(|value| value.to_string_lossy().into_owned())
     }
 
+    /// All of it.
+    pub(super) fn whole(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
+        self.variables.iter()
+    }
+
     /// The few that every command gets, and those that it names.
     pub(super) fn scrubbed<'a>(&'a self, named: &'a [String]) -> impl Iterator<Item = (&'a OsString, &'a OsString)> {
         let names = ALWAYS.into_iter().chain(named.iter().map(String::as_str));

@@ -1,5 +1,6 @@
 //! From an argument list to a program that may be started: found, permitted, with its surroundings scrubbed.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -60,6 +61,11 @@ impl Launcher {
         self.confinement.of(access)
     }
 
+    /// The whole environment that the kernel was started in.
+    pub(super) fn whole_environment(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
+        self.environment.whole()
+    }
+
     /// Where programs start.
     pub(super) fn working_dir(&self) -> &Path {
         &self.working_dir
@@ -76,11 +82,16 @@ impl Launcher {
         } else {
             self.look_up(program)
         };
-        if !self.permits(program, found.as_deref()) {
-            return Err(self.refusal(program));
+        let is_path = program.contains('/');
+        let named = if is_path { self.working_dir.join(program) } else { PathBuf::from(program) };
+        // What is permitted by its path may be told of what is there.
+        if !self.permits(program, found.as_deref().or(is_path.then_some(&named))) {
+            return Err(refusal(program, &named));
         }
-        found.ok_or_else(|| {
-            format!("there is no program `{program}` that can be run on this machine (PATH was searched).")
+        found.ok_or_else(|| match is_path {
+            true if named.is_file() => format!("{} is no program: make it executable (chmod +x).", named.display()),
+            true => format!("there is no file {}.", named.display()),
+            false => format!("there is no program `{program}` that can be run on this machine (PATH was searched)."),
         })
     }
 
@@ -98,17 +109,14 @@ impl Launcher {
             false => is_bare && granted == program,
         })
     }
+}
 
-    fn refusal(&self, program: &str) -> String {
-        let named = match program.contains('/') {
-            true => self.working_dir.join(program).display().to_string(),
-            false => program.to_owned(),
-        };
-        format!(
-            "this kernel may not run `{program}`: the user has to start it with --allow-run={named}, or \
-             Permissions::allow_run(\"{named}\")."
-        )
-    }
+fn refusal(program: &str, named: &Path) -> String {
+    let named = named.display();
+    format!(
+        "this kernel may not run `{program}`: the user has to start it with --allow-run={named}, or \
+         Permissions::allow_run(\"{named}\")."
+    )
 }
 
 fn is_program(path: &Path) -> bool {
@@ -146,6 +154,9 @@ mod tests {
             (&["DIR/bin/tool"], "bin/tool", Ok("DIR/bin/tool")),
             (&["DIR/here"], "./here", Ok("DIR/here")),
             (&[], "tool", Err("--allow-run=tool,")),
+            (&["DIR/absent"], "./absent", Err("there is no file")),
+            (&["DIR/bin/data"], "bin/data", Err("chmod +x")),
+            (&[], "bin/data", Err("may not run")),
             (&["other"], "tool", Err("Permissions::allow_run(\"tool\")")),
             (&["tool"], "DIR/bin/tool", Err("--allow-run=DIR/bin/tool,")),
             (&["tool"], "bin/tool", Err("--allow-run=DIR/bin/tool,")),

@@ -8,6 +8,7 @@ use dormouse_proto::server::ServerCommand;
 
 use super::group::{Group, Started};
 use super::launcher::Launcher;
+use crate::permissions::ServerEnvironment;
 
 /// Starts the server. `env` is what its declaration says, filled in.
 ///
@@ -16,10 +17,14 @@ use super::launcher::Launcher;
 pub(crate) fn serve(
     launcher: &Launcher,
     server: &ServerCommand,
+    told: ServerEnvironment,
     env: Vec<(String, String)>,
 ) -> Result<ServerChild, String> {
     let argv: Vec<String> = std::iter::once(&server.program).chain(&server.args).cloned().collect();
     let mut program = launcher.prepare(&argv, &[])?;
+    if told == ServerEnvironment::Whole {
+        program.envs(launcher.whole_environment());
+    }
     program.envs(env).stdin(Stdio::piped());
     if let Some(cwd) = &server.cwd {
         program.current_dir(launcher.working_dir().join(cwd));
@@ -71,6 +76,18 @@ mod tests {
         let below = std::fs::canonicalize(folder.path().join("below")).unwrap();
         assert_eq!(out, format!("hello a{path}z  {}\n", below.display()));
         assert_eq!(errors, "why\n");
+    }
+
+    #[tokio::test]
+    async fn a_server_has_all_of_the_environment_where_the_user_says_so() {
+        for (told, expected) in [(ServerEnvironment::Declared, ""), (ServerEnvironment::Whole, "set")] {
+            let permissions = Permissions::none().allow_run("sh").server_environment(told);
+            let host = LocalHost::new(permissions, ".").unwrap();
+            let mut child = host.serve(&sh("echo ${CARGO_MANIFEST_DIR:+set}")).unwrap();
+            let mut out = String::new();
+            child.stdout.read_to_string(&mut out).await.unwrap();
+            assert_eq!(out.trim(), expected);
+        }
     }
 
     #[tokio::test]

@@ -60,11 +60,11 @@ impl<'a> Asked<'a> {
         self.cannot(FileErrorKind::WriteError, why)
     }
 
-    /// The user permitted other folders, or none.
-    pub(super) fn outside<'r>(&self, absolute: &Path, roots: impl Iterator<Item = &'r Path>) -> FileError {
+    /// The user permitted other folders than `folder`, or none.
+    pub(super) fn outside<'r>(&self, folder: &Path, roots: impl Iterator<Item = &'r Path>) -> FileError {
         let roots: Vec<_> = roots.map(|root| root.display().to_string()).collect();
         let permitted = if roots.is_empty() { "none".to_owned() } else { roots.join(", ") };
-        let folder = absolute.parent().unwrap_or(absolute).display();
+        let folder = folder.display();
         let (flag, builder) = (self.purpose.flag(), self.purpose.builder());
         let why = format!(
             "it is outside the permitted folders ({permitted}). Name a file in one of them, or have the user start with \
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_refusal_names_the_flag_and_what_is_permitted() {
         let asked = Asked::new(Purpose::Read, Path::new("/etc/passwd"));
-        let error = asked.outside(asked.path, [Path::new("/a"), Path::new("/b")].into_iter());
+        let error = asked.outside(Path::new("/etc"), [Path::new("/a"), Path::new("/b")].into_iter());
         for part in ["/etc/passwd", "(/a, /b)", "--allow-read=/etc,", "Permissions::allow_read(\"/etc\")"] {
             assert!(error.message.contains(part), "{part}: {}", error.message);
         }

@@ -51,7 +51,8 @@ impl Roots {
     /// # Errors
     /// `AccessDenied` where it is below none.
     pub(super) fn place(&self, asked: &Asked<'_>) -> Result<Place<'_>, FileError> {
-        let (root, below) = self.below(&place::absolute(asked, &self.working_dir)?, asked)?;
+        let absolute = place::absolute(asked, &self.working_dir)?;
+        let (root, below) = self.below(&absolute, absolute.parent().unwrap_or(&absolute), asked)?;
         let (way, name) = place::split(&below).ok_or_else(|| asked.not_a_file("a directory"))?;
         Ok(Place { root, way: way.to_owned(), name: name.to_owned() })
     }
@@ -61,13 +62,15 @@ impl Roots {
     /// # Errors
     /// `AccessDenied` where it is below no root.
     pub(super) fn folder(&self, asked: &Asked<'_>) -> Result<(&OwnedFd, PathBuf), FileError> {
-        self.below(&place::absolute_folder(asked, &self.working_dir)?, asked)
+        let absolute = place::absolute_folder(asked, &self.working_dir)?;
+        self.below(&absolute, &absolute, asked)
     }
 
-    fn below(&self, absolute: &Path, asked: &Asked<'_>) -> Result<(&OwnedFd, PathBuf), FileError> {
+    /// `folder` is what would have to be permitted.
+    fn below(&self, absolute: &Path, folder: &Path, asked: &Asked<'_>) -> Result<(&OwnedFd, PathBuf), FileError> {
         let nearest = self.roots.iter().filter_map(|root| Some((root, root.below(absolute)?)));
         let Some((root, below)) = nearest.min_by_key(|(_, below)| below.as_os_str().len()) else {
-            return Err(asked.outside(absolute, self.roots.iter().map(|root| root.canonical.as_path())));
+            return Err(asked.outside(folder, self.roots.iter().map(|root| root.canonical.as_path())));
         };
         // Exact, since no part of the way below a root may be a link.
         let whole = root.canonical.join(below);

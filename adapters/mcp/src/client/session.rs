@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use dormouse_actors::ports::{Host, OutputSink, ServerChild};
 use dormouse_proto::server::{Server, Transport};
 use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientRequest, ProgressToken, ProtocolVersion, ServerResult,
+    CancelledNotification, CancelledNotificationParam, ClientRequest, ErrorCode, ProgressToken, ProtocolVersion,
+    ServerResult,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestHandle, RoleClient,
@@ -55,17 +56,21 @@ impl Session {
         let limit = Duration::from_millis(server.connect_ms);
         let begun = timeout(limit, async {
             match Self::begin_by(ClientLifecycleMode::Initialize, host, server, most_bytes).await {
-                Err(Unbegun::Refused(_)) => {
+                Err(refusal @ (Unbegun::Refused(_) | Unbegun::Unknown(_))) => {
                     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
                     let discover = ClientLifecycleMode::Discover { preferred_versions };
-                    Self::begin_by(discover, host, server, most_bytes).await
+                    match Self::begin_by(discover, host, server, most_bytes).await {
+                        // It knows the handshake that it refused.
+                        Err(Unbegun::Unknown(_)) => Err(refusal),
+                        begun => begun,
+                    }
                 }
                 begun => begun,
             }
         });
         match begun.await {
             Ok(Ok(session)) => Ok(session),
-            Ok(Err(Unbegun::Refused(why) | Unbegun::Failed(why))) => Err(why),
+            Ok(Err(Unbegun::Unknown(why) | Unbegun::Refused(why) | Unbegun::Failed(why))) => Err(why),
             Err(_) => Err(format!("it was not ready within {} ms.", server.connect_ms)),
         }
     }
@@ -82,9 +87,16 @@ impl Session {
         let (begun, held) = match &server.transport {
             Transport::Stdio(command) => {
                 let ServerChild { stdin, stdout, stderr, held } = host.serve(command).map_err(Unbegun::Failed)?;
-                tokio::spawn(stderr::follow(server.name.clone(), stderr));
-                let lines = Lines::new(stdout, stdin, most_bytes);
-                (manners.serve_with_lifecycle(lines, lifecycle).await, Some(held))
+                let following = tokio::spawn(stderr::follow(server.name.clone(), stderr));
+                let begun = manners.serve_with_lifecycle(Lines::new(stdout, stdin, most_bytes), lifecycle).await;
+                if begun.is_err() {
+                    // It ends now, if it has not: what it writes has an end.
+                    drop(held);
+                    stderr::tell_last(&server.name, following).await;
+                    (begun, None)
+                } else {
+                    (begun, Some(held))
+                }
             }
             Transport::Http { url, headers } => {
                 let connect = Duration::from_millis(server.connect_ms);
@@ -93,6 +105,9 @@ impl Session {
             }
         };
         let service = begun.map_err(|error| match error {
+            ClientInitializeError::JsonRpcError(ref refusal) if refusal.code == ErrorCode::METHOD_NOT_FOUND => {
+                Unbegun::Unknown(fault::of_beginning(&error))
+            }
             ClientInitializeError::JsonRpcError(_) | ClientInitializeError::ExpectedInitResult(_) => {
                 Unbegun::Refused(fault::of_beginning(&error))
             }
@@ -222,6 +237,8 @@ impl std::fmt::Debug for Session {
 /// Why a session did not begin.
 enum Unbegun {
     /// The server knows no such handshake.
+    Unknown(String),
+    /// It refused.
     Refused(String),
     /// Anything else.
     Failed(String),

@@ -1,37 +1,53 @@
 //! What a server writes to its standard error: traced line by line under the target `dormouse_mcp::stderr`, and nowhere else. A
-//! long line is cut.
+//! long line is cut. The last line of a server that does not begin is an error, since it mostly says why.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::manners::shortened;
 
 /// So much of a line is kept, in bytes.
 const LINE_BYTES: usize = 2 << 10;
 
-/// Traces all that is written, to its end.
-pub(super) async fn follow(server: Arc<str>, mut errors: impl AsyncRead + Unpin) {
-    let (mut chunk, mut line) = (vec![0; 8 << 10], Vec::new());
+/// How long the end of what a server writes is waited for.
+const END: Duration = Duration::from_secs(1);
+
+/// Traces all that is written, to its end. The last line that says something.
+pub(super) async fn follow(server: Arc<str>, mut errors: impl AsyncRead + Unpin) -> Option<String> {
+    let (mut chunk, mut line, mut last) = (vec![0; 8 << 10], Vec::new(), None);
     // What cannot be read any more is at its end.
     while let Ok(read @ 1..) = errors.read(&mut chunk).await {
         for part in chunk[..read].split_inclusive(|byte| *byte == b'\n') {
             let room = LINE_BYTES.saturating_sub(line.len());
             line.extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
-                say(&server, &mut line);
+                last = said(&server, &mut line).or(last);
             }
         }
     }
-    say(&server, &mut line);
+    said(&server, &mut line).or(last)
 }
 
-fn say(server: &str, line: &mut Vec<u8>) {
+/// Traces a line, if it says something.
+fn said(server: &str, line: &mut Vec<u8>) -> Option<String> {
     let said = shortened(String::from_utf8_lossy(line).trim_end());
-    if !said.is_empty() {
-        tracing::info!(target: "dormouse_mcp::stderr", server, "{said}");
-    }
     line.clear();
+    if said.is_empty() {
+        return None;
+    }
+    tracing::info!(target: "dormouse_mcp::stderr", server, "{said}");
+    Some(said)
+}
+
+/// Traces as an error what a server said last that did not begin.
+pub(super) async fn tell_last(server: &str, following: JoinHandle<Option<String>>) {
+    if let Ok(Ok(Some(last))) = timeout(END, following).await {
+        tracing::error!(server, "the server did not begin; what it wrote last: {last}");
+    }
 }
 
 #[cfg(test)]
@@ -62,7 +78,7 @@ mod tests {
         let written = format!("one\n\n\x1b[31mtwo\n{}\nlast", "long".repeat(10_000));
         {
             let _here = tracing::subscriber::set_default(subscriber);
-            follow("s".into(), written.as_bytes()).await;
+            assert_eq!(follow("s".into(), written.as_bytes()).await.as_deref(), Some("last"));
         }
         let traced = String::from_utf8(traced.0.lock().expect("nobody panicked").clone()).expect("it is text");
         let lines: Vec<&str> = traced.lines().collect();

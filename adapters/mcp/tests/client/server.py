@@ -1,4 +1,4 @@
-"""A tool server that misbehaves as it is asked to. No packages: `server.py [mute|exit|flood|modern|http]`.
+"""A tool server that misbehaves as it is asked to. No packages: `server.py [mute|exit|flood|modern|refuses|http]`.
 
 Over HTTP it prints its port, then answers each POST with JSON. It has one session at a time, and forgets it when it is asked to.
 """
@@ -141,6 +141,8 @@ def take(message):
         CANCELLED.append(params.get("reason"))
         tell_cancelled()
     elif number is not None:
+        if MODE == "refuses" and method == "initialize":
+            return send({"id": number, "error": {"code": -32000, "message": "the API key is missing"}})
         result = answer(method, params)
         unknown = {"error": {"code": -32601, "message": f"no method {method}"}}
         send({"id": number, **(unknown if result is None else {"result": result})})

@@ -171,6 +171,7 @@ async fn a_server_that_does_not_begin_is_an_error_with_its_cause() {
     for (mode, expected) in [
         ("mute", "not ready within 1000 ms"),
         ("exit", "ended or closed its connection before it was ready"),
+        ("refuses", "the API key is missing"),
         ("flood", "ended or closed its connection before it was ready"),
     ] {
         let error = impatient(mode).offers().await.unwrap_err();
