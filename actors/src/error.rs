@@ -45,7 +45,7 @@ pub enum KernelError {
     )]
     InvalidName(String),
     /// The process has ended.
-    #[error("process {0} has ended. `copy` makes a new process from any point of its journal")]
+    #[error("process {0} has ended. A branch of an earlier point of its journal goes on from there")]
     Ended(Pid),
     /// The process is not in the checkpoint.
     #[error("process {pid} is not in checkpoint {checkpoint}. `checkpoints()` says which are in each")]

@@ -71,7 +71,7 @@ pub(crate) fn bodies_of_a_growing_conversation<C: Codec>(codec: &C, reply: Vec<B
         message(Role::Assistant, vec![Block::text("done")]),
         Message::user("more"),
     ];
-    let parameters = serde_json::json!({"max_tokens": 9, "temperature": 0.5});
+    let parameters = serde_json::json!({"max_tokens": 90, "temperature": 0.5});
     [1, 3, 5].map(|n| streamed(codec, &request(conversation[..n].to_vec(), parameters.clone()))).into()
 }
 

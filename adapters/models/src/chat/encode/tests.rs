@@ -43,7 +43,7 @@ fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
     let raw = r#"{"role":"assistant",  "content":"so","reasoning":"hm","tool_calls":[{"id":"t","type":"function","function":{"name":"a","arguments":"{\"n\": 1.0}"}}]}"#;
     let reply = vec![Block::Text { text: "so".into(), raw: Some(kept(raw, FORMAT)) }, used("t", "a", "{\"n\": 1.0}")];
     let bodies = testing::bodies_of_a_growing_conversation(&COMPATIBLE, reply);
-    testing::check_prefixes(&bodies, "],\"max_tokens\":9}");
+    testing::check_prefixes(&bodies, "],\"max_tokens\":90}");
     assert_eq!(bodies[1].matches(raw).count(), 1, "the message goes back as it came, once");
     assert_eq!(bodies[1].matches("\"role\":\"assistant\"").count(), 1);
 }

@@ -43,7 +43,7 @@ fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
     let used = Block::ToolUse { id: "t".into(), name: "a".into(), args: "{}".into(), raw: Some(kept(call, FORMAT)) };
     let reply = vec![Block::Opaque(kept(thought, FORMAT)), used];
     let bodies = testing::bodies_of_a_growing_conversation(&GenerateContent, reply);
-    testing::check_prefixes(&bodies, r#"],"generationConfig":{"maxOutputTokens":9,"temperature":0.5}}"#);
+    testing::check_prefixes(&bodies, r#"],"generationConfig":{"maxOutputTokens":90,"temperature":0.5}}"#);
     assert!(bodies[1].contains(&format!("{thought},{call}")), "parts go back as they came, in their order");
 }
 

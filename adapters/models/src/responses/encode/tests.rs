@@ -14,7 +14,7 @@ fn input(said: Vec<Message>) -> Value {
 
 #[test]
 fn the_body_is_the_one_that_is_documented() {
-    let parameters = json!({"max_tokens": 9, "temperature": 0.5, "prompt_cache_key": "k"});
+    let parameters = json!({"max_tokens": 90, "temperature": 0.5, "prompt_cache_key": "k"});
     let request = testing::request(vec![Message::user("hi")], parameters);
     let schema = r#"{"type":"object", "properties":{"n":{"type":"integer"}}}"#;
     let tool = |name| {
@@ -26,7 +26,7 @@ fn the_body_is_the_one_that_is_documented() {
         &tool("a"),
         ",",
         &tool("b"),
-        r#"],"input":[{"role":"user","content":"hi"}],"max_output_tokens":9}"#,
+        r#"],"input":[{"role":"user","content":"hi"}],"max_output_tokens":90}"#,
     ];
     assert_eq!(streamed(&Responses, &request), expected.concat());
     let without = Request { model: "gpt-4.1-mini".into(), ..request.clone() };
@@ -45,7 +45,7 @@ fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
     let used = Block::ToolUse { id: "t".into(), name: "a".into(), args: "{}".into(), raw: Some(kept(call, FORMAT)) };
     let reply = vec![Block::Opaque(kept(reasoning, FORMAT)), used];
     let bodies = testing::bodies_of_a_growing_conversation(&Responses, reply);
-    testing::check_prefixes(&bodies, "],\"max_output_tokens\":9}");
+    testing::check_prefixes(&bodies, "],\"max_output_tokens\":90}");
     assert!(bodies[1].contains(&format!("{reasoning},{call}")), "items go back as they came, in their order");
 }
 
@@ -122,5 +122,13 @@ fn models_that_do_not_reason_are_not_asked_for_it() {
         let request = Request { model: model.into(), ..testing::request(vec![Message::user("hi")], json!({})) };
         let body = testing::streamed(&Responses, &request);
         assert_eq!(body.contains("encrypted_content"), expected, "{model}");
+    }
+}
+
+#[test]
+fn a_reply_is_bounded_to_no_fewer_tokens_than_the_provider_takes() {
+    for (asked, sent) in [(9, 16), (16, 16), (17, 17)] {
+        let request = testing::request(vec![Message::user("hi")], json!({"max_tokens": asked}));
+        assert!(testing::streamed(&Responses, &request).ends_with(&format!("\"max_output_tokens\":{sent}}}")));
     }
 }
