@@ -10,7 +10,7 @@ use crate::args::Key;
 use crate::status::Failure;
 
 /// Where the key is looked for when no file is named.
-const VARIABLE: &str = "DORMOUSE_STORE_KEY";
+pub(crate) const VARIABLE: &str = "DORMOUSE_STORE_KEY";
 
 /// How to open a store: with the key, where one was given.
 pub(crate) fn options(key: &Key) -> Result<Options, Failure> {

@@ -15,6 +15,7 @@ use crate::args::Mcp;
 use crate::compose::{Composition, load};
 use crate::export::unusable;
 use crate::front::Front;
+use crate::key;
 use crate::status::Failure;
 use crate::stop::StopSignals;
 
@@ -64,7 +65,8 @@ fn front(args: &Mcp) -> Result<Option<Front>, Failure> {
     }
     let Some((command, arguments)) = args.server.split_first() else { return Ok(None) };
     let command = if command.contains('/') { std::path::absolute(command)? } else { command.into() };
-    Front::command(&command, arguments).map(Some).map_err(Failure::Usage)
+    let secrets = args.token_env.iter().map(String::as_str).chain([key::VARIABLE]).map(str::to_owned).collect();
+    Front::command(&command, arguments, secrets).map(Some).map_err(Failure::Usage)
 }
 
 async fn over_http(

@@ -26,14 +26,14 @@ pub struct Permissions {
 }
 
 /// What tool servers that are programs are told of the environment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ServerEnvironment {
     /// The few variables that every command gets, and what their declaration says.
     #[default]
     Declared,
-    /// All that the kernel was started with, and what their declaration says: right for servers that the user named
-    /// as they would start them themselves.
-    Whole,
+    /// All that the kernel was started with, but for the variables of these names, and what their declaration says: right for
+    /// servers that the user named as they would start them themselves.
+    AllBut(Vec<String>),
 }
 
 impl Permissions {
@@ -152,8 +152,8 @@ impl Permissions {
     }
 
     /// What tool servers are told of the environment.
-    pub(crate) fn told_servers(&self) -> ServerEnvironment {
-        self.server_environment
+    pub(crate) fn told_servers(&self) -> &ServerEnvironment {
+        &self.server_environment
     }
 
     /// The machines that may be connected to, as they were given.

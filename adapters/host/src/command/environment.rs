@@ -27,9 +27,9 @@ impl Environment {
         self.variables.get(OsStr::new(name)).map(|value| value.to_string_lossy().into_owned())
     }
 
-    /// All of it.
-    pub(super) fn whole(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
-        self.variables.iter()
+    /// All of it, but for these variables.
+    pub(super) fn but(&self, names: &[String]) -> impl Iterator<Item = (&OsString, &OsString)> {
+        self.variables.iter().filter(|(name, _)| !names.iter().any(|left_out| **name == **left_out))
     }
 
     /// The few that every command gets, and those that it names.

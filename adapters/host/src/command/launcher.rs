@@ -61,9 +61,9 @@ impl Launcher {
         self.confinement.of(access)
     }
 
-    /// The whole environment that the kernel was started in.
-    pub(super) fn whole_environment(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
-        self.environment.whole()
+    /// The environment that the kernel was started in, but for these variables.
+    pub(super) fn environment_but(&self, names: &[String]) -> impl Iterator<Item = (&OsString, &OsString)> {
+        self.environment.but(names)
     }
 
     /// Where programs start.

@@ -17,13 +17,13 @@ use crate::permissions::ServerEnvironment;
 pub(crate) fn serve(
     launcher: &Launcher,
     server: &ServerCommand,
-    told: ServerEnvironment,
+    told: &ServerEnvironment,
     env: Vec<(String, String)>,
 ) -> Result<ServerChild, String> {
     let argv: Vec<String> = std::iter::once(&server.program).chain(&server.args).cloned().collect();
     let mut program = launcher.prepare(&argv, &[])?;
-    if told == ServerEnvironment::Whole {
-        program.envs(launcher.whole_environment());
+    if let ServerEnvironment::AllBut(names) = told {
+        program.envs(launcher.environment_but(names));
     }
     program.envs(env).stdin(Stdio::piped());
     if let Some(cwd) = &server.cwd {
@@ -80,7 +80,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_has_all_of_the_environment_where_the_user_says_so() {
-        for (told, expected) in [(ServerEnvironment::Declared, ""), (ServerEnvironment::Whole, "set")] {
+        let but = |names: &[&str]| ServerEnvironment::AllBut(names.iter().map(|name| (*name).to_owned()).collect());
+        for (told, expected) in
+            [(ServerEnvironment::Declared, ""), (but(&["PATH"]), "set"), (but(&["CARGO_MANIFEST_DIR"]), "")]
+        {
             let permissions = Permissions::none().allow_run("sh").server_environment(told);
             let host = LocalHost::new(permissions, ".").unwrap();
             let mut child = host.serve(&sh("echo ${CARGO_MANIFEST_DIR:+set}")).unwrap();
