@@ -34,7 +34,7 @@ struct TurnEntry {
     calls_json: Option<Spanned<String>>,
     #[serde(default)]
     delay_ms: u64,
-    fail: Option<Failure>,
+    fail: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -42,19 +42,6 @@ struct TurnEntry {
 struct CallEntry {
     tool: String,
     args: Option<Spanned<serde_json::Map<String, serde_json::Value>>>,
-}
-
-/// A failure that a turn plays.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Failure {
-    Overloaded,
-    Transport,
-    CutStream,
-    Authentication,
-    InvalidRequest,
-    ContextOverflow,
-    Malformed,
 }
 
 /// A checked script.
@@ -154,8 +141,9 @@ impl Turn {
             None => Calls::Listed(calls.into_iter().map(|call| check_call(call, text)).collect::<Result<_, _>>()?),
         };
         let when = Conditions::check(when, text)?;
+        let fail = fail.map(|word| check_failure(&word, text)).transpose()?;
         let delay = Duration::from_millis(delay_ms);
-        Ok(Self { name, when, delay, fail: fail.map(Into::into), text: says.map(Spanned::into_inner), calls })
+        Ok(Self { name, when, delay, fail, text: says.map(Spanned::into_inner), calls })
     }
 
     /// What the turn says and calls in this conversation.
@@ -201,18 +189,13 @@ fn check_call(call: CallEntry, text: &Text<'_>) -> Result<(String, serde_json::V
     Ok((call.tool, args))
 }
 
-impl From<Failure> for ModelErrorKind {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Overloaded => Self::Overloaded,
-            Failure::Transport => Self::Transport,
-            Failure::CutStream => Self::CutStream,
-            Failure::Authentication => Self::Authentication,
-            Failure::InvalidRequest => Self::InvalidRequest,
-            Failure::ContextOverflow => Self::ContextOverflow,
-            Failure::Malformed => Self::Malformed,
-        }
-    }
+/// The failure that a turn plays, by its word.
+fn check_failure(word: &Spanned<String>, text: &Text<'_>) -> Result<ModelErrorKind, ScriptError> {
+    let found = ModelErrorKind::ALL.into_iter().find(|kind| kind.word() == word.get_ref());
+    found.ok_or_else(|| {
+        let words = ModelErrorKind::ALL.map(|kind| format!("`{}`", kind.word())).join(", ");
+        text.complain(word.span(), format!("unknown failure, expected one of {words}"))
+    })
 }
 
 #[cfg(test)]
@@ -237,7 +220,7 @@ mod tests {
         check("[[turn]]\ntext = 'x'\ndelay = 3\n", (3, 1), &["unknown field `delay`", "`delay_ms`"]);
         check("[[turn]]\nname = 'idle'\n", (1, 1), &["idle: says nothing", "text, calls"]);
         check("[[turn]]\ntext = 'x'\nfail = 'overloaded'\n", (1, 1), &["fails and speaks"]);
-        check("[[turn]]\nfail = 'tired'\n", (2, 8), &["`overloaded`", "`malformed`", "in: 'tired'"]);
+        check("[[turn]]\nfail = 'tired'\n", (2, 8), &["`overloaded`", "`content_refused`", "in: 'tired'"]);
         check("[[turn]]\ncalls_json = '[]'\ncalls = [{tool = 'a'}]\n", (1, 1), &["both calls and calls_json"]);
         check("[[turn]]\ntext = 'x'\nwhen = {matches = '(a'}\n", (3, 19), &["unclosed group", "in: '(a'"]);
         check("[[turn]]\ntext = 'x'\nwhen = {holds = 'a >'}\n", (3, 17), &["syntax error", "in: 'a >'"]);
