@@ -31,6 +31,11 @@ impl Answer {
         self.is_error && self.text.contains("Its effect is unknown")
     }
 
+    /// Whether it says that the store refused what was asked for, so that nothing came of it.
+    fn is_refused_by_the_store(&self) -> bool {
+        self.is_error && self.text.contains("Nothing was changed, since it could not be made durable")
+    }
+
     /// The first value of an attribute of this name.
     pub(super) fn attribute(&self, name: &str) -> Option<&str> {
         self.text.split_once(&format!(" {name}=\""))?.1.split('"').next()
@@ -97,11 +102,12 @@ impl Talk {
         Ok(answers.clone())
     }
 
-    /// Calls a tool that may be asked again, until it is answered by more than that the call was interrupted.
+    /// Calls a tool that may be asked again, until it is answered by more than that the call was interrupted, or that the disk
+    /// was full.
     pub(super) fn call(&mut self, tool: &'static str, args: Value) -> Then<Answer> {
         loop {
             let answer = self.calls(&[(tool, args.clone())])?.remove(0);
-            match (answer.is_error, answer.is_interrupted()) {
+            match (answer.is_error, answer.is_interrupted() || answer.is_refused_by_the_store()) {
                 (false, _) => return Ok(answer),
                 (true, true) => {}
                 (true, false) => return Err(says(&format!("{tool} {args} was answered {}", answer.text))),
