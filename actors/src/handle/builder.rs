@@ -126,9 +126,10 @@ impl KernelBuilder {
         self
     }
 
-    /// How many model calls run at once at each provider, and at each server that a program names in its place (`base_url`); 16, until said otherwise. Calls that wait are served by the
-    /// priority of their process ([`Start::priority`](super::Start::priority)), and the trees of a priority in turn. A call that
-    /// backs off holds no permit. Where one says how long it wants to be left alone, none of its calls begins before.
+    /// How many model calls run at once at each provider, and at each server that a program names in its place (`base_url`); 16,
+    /// until said otherwise. Calls that wait are served by the priority of their process
+    /// ([`Start::priority`](super::Start::priority)), and the trees of a priority in turn. A call that backs off holds no permit.
+    /// Where one says how long it wants to be left alone, none of its calls begins before.
     pub fn model_calls(mut self, at_once: usize) -> Self {
         self.model_calls.each = at_once.max(1);
         self

@@ -1,15 +1,16 @@
-//! Requests for the tests of this crate.
+//! Requests, and replies that come in events, for the tests of this crate.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::message::{Block, Media, Message, Raw, Role};
-use dormouse_proto::model::Request;
+use dormouse_proto::model::{Delta, ModelError, Reply, Request};
 use dormouse_proto::tool::ToolSpec;
 use serde_json::Value;
 
-use crate::wire::{Caching, Codec, Delivery, Purpose, encode};
+use crate::wire::{Caching, Codec, Decoder, Delivery, Purpose, encode};
 
 pub(crate) fn request(messages: Vec<Message>, parameters: Value) -> Request {
     let tool = |name: &str| ToolSpec {
@@ -73,6 +74,14 @@ pub(crate) fn bodies_of_a_growing_conversation<C: Codec>(codec: &C, reply: Vec<B
     ];
     let parameters = serde_json::json!({"max_tokens": 90, "temperature": 0.5});
     [1, 3, 5].map(|n| streamed(codec, &request(conversation[..n].to_vec(), parameters.clone()))).into()
+}
+
+/// What comes of these events: the reply, and what was told meanwhile.
+pub(crate) fn decoded<D: Decoder>(events: &[&str]) -> (Result<Reply, ModelError>, Vec<Delta>) {
+    let deltas = RefCell::new(Vec::new());
+    let mut decoder = D::default();
+    let fed = events.iter().try_for_each(|event| decoder.feed(event, &|delta| deltas.borrow_mut().push(delta)));
+    (fed.and_then(|()| decoder.finish()), deltas.into_inner())
 }
 
 /// HIST-1: each body begins with the one before it, up to `tail`.

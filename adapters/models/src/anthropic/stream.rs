@@ -170,19 +170,11 @@ impl Growing {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use dormouse_proto::message::Block;
     use dormouse_proto::model::ModelErrorKind;
 
     use super::*;
-
-    fn decode(events: &[&str]) -> (Result<Reply, ModelError>, Vec<Delta>) {
-        let deltas = RefCell::new(Vec::new());
-        let mut decoder = StreamDecoder::default();
-        let fed = events.iter().try_for_each(|event| decoder.feed(event, &|delta| deltas.borrow_mut().push(delta)));
-        (fed.and_then(|()| decoder.finish()), deltas.into_inner())
-    }
+    use crate::testing::decoded;
 
     const START: &str = r#"{"type":"message_start","message":{"usage":{"input_tokens":9,"cache_read_input_tokens":7,"output_tokens":1}}}"#;
     const END: &str = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":12}}"#;
@@ -198,7 +190,7 @@ mod tests {
             .chain(deltas.iter().map(String::as_str))
             .chain([r#"{"type":"content_block_stop","index":0}"#, END, STOP])
             .collect();
-        let reply = decode(&events).0.unwrap();
+        let reply = decoded::<StreamDecoder>(&events).0.unwrap();
         assert_eq!(reply.blocks, [decode::decode_block(whole).unwrap()]);
         let usage = Usage { input_tokens: 9, output_tokens: 12, cache_read_tokens: 7, ..Usage::default() };
         assert_eq!(reply.usage, usage);
@@ -215,7 +207,7 @@ mod tests {
             (r#"{"code":500,"message":"of no kind","type":"thing"}"#, ModelErrorKind::Malformed),
         ];
         for (event, kind) in cases {
-            assert_eq!(decode(&[START, event]).0.unwrap_err().kind, kind, "{event}");
+            assert_eq!(decoded::<StreamDecoder>(&[START, event]).0.unwrap_err().kind, kind, "{event}");
         }
     }
 
@@ -270,7 +262,7 @@ mod tests {
             r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}"#,
             STOP,
         ];
-        let (reply, deltas) = decode(&events);
+        let (reply, deltas) = decoded::<StreamDecoder>(&events);
         let Block::ToolUse { args, raw: Some(raw), .. } = &reply.unwrap().blocks[0] else { panic!("a tool use") };
         assert_eq!(&**args, "{\"n\": ");
         assert_eq!(&*raw.json, r#"{"type":"tool_use","id":"t","name":"ls","input":{}}"#);
@@ -286,7 +278,7 @@ mod tests {
         let in_turn: Vec<_> = (0..1_000).map(|n| delta(fields(n, n + 1))).collect();
         for deltas in [&at_once[..], &in_turn] {
             let events: Vec<_> = [START, text].into_iter().chain(deltas.iter().map(String::as_str)).collect();
-            assert_eq!(decode(&events).0.unwrap_err().kind, ModelErrorKind::Malformed);
+            assert_eq!(decoded::<StreamDecoder>(&events).0.unwrap_err().kind, ModelErrorKind::Malformed);
         }
     }
 
@@ -306,7 +298,7 @@ mod tests {
             (&[START, r#"{"type":"content_block_start","index":0}"#], ModelErrorKind::Malformed),
         ];
         for (events, kind) in cases {
-            assert_eq!(decode(events).0.unwrap_err().kind, kind, "{events:?}");
+            assert_eq!(decoded::<StreamDecoder>(events).0.unwrap_err().kind, kind, "{events:?}");
         }
     }
 }

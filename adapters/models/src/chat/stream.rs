@@ -133,19 +133,11 @@ fn told(name: &str, value: &RawValue) -> Vec<Delta> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use dormouse_proto::message::text_of;
     use dormouse_proto::model::{ModelErrorKind, StopReason};
 
     use super::*;
-
-    fn decode(events: &[&str]) -> (Result<Reply, ModelError>, Vec<Delta>) {
-        let deltas = RefCell::new(Vec::new());
-        let mut decoder = StreamDecoder::default();
-        let fed = events.iter().try_for_each(|event| decoder.feed(event, &|delta| deltas.borrow_mut().push(delta)));
-        (fed.and_then(|()| decoder.finish()), deltas.into_inner())
-    }
+    use crate::testing::decoded;
 
     fn delta(fields: &str) -> String {
         format!(r#"{{"id":"x","created":7,"choices":[{{"index":0,"delta":{fields},"finish_reason":null}}]}}"#)
@@ -161,7 +153,7 @@ mod tests {
         let whole = format!(
             r#"{{"id":"x","created":7,"choices":[{{"message":{whole},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":4}}}}"#
         );
-        assert_eq!(decode(&events).0.unwrap(), decode::completion(&whole).unwrap());
+        assert_eq!(decoded::<StreamDecoder>(&events).0.unwrap(), decode::completion(&whole).unwrap());
     }
 
     #[test]
@@ -217,7 +209,7 @@ mod tests {
             delta(r#"{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}"#),
         ];
         let events: Vec<_> = events.iter().map(String::as_str).chain([STOP]).collect();
-        let (reply, deltas) = decode(&events);
+        let (reply, deltas) = decoded::<StreamDecoder>(&events);
         assert_eq!(reply.unwrap().stop, StopReason::ToolUse, "the usage may be missing");
         assert_eq!(deltas, [Delta::Thinking("hm".into()), Delta::Text("so".into()), Delta::ToolUse("ls".into())]);
     }
@@ -247,7 +239,7 @@ mod tests {
         check(&parts, &format!(r#"{{"content":[{}],"role":"assistant"}}"#, kept.join(",")));
         let events: Vec<_> = parts.iter().map(|fields| delta(fields)).collect();
         let events: Vec<_> = events.iter().map(String::as_str).chain([STOP]).collect();
-        let (reply, deltas) = decode(&events);
+        let (reply, deltas) = decoded::<StreamDecoder>(&events);
         let (texts, others): (Vec<_>, Vec<_>) = deltas.into_iter().partition(|delta| matches!(delta, Delta::Text(_)));
         let told: String =
             texts.iter().map(|delta| if let Delta::Text(text) = delta { text.as_str() } else { "" }).collect();
@@ -271,7 +263,7 @@ mod tests {
             (&[text, "{\"choices\":"], ModelErrorKind::Malformed),
         ];
         for (events, kind) in cases {
-            assert_eq!(decode(events).0.unwrap_err().kind, kind, "{events:?}");
+            assert_eq!(decoded::<StreamDecoder>(events).0.unwrap_err().kind, kind, "{events:?}");
         }
     }
 
@@ -282,7 +274,7 @@ mod tests {
         let calls: Vec<_> = (0..5_000).map(|n| delta(&call(n))).collect();
         for events in [fields, calls] {
             let events: Vec<_> = events.iter().map(String::as_str).collect();
-            assert_eq!(decode(&events).0.unwrap_err().kind, ModelErrorKind::Malformed);
+            assert_eq!(decoded::<StreamDecoder>(&events).0.unwrap_err().kind, ModelErrorKind::Malformed);
         }
     }
 }

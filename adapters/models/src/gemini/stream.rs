@@ -110,19 +110,11 @@ impl StreamDecoder {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use dormouse_proto::message::Block;
     use dormouse_proto::model::ModelErrorKind;
 
     use super::*;
-
-    fn decode(events: &[&str]) -> (Result<Reply, ModelError>, Vec<Delta>) {
-        let deltas = RefCell::new(Vec::new());
-        let mut decoder = StreamDecoder::default();
-        let fed = events.iter().try_for_each(|event| decoder.feed(event, &|delta| deltas.borrow_mut().push(delta)));
-        (fed.and_then(|()| decoder.finish()), deltas.into_inner())
-    }
+    use crate::testing::decoded;
 
     fn event(parts: &str, stop: &str) -> String {
         let stop = if stop.is_empty() { String::new() } else { format!(r#","finishReason":"{stop}""#) };
@@ -142,7 +134,7 @@ mod tests {
             event(r#"{"text":""}"#, "STOP"),
         ];
         let events: Vec<_> = events.iter().map(String::as_str).collect();
-        let (reply, deltas) = decode(&events);
+        let (reply, deltas) = decoded::<StreamDecoder>(&events);
         let reply = reply.unwrap();
         let raws = reply.blocks.iter().map(|block| match block {
             Block::Text { raw: Some(raw), .. } | Block::ToolUse { raw: Some(raw), .. } | Block::Opaque(raw) => {
@@ -178,7 +170,7 @@ mod tests {
             (&[text, "{oops"], ModelErrorKind::Malformed),
         ];
         for (events, kind) in cases {
-            assert_eq!(decode(events).0.unwrap_err().kind, kind, "{events:?}");
+            assert_eq!(decoded::<StreamDecoder>(events).0.unwrap_err().kind, kind, "{events:?}");
         }
     }
 }

@@ -96,19 +96,11 @@ impl Decoder for StreamDecoder {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use dormouse_proto::message::Block;
     use dormouse_proto::model::{ModelErrorKind, StopReason};
 
     use super::*;
-
-    fn decode(events: &[&str]) -> (Result<Reply, ModelError>, Vec<Delta>) {
-        let deltas = RefCell::new(Vec::new());
-        let mut decoder = StreamDecoder::default();
-        let fed = events.iter().try_for_each(|event| decoder.feed(event, &|delta| deltas.borrow_mut().push(delta)));
-        (fed.and_then(|()| decoder.finish()), deltas.into_inner())
-    }
+    use crate::testing::decoded;
 
     const BEGUN: &str = r#"{"type":"response.created","response":{"status":"in_progress","output":[]}}"#;
     const CALL: &str = r#"{"type":"response.output_item.done","output_index":1,"item":{"type":"function_call","call_id":"c","name":"ls","arguments":"{}"}}"#;
@@ -128,7 +120,7 @@ mod tests {
             r#"{"type":"response.not_yet_invented","delta":{"a":1}}"#,
             DONE,
         ];
-        let (reply, deltas) = decode(&events);
+        let (reply, deltas) = decoded::<StreamDecoder>(&events);
         let reply = reply.unwrap();
         assert!(matches!(&reply.blocks[..], [Block::Opaque(_), Block::ToolUse { .. }]), "{reply:?}");
         let usage = reply.usage;
@@ -154,7 +146,7 @@ mod tests {
             (&[BEGUN, "{oops"], ModelErrorKind::Malformed),
         ];
         for (events, kind) in cases {
-            assert_eq!(decode(events).0.unwrap_err().kind, kind, "{events:?}");
+            assert_eq!(decoded::<StreamDecoder>(events).0.unwrap_err().kind, kind, "{events:?}");
         }
     }
 }
