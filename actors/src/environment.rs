@@ -131,6 +131,7 @@ async fn run(world: &World, program: &Program, command: &EnvCommand) -> String {
         parameters: Vec::new(),
         env: Vec::new(),
         policy: ToolPolicy { deadline_ms: DEADLINE_MS, output_cap_bytes: OUTPUT_CAP_BYTES, ..ToolPolicy::default() },
+        limits: program.limits().commands,
     };
     let tool = world.host.command(&command);
     let (name, policy) = (command.name.as_str().into(), command.policy);

@@ -462,15 +462,21 @@ pub(crate) struct Permissions {
     /// Permit to tell programs that ask for them these environment variables.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) allow_env: Vec<String>,
-    /// Permit to connect to these machines, where a program names one by its address: 127.0.0.1:8082, models.example.
-    #[arg(long, value_name = "MACHINE,…", value_delimiter = ',')]
-    pub(crate) allow_net: Vec<String>,
+    /// Permit to connect to these machines, where a program names one by its address: 127.0.0.1:8082, models.example. The names hold
+    /// for the kernel itself; commands and servers may then connect by IP, to these ports where all are named with one.
+    /// Without names: permit everything, sockets of this machine included.
+    #[arg(long, value_name = "MACHINE,…", value_delimiter = ',', num_args = 0.., require_equals = true)]
+    pub(crate) allow_net: Option<Vec<String>>,
     /// Permit to read files below these folders.
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     pub(crate) allow_read: Vec<PathBuf>,
     /// Permit to write files below these folders.
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     pub(crate) allow_write: Vec<PathBuf>,
+    /// Permit these programs, as commands or tool servers, to run unconfined: to do all that you can. Without names: permit to run
+    /// commands and servers also where this system cannot confine them.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., require_equals = true)]
+    pub(crate) allow_unconfined: Option<Vec<String>>,
 }
 
 #[cfg(test)]

@@ -89,9 +89,13 @@ impl<'a> Composition<'a> {
     pub(crate) fn builder(&self) -> Result<KernelBuilder, Failure> {
         let directory = std::env::current_dir();
         let directory = directory.map_err(|error| Failure::Usage(format!("no working directory: {error}")))?;
-        let host = LocalHost::new(self.permitted(), &directory).map_err(|error| {
+        let host = LocalHost::new(self.sealed(self.permitted()), &directory).map_err(|error| {
             Failure::Usage(format!("the permissions cannot be given: {error}. A permitted folder must be there"))
         })?;
+        if let Some(lacks) = host.lacks() {
+            // Where standard error is gone there is nobody to warn.
+            let _ = writeln!(std::io::stderr(), "warning: {lacks}");
+        }
         let builder = Kernel::builder().host(host).tool_servers(McpClient::default());
         let builder =
             self.providers()?.into_iter().fold(builder, |builder, (name, provider)| builder.provider(name, provider));
@@ -139,14 +143,28 @@ impl<'a> Composition<'a> {
 
     fn permitted(&self) -> Permissions {
         let Some(given) = self.permissions else { return self.implied.clone() };
-        let args::Permissions { allow_run, allow_env, allow_net, allow_read, allow_write } = given;
+        let args::Permissions { allow_run, allow_env, allow_net, allow_read, allow_write, allow_unconfined } = given;
         let permissions = allow_run.iter().fold(self.implied.clone(), |given, name| given.allow_run(name));
+        let permissions = match allow_unconfined.as_deref() {
+            None => permissions,
+            Some([]) => permissions.allow_without_confinement(),
+            Some(named) => named.iter().fold(permissions, |given, name| given.allow_unconfined(name)),
+        };
         let permissions = allow_env.iter().fold(permissions, |given, name| given.allow_env(name));
-        let permissions = allow_net.iter().fold(permissions, |given, machine| given.allow_net(machine));
+        let permissions = match allow_net.as_deref() {
+            None => permissions,
+            Some([]) => permissions.allow_any_net(),
+            Some(named) => named.iter().fold(permissions, |given, machine| given.allow_net(machine)),
+        };
         let permissions = allow_read.iter().fold(permissions, |given, root| given.allow_read(root));
-        let permissions = allow_write.iter().fold(permissions, |given, root| given.allow_write(root));
-        // A folder that is permitted may hold the store, as in README's first command.
-        self.store.into_iter().fold(permissions, |given, store| given.seal(store))
+        allow_write.iter().fold(permissions, |given, root| given.allow_write(root))
+    }
+
+    /// The kernel seals its store by itself; of these files it does not know.
+    fn sealed(&self, permissions: Permissions) -> Permissions {
+        let recording = self.models.and_then(|models| models.record.as_deref());
+        let secret = [self.key.key_file.as_deref(), recording];
+        secret.into_iter().flatten().fold(permissions, |given, path| given.seal(path))
     }
 }
 

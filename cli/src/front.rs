@@ -39,23 +39,24 @@ impl Front {
         }
     }
 
-    /// One server, by the command that the user would start it with: it knows what such a command knows, but for our own `secrets`,
-    /// variables by name.
+    /// One server, by the command that the user would start it with: it knows what such a command knows.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn command(command: &Path, arguments: &[String], secrets: Vec<String>) -> Result<Self, String> {
+    pub(crate) fn command(command: &Path, arguments: &[String]) -> Result<Self, String> {
         let server = json!({ "mcpServers": { "server": { "command": command, "args": arguments } } });
-        Ok(Self { environment: ServerEnvironment::AllBut(secrets), ..Self::parse(server.to_string())? })
+        Ok(Self { environment: ServerEnvironment::All, ..Self::parse(server.to_string())? })
     }
 
-    /// What the servers need to be reached: their commands, machines and variables, which the user named with them.
+    /// What the servers need to be reached: their commands, machines and variables, which the user named with them. Their commands run
+    /// as the user would run them, unconfined.
     pub(crate) fn permissions(&self) -> Permissions {
-        let told = Permissions::none().server_environment(self.environment.clone());
+        let told = Permissions::none().server_environment(self.environment);
         self.servers.iter().fold(told, |given, server| match &server.transport {
             Transport::Stdio(ServerCommand { program, env, .. }) => {
                 let variables = env.iter().flat_map(|(_, value)| value.variables());
-                variables.fold(given.allow_run(named(program)), Permissions::allow_env)
+                let given = given.allow_run(named(program)).allow_unconfined(named(program));
+                variables.fold(given, Permissions::allow_env)
             }
             Transport::Http { url, headers } => {
                 let variables = headers.iter().flat_map(|(_, value)| value.variables());

@@ -31,8 +31,17 @@ use args::{Arguments, Command};
 use clap::Parser;
 use status::Failure;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    // Before anything else: this program may have been started as the guard of a command.
+    dormouse::host::guard::enter();
+    dormouse::host::hide_this_process();
+    match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime.block_on(run_command()),
+        Err(error) => complain(&Failure::Run(format!("the program cannot run: {error}"))),
+    }
+}
+
+async fn run_command() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
     let end = match arguments.command {

@@ -15,7 +15,6 @@ use crate::args::Mcp;
 use crate::compose::{Composition, load};
 use crate::export::unusable;
 use crate::front::Front;
-use crate::key;
 use crate::status::Failure;
 use crate::stop::StopSignals;
 
@@ -30,7 +29,8 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
     let http = args.http.map(|address| Ok::<_, Failure>((address, settings(address, &args)?))).transpose()?;
     let front = front(&args)?;
     let composition = Composition::of(args.store.as_deref(), &args.key).permissions(&args.permissions);
-    let composition = composition.implied(front.as_ref().map_or_else(Permissions::none, Front::permissions));
+    let implied = front.as_ref().map_or_else(Permissions::none, Front::permissions);
+    let composition = composition.implied(args.token_env.iter().fold(implied, Permissions::withhold_env));
     let kernel = composition.builder()?.resident_bytes_limit(RESIDENT_BYTES).build().await?;
     let program = match (&front, &args.program) {
         (Some(front), _) => front.program(&kernel, &args)?,
@@ -65,8 +65,7 @@ fn front(args: &Mcp) -> Result<Option<Front>, Failure> {
     }
     let Some((command, arguments)) = args.server.split_first() else { return Ok(None) };
     let command = if command.contains('/') { std::path::absolute(command)? } else { command.into() };
-    let secrets = args.token_env.iter().map(String::as_str).chain([key::VARIABLE]).map(str::to_owned).collect();
-    Front::command(&command, arguments, secrets).map(Some).map_err(Failure::Usage)
+    Front::command(&command, arguments).map(Some).map_err(Failure::Usage)
 }
 
 async fn over_http(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::program_support::compile_files;
 use dormouse_kernel::program::{EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, Served, Variable};
-use dormouse_proto::command::{Command, Parameter, ParameterKind};
+use dormouse_proto::command::{Command, CommandLimits, Parameter, ParameterKind};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::tool::{Access, ToolPolicy};
 use serde_json::json;
@@ -36,6 +36,7 @@ fn what_is_not_written_has_its_default() {
         fork_release: ForkRelease::First,
         max_mailbox: 256,
         max_restores: 8,
+        commands: CommandLimits::default(),
     };
     assert_eq!(program.limits(), limits);
     assert_eq!(program.descriptors(), None);
@@ -248,6 +249,7 @@ fn a_command_compiles_to_what_the_host_runs() {
             },
         ],
         env: vec!["HOME".to_owned()],
+        limits: CommandLimits::default(),
         policy: ToolPolicy {
             access: Access::Read,
             idempotent: true,
@@ -417,6 +419,7 @@ fn limits_and_demo_are_kept() {
         fork_release: ForkRelease::All,
         max_mailbox: 256,
         max_restores: 8,
+        commands: CommandLimits::default(),
     };
     assert_eq!(program.limits(), limits);
     for (written, max_children) in [("max_fork_children = 100", 100), ("max_children = 5", 5)] {

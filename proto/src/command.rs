@@ -21,6 +21,34 @@ pub struct Command {
     pub env: Vec<String>,
     /// How it is run.
     pub policy: ToolPolicy,
+    /// What one run of it may use of the machine.
+    pub limits: CommandLimits,
+}
+
+/// What one run of a command, or of a tool server that is a program, may use of the machine. The operating system holds it to
+/// that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CommandLimits {
+    /// Memory that one of its processes may write to, in bytes.
+    pub memory_bytes: u64,
+    /// Processes that run at the same time, the command included.
+    pub processes: u32,
+    /// The size of a file that it writes, in bytes.
+    pub file_bytes: u64,
+    /// Files that one of its processes holds open.
+    pub open_files: u32,
+}
+
+impl CommandLimits {
+    /// No limit but those of the system.
+    pub const NONE: Self =
+        Self { memory_bytes: u64::MAX, processes: u32::MAX, file_bytes: u64::MAX, open_files: u32::MAX };
+}
+
+impl Default for CommandLimits {
+    fn default() -> Self {
+        Self { memory_bytes: 8_000_000_000, processes: 1_000, file_bytes: 16_000_000_000, open_files: 4_096 }
+    }
 }
 
 impl Command {

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::command::CommandLimits;
 use crate::tool::ToolPolicy;
 
 /// How long a server may take to be there, in milliseconds, where nothing is said.
@@ -50,6 +51,8 @@ pub struct ServerCommand {
     pub env: Vec<(String, ServerValue)>,
     /// Its working directory, if not the kernel's.
     pub cwd: Option<String>,
+    /// What it may use of the machine.
+    pub limits: CommandLimits,
 }
 
 /// A text for a server, which may be a secret: `${NAME}` in it stands for a variable of the host, `${NAME:-else}` for `else`

@@ -122,7 +122,7 @@ async fn an_argument_is_one_argument_and_nothing_else() {
 #[tokio::test]
 async fn a_failure_tells_its_exit_code_and_what_was_said() {
     let folder = tempfile::tempdir().unwrap();
-    let process = session(folder.path(), Permissions::none().allow_run("sh")).await;
+    let process = session(folder.path(), Permissions::none().allow_run("sh").allow_write(".")).await;
     let answer = call(&process, "fail", "{}").await;
     assert!(answer.is_error, "{answer:?}");
     for part in ["out", "exited with code 3", "why"] {
@@ -165,7 +165,7 @@ fn pids(folder: &Path) -> Vec<String> {
 #[tokio::test]
 async fn a_deadline_ends_the_command_and_all_that_it_started() {
     let folder = tempfile::tempdir().unwrap();
-    let process = session(folder.path(), Permissions::none().allow_run("sh")).await;
+    let process = session(folder.path(), Permissions::none().allow_run("sh").allow_write(".")).await;
     let answer = call(&process, "hang", "{}").await;
     assert!(answer.is_error && answer.text.contains("300 ms") && answer.text.contains("begun"), "{answer:?}");
     let pids = pids(folder.path());
@@ -177,7 +177,7 @@ async fn a_deadline_ends_the_command_and_all_that_it_started() {
 async fn a_kill_of_the_process_ends_its_command_and_all_that_it_started() {
     let folder = tempfile::tempdir().unwrap();
     let text = COMMANDS.replace("deadline = \"300ms\"", "deadline = \"1h\"");
-    let host = LocalHost::new(Permissions::none().allow_run("sh"), folder.path()).unwrap();
+    let host = LocalHost::new(Permissions::none().allow_run("sh").allow_write("."), folder.path()).unwrap();
     let script = "[[turn]]\ncalls = [{ tool = \"hang\" }]\n";
     let model = Scripted::parse(script, "s").unwrap();
     let kernel = Kernel::builder().model("m", model).host(host).build().await.unwrap();

@@ -81,7 +81,7 @@ fn folder_of_two() -> tempfile::TempDir {
 #[tokio::test]
 async fn a_spawned_process_is_told_at_its_own_birth() {
     let (requests, folder) = (Requests::default(), folder_of_two());
-    let permissions = Permissions::none().allow_run("sh").allow_read(folder.path());
+    let permissions = Permissions::none().allow_run("sh").allow_read(folder.path()).allow_write(folder.path());
     let kernel = kernel(&requests, SPAWNS, permissions, folder.path()).build().await.unwrap();
     let main = kernel.load(folder.path().join("main.toml")).unwrap().program;
     let process = kernel.start(main).input("go").await.unwrap();
@@ -95,7 +95,7 @@ async fn what_was_told_stays_when_a_process_comes_back() {
     let (requests, folder) = (Requests::default(), folder_of_two());
     let place = tempfile::tempdir().unwrap();
     let open = || {
-        let permissions = Permissions::none().allow_run("sh").allow_read(folder.path());
+        let permissions = Permissions::none().allow_run("sh").allow_read(folder.path()).allow_write(folder.path());
         kernel(&requests, "[[turn]]\ntext = \"done\"\n", permissions, folder.path())
             .store(LogStore::open(place.path()).unwrap())
     };

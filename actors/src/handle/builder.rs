@@ -224,6 +224,9 @@ impl KernelBuilder {
         if let Some(name) = self.tools.keys().find(|name| BUILTIN_TOOLS.contains(&name.as_str())) {
             return Err(KernelError::ReservedTool(name.clone()));
         }
+        if let Some(folder) = self.store.as_ref().and_then(|store| store.folder()) {
+            self.host.seal(folder);
+        }
         let (claimed, table, resumed, last_mark) = self.claim().await?;
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, held) = match claimed {

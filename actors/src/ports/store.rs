@@ -1,5 +1,6 @@
 //! What is durable: journals, contents, the process table (section 7 of the design).
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +15,12 @@ use super::sweep::{MarkToken, Sweep, Swept};
 ///
 /// Payloads are opaque here: the store keeps bytes and finds them again, checked. It never decodes a fact.
 pub trait Store: Send + Sync + 'static {
+    /// The folder that it is kept in, as an absolute path, if it is kept in one of this machine: the kernel closes that to its
+    /// processes.
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
+
     /// Makes the caller the one writer. Tokens that were handed out before are stale from here on.
     ///
     /// # Errors
@@ -400,6 +407,10 @@ pub enum KeyFault {
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
+    fn folder(&self) -> Option<&Path> {
+        (**self).folder()
+    }
+
     fn claim(&self) -> Result<OwnerToken, StoreError> {
         (**self).claim()
     }

@@ -2,14 +2,17 @@
 //!
 //! A call goes through four steps, one file each: its JSON becomes typed `arguments`, they fill the places of an `argv`,
 //! the `launcher` finds the program and asks whether it is permitted, and `run` carries its output until it ends, with
-//! the whole process `group` (GROUP-1). There is no shell on the way, and no part of an argument is read twice.
+//! the whole `group` (GROUP-1), under a `guard` that holds it to its `limits` and `confine`s it (CONFINE-2). There is no shell on the way,
+//! and no part of an argument is read twice.
 
 mod arguments;
 mod argv;
 mod confine;
 mod environment;
 mod group;
+pub mod guard;
 mod launcher;
+mod limits;
 mod run;
 mod server;
 mod tail;
@@ -17,6 +20,7 @@ mod tail;
 #[cfg(test)]
 mod run_tests;
 
+use std::process::Stdio;
 use std::sync::Arc;
 
 use dormouse_actors::ports::{OutputSink, Tool};
@@ -26,7 +30,19 @@ use futures_util::future::{BoxFuture, FutureExt};
 
 use self::arguments::Arguments;
 pub(crate) use self::launcher::Launcher;
+use self::launcher::Wanted;
 pub(crate) use self::server::serve;
+
+/// Keeps others of the same user from looking into this process: its memory, its environment, which may hold keys, and its open files. A
+/// kernel of the program `dormouse` does so first of all. The price is that no debugger can be attached, and no core is written.
+pub fn hide_this_process() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        // It has failed on no system; where it does, the confinement of commands keeps them out.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+}
 
 /// A command of a program file as a tool. What is not permitted is refused at each call.
 #[derive(Debug)]
@@ -63,7 +79,13 @@ impl Tool for CommandTool {
 async fn call(command: &Command, launcher: &Launcher, args: &str, out: &OutputSink) -> Result<(), String> {
     let arguments = Arguments::read(args, &command.parameters)?;
     let argv = argv::fill(&command.argv, &command.parameters, &arguments)?;
-    let program = launcher.prepare(&argv, &command.env)?;
-    let confinement = launcher.confinement(command.policy.access);
-    run::run(program, &confinement, command.policy.output_cap_bytes, out).await
+    let prepared = launcher.prepare(Wanted {
+        argv: &argv,
+        env: launcher.named(&command.env)?,
+        access: command.policy.access,
+        limits: command.limits,
+        stdin: Stdio::null(),
+        folder: None,
+    })?;
+    run::run(prepared, command.policy.output_cap_bytes, out).await
 }

@@ -24,7 +24,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dormouse_actors::ports::Collected;
@@ -37,6 +37,7 @@ use self::roots::Roots;
 use self::seam::Seam;
 use self::staged::Staged;
 use crate::permissions::Permissions;
+use crate::sealed::Sealed;
 
 /// The largest file that is read, in bytes.
 const READ_CAP_BYTES: u64 = 1 << 30;
@@ -49,16 +50,18 @@ const TURNS: usize = 64;
 pub(crate) struct Files {
     read: Roots,
     write: Roots,
+    sealed: Arc<Sealed>,
     turns: Vec<Mutex<()>>,
     hasher: RandomState,
 }
 
 impl Files {
     /// Opens the permitted roots. `working_dir` is absolute and free of symbolic links.
-    pub(crate) fn open(permissions: &Permissions, working_dir: &Path) -> io::Result<Self> {
+    pub(crate) fn open(permissions: &Permissions, sealed: &Arc<Sealed>, working_dir: &Path) -> io::Result<Self> {
         Ok(Self {
-            read: Roots::open(Purpose::Read, permissions.read(), permissions.sealed(), working_dir)?,
-            write: Roots::open(Purpose::Write, permissions.write(), permissions.sealed(), working_dir)?,
+            read: Roots::open(Purpose::Read, permissions.read(), sealed.clone(), working_dir)?,
+            write: Roots::open(Purpose::Write, permissions.write(), sealed.clone(), working_dir)?,
+            sealed: sealed.clone(),
             turns: std::iter::repeat_with(Mutex::default).take(TURNS).collect(),
             hasher: RandomState::new(),
         })
@@ -74,7 +77,8 @@ impl Files {
         let there = place.folder(&asked)?;
         let seen = there.as_ref().map(|folder| folder.look(&place.name, &asked)).transpose()?.unwrap_or(false);
         check_presence(write.presence, seen, &asked)?;
-        let mut old = open_old(there.as_ref().filter(|_| seen), &place.name, write.mode, &asked)?;
+        let old = open_old(there.as_ref().filter(|_| seen), &place.name, write.mode, &asked)?;
+        let mut old = old.map(|target| target.unsealed(&self.sealed, &asked)).transpose()?;
         let seam = Seam::find(write.mode, old.as_mut().map(|target| &mut target.file), &write.bytes, &asked)?;
         let folder = there.map_or_else(|| place.make_folder(&asked), Ok)?;
         let mut staged = Staged::begin(&folder, old.as_ref(), &asked)?;
@@ -97,7 +101,7 @@ impl Files {
             Some(folder) => folder.open_target(&place.name, Want::Read, &asked)?,
             None => None,
         };
-        let mut target = target.ok_or_else(|| asked.not_found())?;
+        let mut target = target.ok_or_else(|| asked.not_found())?.unsealed(&self.sealed, &asked)?;
         let mut bytes = Vec::with_capacity(usize::try_from(target.size.min(cap_bytes)).unwrap_or(0));
         // One byte more shows that a file has grown since it was measured.
         let read = target.file.by_ref().take(cap_bytes.saturating_add(1)).read_to_end(&mut bytes);
@@ -113,7 +117,7 @@ impl Files {
         let asked = Asked::new(Purpose::Read, path);
         let (root, way) = self.read.folder(&asked)?;
         let folder = Folder::below(root.as_fd(), &way, &asked)?.ok_or_else(|| asked.not_found())?;
-        folder.list(&asked)
+        folder.unsealed(&self.sealed, &asked)?.list(&asked)
     }
 
     /// A file has one name, since links are refused, so that its name is enough to tell its turn.

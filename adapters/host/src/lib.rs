@@ -32,7 +32,9 @@ mod export_file;
 mod files;
 mod local;
 mod permissions;
+mod sealed;
 
+pub use command::{guard, hide_this_process};
 pub use export_file::ExportFile;
 pub use local::LocalHost;
 pub use permissions::{Permissions, PermissionsError, ServerEnvironment};

@@ -14,12 +14,14 @@ use futures_util::future::{BoxFuture, FutureExt};
 use crate::command::{CommandTool, Launcher, serve};
 use crate::files::Files;
 use crate::permissions::Permissions;
+use crate::sealed::Sealed;
 
 /// This machine, as far as the user permits. Cheap to clone; clones share their handles.
 #[derive(Clone, Debug)]
 pub struct LocalHost {
     files: Arc<Files>,
     launcher: Arc<Launcher>,
+    sealed: Arc<Sealed>,
     permissions: Permissions,
     working_dir: PathBuf,
 }
@@ -39,9 +41,17 @@ impl LocalHost {
         let canonical = std::fs::canonicalize(working_dir).map_err(|error| {
             io::Error::new(error.kind(), format!("working directory {}: {error}", working_dir.display()))
         })?;
-        let files = Arc::new(Files::open(&permissions, &canonical)?);
-        let launcher = Arc::new(Launcher::new(&permissions, &canonical)?);
-        Ok(Self { files, launcher, permissions, working_dir: canonical })
+        let sealed = Arc::new(Sealed::new(permissions.sealed(), &canonical));
+        let files = Arc::new(Files::open(&permissions, &sealed, &canonical)?);
+        let launcher = Arc::new(Launcher::new(&permissions, &sealed, &canonical)?);
+        Ok(Self { files, launcher, sealed, permissions, working_dir: canonical })
+    }
+
+    /// What this system cannot hold commands and tool servers to, as a sentence for the user. Nothing where it can do all, or where no
+    /// program may be run.
+    #[must_use]
+    pub fn lacks(&self) -> Option<String> {
+        self.launcher.lacks()
     }
 
     /// Where relative paths and commands start from, without symbolic links.
@@ -65,13 +75,13 @@ impl Host for LocalHost {
     }
 
     fn variable(&self, name: &str) -> Result<Option<String>, String> {
-        if self.permissions.env().any(|permitted| permitted == name) {
-            return Ok(self.launcher.variable(name));
-        }
-        Err(format!(
-            "this kernel may not tell {name}: the user has to start it with --allow-env={name}, or \
-             Permissions::allow_env(\"{name}\")."
-        ))
+        let value = self.launcher.variable(name)?;
+        // Bytes that are no text are replaced.
+        Ok(value.map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    fn seal(&self, path: &Path) {
+        self.sealed.add(&self.working_dir.join(path));
     }
 
     fn connect(&self, machine: &str, port: u16) -> Result<(), String> {
@@ -115,7 +125,7 @@ impl Host for LocalHost {
             _ => Path::new("."),
         };
         let permissions = self.permissions.clone().allow_read(folder);
-        match Files::open(&permissions, &self.working_dir) {
+        match Files::open(&permissions, &self.sealed, &self.working_dir) {
             Ok(files) => files.read(path),
             Err(error) => {
                 Err(FileError { kind: FileErrorKind::FileNotFound, message: format!("{}: {error}", entry.display()) })
@@ -132,6 +142,7 @@ fn interrupted(path: &str, error: &tokio::task::JoinError) -> FileError {
 #[cfg(test)]
 mod tests {
     use dormouse_actors::ports::OutputSink;
+    use dormouse_proto::command::CommandLimits;
     use dormouse_proto::file::{Presence, WriteMode};
     use dormouse_proto::tool::ToolPolicy;
 
@@ -150,6 +161,7 @@ mod tests {
             parameters: Vec::new(),
             env: Vec::new(),
             policy: ToolPolicy { deadline_ms: 5_000, ..ToolPolicy::default() },
+            limits: CommandLimits::default(),
         }
     }
 

@@ -19,21 +19,41 @@ pub struct Permissions {
     run: Vec<String>,
     env: Vec<String>,
     net: Vec<String>,
+    any_net: bool,
     read: Vec<PathBuf>,
     write: Vec<PathBuf>,
     sealed: Vec<PathBuf>,
+    withheld: Vec<String>,
+    unconfined: Vec<String>,
+    without_confinement: bool,
     server_environment: ServerEnvironment,
 }
 
+/// The variable that holds the key of an encrypted store. No program is ever told it.
+const STORE_KEY: &str = "DORMOUSE_STORE_KEY";
+
 /// What tool servers that are programs are told of the environment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerEnvironment {
     /// The few variables that every command gets, and what their declaration says.
     #[default]
     Declared,
-    /// All that the kernel was started with, but for the variables of these names, and what their declaration says: right for
-    /// servers that the user named as they would start them themselves.
-    AllBut(Vec<String>),
+    /// All that the kernel was started with, except what is [withheld](Permissions::withhold_env), and what their declaration says:
+    /// right for servers that the user named as they would start them themselves.
+    All,
+}
+
+/// What commands and servers may reach of the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Network {
+    /// Nothing: no machine, no socket.
+    None,
+    /// These ports of any machine by TCP, where the system can hold a program to ports; names are looked up by UDP.
+    Ports(Vec<u16>),
+    /// Any machine by IP, and no other kind of socket.
+    Machines,
+    /// Everything, sockets of this machine included.
+    Any,
 }
 
 impl Permissions {
@@ -51,8 +71,8 @@ impl Permissions {
         self
     }
 
-    /// Permits to tell programs that name it an environment variable, by its exact name. A value that a model reads goes
-    /// to the model's provider: no secret belongs there.
+    /// Permits to tell an environment variable, by its exact name, to whom a program names it for: its `[env_info]`, its commands and
+    /// its tool servers. A value that a model reads goes to the model's provider: no secret belongs there.
     #[must_use]
     pub fn allow_env(mut self, name: impl Into<String>) -> Self {
         self.env.push(name.into());
@@ -66,12 +86,46 @@ impl Permissions {
         self
     }
 
+    /// Keeps an environment variable from everybody, whatever else is permitted: a secret of the embedder. The store's key
+    /// (`DORMOUSE_STORE_KEY`) is always kept.
+    #[must_use]
+    pub fn withhold_env(mut self, name: impl Into<String>) -> Self {
+        self.withheld.push(name.into());
+        self
+    }
+
     /// Permits programs that name its address to have the kernel connect to a machine: by name or number, with a port
     /// (`127.0.0.1:8082`, `[::1]:8082`) or for all ports (`models.example`). Providers that are called by their name alone need
     /// none of this.
+    ///
+    /// Names hold for the kernel's own calls. Commands and servers that are programs may then connect by IP to any machine; where every
+    /// machine is named with a port, and the system can (Linux 6.7), by TCP to these ports only. Other sockets stay closed to them.
     #[must_use]
     pub fn allow_net(mut self, machine: impl Into<String>) -> Self {
         self.net.push(machine.into());
+        self
+    }
+
+    /// Permits the kernel, commands and servers to connect to any machine, and to any socket of this one.
+    #[must_use]
+    pub fn allow_any_net(mut self) -> Self {
+        self.any_net = true;
+        self
+    }
+
+    /// Permits a program, named as for [`allow_run`](Self::allow_run), to run unconfined: it reads, writes and reaches what the kernel's
+    /// user can. For a tool server that the user trusts as a program of their own.
+    #[must_use]
+    pub fn allow_unconfined(mut self, program: impl Into<String>) -> Self {
+        self.unconfined.push(program.into());
+        self
+    }
+
+    /// Permits to run commands and servers where the system cannot confine them (no Landlock, no seccomp). Without it they are
+    /// refused there.
+    #[must_use]
+    pub fn allow_without_confinement(mut self) -> Self {
+        self.without_confinement = true;
         self
     }
 
@@ -89,12 +143,12 @@ impl Permissions {
         self
     }
 
-    /// Takes a folder and all below it out of what may be read and written, wherever it lies, whether it is there yet or
-    /// not. Seal the folder of a kernel's store, where a permitted folder holds it: a process that overwrites its own
-    /// journal ends the store.
+    /// Takes a file, or a folder and all below it, out of what file tools, commands and servers may read and write, wherever it lies,
+    /// whether it is there yet or not. A kernel seals the folder of its store by itself; seal what else is secret, such as
+    /// the file with its key.
     #[must_use]
-    pub fn seal(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.sealed.push(folder.into());
+    pub fn seal(mut self, path: impl Into<PathBuf>) -> Self {
+        self.sealed.push(path.into());
         self
     }
 
@@ -152,8 +206,40 @@ impl Permissions {
     }
 
     /// What tool servers are told of the environment.
-    pub(crate) fn told_servers(&self) -> &ServerEnvironment {
-        &self.server_environment
+    pub(crate) fn told_servers(&self) -> ServerEnvironment {
+        self.server_environment
+    }
+
+    /// The environment variables that nobody is told.
+    pub(crate) fn withheld(&self) -> impl Iterator<Item = &str> {
+        self.withheld.iter().map(String::as_str).chain([STORE_KEY])
+    }
+
+    /// Whether an environment variable may be told.
+    pub(crate) fn permits_env(&self, name: &str) -> bool {
+        self.env().any(|permitted| permitted == name) && self.withheld().all(|withheld| withheld != name)
+    }
+
+    /// The programs that run unconfined, as they were given.
+    pub(crate) fn unconfined(&self) -> impl Iterator<Item = &str> {
+        self.unconfined.iter().map(String::as_str)
+    }
+
+    /// Whether commands run where the system cannot confine them.
+    pub(crate) fn runs_without_confinement(&self) -> bool {
+        self.without_confinement
+    }
+
+    /// What commands and servers may reach of the network.
+    pub(crate) fn network(&self) -> Network {
+        if self.any_net {
+            return Network::Any;
+        }
+        if self.net.is_empty() {
+            return Network::None;
+        }
+        let ports: Option<Vec<_>> = self.net().map(port).collect();
+        ports.map_or(Network::Machines, Network::Ports)
     }
 
     /// The machines that may be connected to, as they were given.
@@ -164,7 +250,8 @@ impl Permissions {
     /// Whether a machine may be connected to at this port. Names count without regard to case, numbers as written.
     pub(crate) fn permits_net(&self, machine: &str, port: u16) -> bool {
         let at_port = format!("{machine}:{port}");
-        self.net().any(|given| given.eq_ignore_ascii_case(machine) || given.eq_ignore_ascii_case(&at_port))
+        self.any_net
+            || self.net().any(|given| given.eq_ignore_ascii_case(machine) || given.eq_ignore_ascii_case(&at_port))
     }
 
     /// The folders that may be read, as they were given.
@@ -181,6 +268,14 @@ impl Permissions {
     pub fn sealed(&self) -> impl Iterator<Item = &Path> {
         self.sealed.iter().map(PathBuf::as_path)
     }
+}
+
+/// The port of a machine that is named with one.
+fn port(machine: &str) -> Option<u16> {
+    let (name, port) = machine.rsplit_once(':')?;
+    // What is left of an address without brackets is part of a number.
+    let is_machine = !name.contains(':') || name.ends_with(']');
+    is_machine.then(|| port.parse().ok()).flatten()
 }
 
 /// A permission that says nothing.
@@ -265,6 +360,29 @@ mod tests {
                 assert!(matches!(error, PermissionsError::Empty { .. }), "{value}: {error}");
             }
         }
+    }
+
+    #[test]
+    fn the_store_s_key_and_what_is_withheld_is_told_to_nobody() {
+        let permissions = Permissions::none().allow_env("A").allow_env("B").allow_env(STORE_KEY).withhold_env("B");
+        for (name, permitted) in [("A", true), ("B", false), (STORE_KEY, false), ("C", false)] {
+            assert_eq!(permissions.permits_env(name), permitted, "{name}");
+        }
+    }
+
+    #[test]
+    fn machines_that_are_named_open_the_network_to_commands_as_far_as_it_can_be_told() {
+        let named = |machines: &[&str]| machines.iter().fold(Permissions::none(), |given, name| given.allow_net(*name));
+        for (machines, network) in [
+            (&[][..], Network::None),
+            (&["127.0.0.1:80", "[::1]:9", "models.example:443"], Network::Ports(vec![80, 9, 443])),
+            (&["127.0.0.1:80", "models.example"], Network::Machines),
+            (&["::1"], Network::Machines),
+        ] {
+            assert_eq!(named(machines).network(), network, "{machines:?}");
+        }
+        assert_eq!(named(&["a:1"]).allow_any_net().network(), Network::Any);
+        assert!(Permissions::none().allow_any_net().permits_net("anything", 1));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use dormouse::model::Request;
 use dormouse_actors::ports::{Host, OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
+use dormouse_proto::command::CommandLimits;
 use dormouse_proto::server::{Offer, Server, ServerCommand, Transport};
 use dormouse_tests::{FnModel, asks, results, says};
 
@@ -47,7 +48,16 @@ impl Place {
 
     fn program(folder: &Path, program: &str, args: &[&str]) -> Self {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Self::new(folder, Transport::Stdio(ServerCommand { program: program.into(), args, env: Vec::new(), cwd: None }))
+        Self::new(
+            folder,
+            Transport::Stdio(ServerCommand {
+                program: program.into(),
+                args,
+                env: Vec::new(),
+                cwd: None,
+                limits: CommandLimits::default(),
+            }),
+        )
     }
 
     async fn offers(&self) -> Vec<Offer> {

@@ -38,6 +38,8 @@ use crate::writer::{Placed, Writer};
 #[derive(Debug)]
 pub struct LogStore {
     dir: PathBuf,
+    /// The same, as an absolute path.
+    folder: PathBuf,
     pub(crate) log: Arc<Log>,
     catalog: RwLock<Catalog>,
     writer: Mutex<Writer>,
@@ -92,6 +94,7 @@ impl LogStore {
     pub(crate) fn of(dir: &Path, log: Arc<Log>, catalog: Catalog, writer: Writer, lock: Option<StoreLock>) -> Self {
         Self {
             dir: dir.to_owned(),
+            folder: std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
             log,
             catalog: RwLock::new(catalog),
             writer: Mutex::new(writer),
@@ -272,6 +275,10 @@ fn note_all(catalog: &mut Catalog, log: &Log, written: &[Placed], end: Mark) -> 
 }
 
 impl Store for LogStore {
+    fn folder(&self) -> Option<&Path> {
+        Some(&self.folder)
+    }
+
     fn claim(&self) -> Result<OwnerToken, StoreError> {
         self.writer().claim()
     }

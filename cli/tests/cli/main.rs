@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[cfg(target_os = "linux")]
+mod confinement;
 mod export;
 mod mcp;
 mod recordings;

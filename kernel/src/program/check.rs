@@ -23,9 +23,9 @@ pub(super) fn check(
     let name = name(key, &file.demo, &file.model);
     let models = models(key, file.model, reading, remarks);
     let (system, user) = prompt(key, file.prompt, reading, remarks);
-    let commands = command::check(&file.commands, host_tools, remarks);
+    let commands = command::check(&file.commands, file.limits.commands, host_tools, remarks);
     let choices = tools::check(&file.tools, &commands, host_tools, remarks);
-    let servers = servers::check(key, (file.mcp, file.served), &choices, reading, remarks);
+    let servers = servers::check(key, (file.mcp, file.served), file.limits.commands, &choices, reading, remarks);
     let preloads = preloads(key, &file.preload, reading, remarks);
     warn_of_spawn_without_programs(&file.tools, &file.linked, remarks);
     let links = links(key, file.linked, reading, remarks);

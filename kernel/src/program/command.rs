@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_proto::command::Command;
+use dormouse_proto::command::{Command, CommandLimits};
 use dormouse_proto::program::{
     At, BUILTIN_TOOLS, CommandSection, ParameterSection, Placeholder, Remark, Remarks, Span, is_parameter_name,
     placeholders, shorten,
@@ -13,7 +13,12 @@ use dormouse_proto::program::{
 use super::tools::{VALID_NAME, is_tool_name};
 
 /// The commands in the order written.
-pub(super) fn check(written: &[CommandSection], host_tools: &[&str], remarks: &mut Remarks) -> Vec<Command> {
+pub(super) fn check(
+    written: &[CommandSection],
+    limits: CommandLimits,
+    host_tools: &[&str],
+    remarks: &mut Remarks,
+) -> Vec<Command> {
     let mut names = BTreeMap::new();
     for section in written {
         check_name(&section.name, host_tools, &mut names, remarks);
@@ -21,10 +26,10 @@ pub(super) fn check(written: &[CommandSection], host_tools: &[&str], remarks: &m
         check_parameters(section, remarks);
         check_environment(&section.env, remarks);
     }
-    written.iter().map(command).collect()
+    written.iter().map(|section| command(section, limits)).collect()
 }
 
-fn command(section: &CommandSection) -> Command {
+fn command(section: &CommandSection, limits: CommandLimits) -> Command {
     Command {
         name: section.name.value.clone(),
         description: section.description.clone(),
@@ -32,6 +37,7 @@ fn command(section: &CommandSection) -> Command {
         parameters: section.parameters.iter().map(|section| section.parameter.clone()).collect(),
         env: section.env.iter().map(|name| name.value.clone()).collect(),
         policy: section.policy,
+        limits,
     }
 }
 

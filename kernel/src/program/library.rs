@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use dormouse_proto::budget::{Budget, Price};
-use dormouse_proto::command::Command;
+use dormouse_proto::command::{Command, CommandLimits};
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::program::{BudgetSection, EnvironmentChoice, ForkRelease, LimitsSection, Provider, Span};
 use serde_json::{Map, Value};
@@ -127,6 +127,8 @@ pub struct Limits {
     pub max_mailbox: u32,
     /// How often a process takes itself back to a checkpoint.
     pub max_restores: u32,
+    /// What one run of a command, or a tool server, may use of the machine.
+    pub commands: CommandLimits,
 }
 
 impl Default for Limits {
@@ -138,6 +140,7 @@ impl Default for Limits {
             fork_release: ForkRelease::First,
             max_mailbox: 256,
             max_restores: 8,
+            commands: CommandLimits::default(),
         }
     }
 }
@@ -154,6 +157,7 @@ impl From<LimitsSection> for Limits {
             fork_release: written.fork_release.unwrap_or(default.fork_release),
             max_mailbox: written.max_mailbox.unwrap_or(default.max_mailbox),
             max_restores: written.max_restores.unwrap_or(default.max_restores),
+            commands: written.commands,
         }
     }
 }

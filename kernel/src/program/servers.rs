@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::command::CommandLimits;
 use dormouse_proto::program::{
     At, BUILTIN_TOOLS, McpSection, Remark, Remarks, ServerSelection, ServerTools, ToolEntry, nearest, parse_servers,
     shorten,
 };
-use dormouse_proto::server::Server;
+use dormouse_proto::server::{Server, Transport};
 
 use super::compile::Reading;
 use super::path;
@@ -49,11 +50,12 @@ impl ServerChoice {
 pub(super) fn check(
     key: &str,
     (section, used): (McpSection, Vec<ServerTools>),
+    limits: CommandLimits,
     tools: &[ToolChoice],
     reading: &mut Reading<'_>,
     remarks: &mut Remarks,
 ) -> Vec<ServerChoice> {
-    let declared = declared(key, section, &used, reading, remarks);
+    let declared = declared(key, section, &used, limits, reading, remarks);
     let mut aliases: Vec<&str> = tools.iter().map(ToolChoice::called).collect();
     let mut choices = Vec::new();
     for ServerTools { server: At { value: name, span }, selection, prefix } in &used {
@@ -80,10 +82,19 @@ fn checked(At { value, span }: &At<String>, remarks: &mut Remarks) -> String {
 }
 
 /// Those of the file, and those of the program, which take the place of others of their name.
+/// A server that is a program is held to the limits of the program that declares it.
+fn limited(mut server: Server, limits: CommandLimits) -> Server {
+    if let Transport::Stdio(command) = &mut server.transport {
+        command.limits = limits;
+    }
+    server
+}
+
 fn declared(
     key: &str,
     McpSection { config_path, servers }: McpSection,
     used: &[ServerTools],
+    limits: CommandLimits,
     reading: &mut Reading<'_>,
     remarks: &mut Remarks,
 ) -> Vec<Arc<Server>> {
@@ -98,7 +109,7 @@ fn declared(
             parse_servers(&text).map_err(wrong)
         });
         match servers {
-            Ok(servers) => declared.extend(servers.into_iter().map(Arc::new)),
+            Ok(servers) => declared.extend(servers.into_iter().map(|server| Arc::new(limited(server, limits)))),
             Err(remark) => remarks.push(remark),
         }
     }
@@ -109,7 +120,7 @@ fn declared(
             remarks.push(remark.help(format!("choose its tools: [tools.mcp] {name} = \"all\"")));
         }
         declared.retain(|known: &Arc<Server>| known.name != server.name);
-        declared.push(Arc::new(server));
+        declared.push(Arc::new(limited(server, limits)));
     }
     declared
 }

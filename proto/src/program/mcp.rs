@@ -9,6 +9,7 @@ use super::amount::read_amount;
 use super::reader::{Node, Reader};
 use super::tools::{MOST_TOOLS, ToolEntry, entries};
 use super::{At, Remark, parse_duration_ms};
+use crate::command::CommandLimits;
 use crate::server::{DEFAULT_CONNECT_MS, Server, ServerCommand, ServerValue, Transport};
 use crate::tool::ToolPolicy;
 
@@ -135,7 +136,7 @@ pub(super) fn transport(
     match (kind, command, url) {
         (_, Some(_), Some(_)) => Err("has both a command and a url"),
         (Some(Kind::Stdio) | None, Some(program), None) if !program.trim().is_empty() => {
-            Ok(Transport::Stdio(ServerCommand { program, args, env, cwd }))
+            Ok(Transport::Stdio(ServerCommand { program, args, env, cwd, limits: CommandLimits::default() }))
         }
         (Some(Kind::Http) | None, None, Some(url)) => match url.starts_with("http://") || url.starts_with("https://") {
             true => Ok(Transport::Http { url, headers }),

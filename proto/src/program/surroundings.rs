@@ -3,7 +3,9 @@
 use toml::de::DeValue;
 
 use super::At;
+use super::amount::{parse_total_bytes, read_amount};
 use super::reader::Reader;
+use crate::command::CommandLimits;
 
 /// The most programs that one may link.
 const MOST_LINKS: usize = 256;
@@ -14,6 +16,10 @@ const MOST_DEPTH: u64 = 64;
 /// The most messages that a program may let wait for one process.
 const MOST_MAIL: u64 = 10_000;
 const MOST_RESTORES: u64 = 1_000;
+/// The most processes of one command.
+const MOST_PROCESSES: u64 = 100_000;
+/// The most files that a process of a command holds open.
+const MOST_OPEN_FILES: u64 = 1_000_000;
 /// The words for when the children of a fork begin.
 const FORK_RELEASE: [(&str, ForkRelease); 2] = [("first", ForkRelease::First), ("all", ForkRelease::All)];
 
@@ -130,6 +136,19 @@ pub struct LimitsSection {
     pub max_mailbox: Option<u32>,
     /// How often a process takes itself back to a checkpoint.
     pub max_restores: Option<u32>,
+    /// What one run of a command, or a tool server, may use of the machine.
+    pub commands: CommandLimits,
+}
+
+fn read_command_limits(section: &mut Reader<'_>) -> CommandLimits {
+    let default = CommandLimits::default();
+    let mut bytes = |key| read_amount(section, key, parse_total_bytes, 1);
+    let memory_bytes = bytes("command_memory").unwrap_or(default.memory_bytes);
+    let file_bytes = bytes("command_file_size").unwrap_or(default.file_bytes);
+    let mut count = |key, most| section.number(key, 1..=most).and_then(|number| u32::try_from(number.value).ok());
+    let processes = count("command_processes", MOST_PROCESSES).unwrap_or(default.processes);
+    let open_files = count("command_open_files", MOST_OPEN_FILES).unwrap_or(default.open_files);
+    CommandLimits { memory_bytes, processes, file_bytes, open_files }
 }
 
 pub(super) fn read_limits(root: &mut Reader<'_>) -> LimitsSection {
@@ -142,6 +161,7 @@ pub(super) fn read_limits(root: &mut Reader<'_>) -> LimitsSection {
         max_mailbox: limit("max_mailbox", MOST_MAIL),
         max_restores: limit("max_restores", MOST_RESTORES),
         fork_release: section.word("fork_release", &FORK_RELEASE).map(|word| word.value),
+        commands: read_command_limits(&mut section),
     };
     section.finish();
     limits

@@ -1,142 +1,161 @@
-//! Where a command may write: the operating system holds it to that (CONFINE-2).
+//! What a command may do, and the operating system holds it to that (CONFINE-2).
 //!
-//! A tool that reads writes nothing. Any other writes below the folders that are permitted to be written, and below the folder
-//! for temporary files. Reading and running are not confined here: a program needs its libraries, its configuration, its caches.
+//! * Files: a command that reads writes nothing. Any other writes below the folders that are permitted to be written, and in a folder for
+//!   temporary files of its own. Neither reads what the kernel has [sealed](crate::sealed), nor a terminal, nor a disk.
+//! * The network, signals, devices: as [`Network`] says; no signal leaves the command; no device is made.
+//! * Rights of root: those that reach around files and processes are given up for good.
 //!
-//! Linux confines with Landlock, from 5.13 on; where there is none, commands run as they are, which is logged once. The
-//! confinement is laid on a thread that then starts the program and ends: what is started inherits it, and so does all that
-//! this starts.
+//! Three parts of Linux do it together: Landlock (`filesystem`), seccomp (`calls`) and the bounding set of capabilities
+//! (`rights`). Landlock grew over the years: what an older one cannot refuse, seccomp does. Where one of the two is missing nothing is
+//! confined, and a command is refused unless the user wants it all the same.
+//!
+//! The confinement is laid on one thread, for good, and what that thread starts inherits it, and all that this starts.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::Arc;
+#[cfg(target_os = "linux")]
+mod calls;
+#[cfg(target_os = "linux")]
+mod filesystem;
+#[cfg(target_os = "linux")]
+mod rights;
+mod system;
 
-use dormouse_proto::tool::Access;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 
-/// Where a command may write.
-#[derive(Clone, Debug)]
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub(super) use self::system::System;
+use crate::permissions::Network;
+use crate::sealed::Identity;
+
+/// What a command may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Confinement {
-    /// Held open from the start: what their paths lead to later does not matter.
-    folders: Arc<[(PathBuf, OwnedFd)]>,
+    pub(super) writes: Writes,
+    pub(super) network: Network,
+    /// What neither it nor anybody reads or writes.
+    pub(super) sealed: Vec<PathBuf>,
+}
+
+/// What a command may write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Writes {
+    /// No file, and nothing of a file: neither its mode nor its times.
+    Nothing,
+    /// Files below these folders.
+    Below(Vec<Folder>),
+}
+
+/// A folder as it was when it was permitted: another one that takes its place later is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    pub(super) identity: Identity,
+}
+
+impl Folder {
+    /// The folder at a path, which is free of symbolic links from then on.
+    pub(super) fn find(path: &Path) -> io::Result<Self> {
+        let path = std::fs::canonicalize(path)?;
+        let identity = Identity::of(std::fs::File::open(&path)?)?;
+        Ok(Self { path, identity })
+    }
+}
+
+/// The processes that a command may not reach by a signal where Landlock does not see to it, and the one that it is itself, where that
+/// is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Processes {
+    pub(super) keepers: Vec<u32>,
+    pub(super) own: Option<u32>,
 }
 
 impl Confinement {
-    /// Below these folders, those that are there.
-    pub(super) fn to(folders: impl IntoIterator<Item = PathBuf>) -> Self {
-        let open = |folder: PathBuf| Some((folder.clone(), File::open(folder).ok()?.into()));
-        Self { folders: folders.into_iter().filter_map(open).collect() }
+    /// Lays it on the calling thread, for good, as far as `system` can.
+    ///
+    /// # Errors
+    /// What the operating system says; a permitted folder that is another one by now.
+    #[cfg(target_os = "linux")]
+    pub(super) fn lay_on(&self, system: System, processes: &Processes) -> io::Result<()> {
+        rights::give_up()?;
+        if system.has_landlock() {
+            filesystem::restrict(self, system.abi())?;
+        }
+        if system.has_seccomp() {
+            calls::restrict(self, system.abi(), processes)?;
+        }
+        Ok(())
     }
 
-    /// The same for a tool that needs this access.
-    pub(super) fn of(&self, access: Access) -> Self {
-        match access {
-            Access::Read => Self::to([]),
-            Access::Write | Access::Admin => self.clone(),
+    /// Nothing can be laid on.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn lay_on(&self, _system: System, _processes: &Processes) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// What a program may lack that failed under it, for whoever wonders why. `said` is what it said.
+    pub(super) fn hint(&self, said: &str) -> String {
+        let said = said.to_lowercase();
+        let speaks_of = |words: &[&str]| words.iter().any(|word| said.contains(word));
+        let is_refused = speaks_of(&["permission denied", "operation not permitted", "read-only"]);
+        let is_network = speaks_of(&["socket", "network", "resolve", "resolution", "connect", "unreachable"]);
+        let mut hint = String::new();
+        // What fails without a word of why may want to write all the same.
+        if self.writes == Writes::Nothing || is_refused && !is_network {
+            hint = format!(" {}", self.writes_hint());
+        }
+        if is_network && self.network != Network::Any {
+            hint = format!("{hint} {}", self.network_hint());
+        }
+        hint
+    }
+
+    fn writes_hint(&self) -> String {
+        match &self.writes {
+            Writes::Nothing => "(declared access = \"read\": it may write nothing)".to_owned(),
+            Writes::Below(folders) => {
+                let folders: Vec<_> = folders.iter().map(|folder| folder.path.display().to_string()).collect();
+                format!("(It may write below {} only; --allow-write permits more.)", folders.join(", "))
+            }
         }
     }
 
-    /// What a program may lack that failed under it, for whoever wonders why.
-    pub(super) fn hint(&self) -> String {
-        if !is_confining() {
-            return String::new();
+    fn network_hint(&self) -> &'static str {
+        match self.network {
+            Network::None => "(It may not use the network: --allow-net permits it.)",
+            Network::Ports(_) => "(It may connect to the ports that --allow-net names, and use no other socket.)",
+            Network::Machines => {
+                "(It may connect by IP, and use no other socket: --allow-net without names permits all.)"
+            }
+            Network::Any => "",
         }
-        if self.folders.is_empty() {
-            return " (It is declared with access = \"read\", and could write no file.)".to_owned();
-        }
-        let folders: Vec<_> = self.folders.iter().map(|(folder, _)| folder.display().to_string()).collect();
-        format!(" (It could write below {} only; --allow-write permits more.)", folders.join(", "))
     }
 }
 
-/// Whether this machine confines.
-#[cfg(target_os = "linux")]
-pub(super) fn is_confining() -> bool {
-    use std::sync::OnceLock;
-
-    static CONFINING: OnceLock<bool> = OnceLock::new();
-    *CONFINING.get_or_init(|| {
-        let confining = on_a_thread(|| linux::restrict(&[])).unwrap_or(false);
-        if !confining {
-            tracing::warn!("this system has no Landlock: commands are not confined in what they write");
-        }
-        confining
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(super) fn is_confining() -> bool {
-    false
-}
-
-/// Calls `start` so that a program which it starts is confined.
+/// Calls `start` so that a program which it starts is confined. Costs the making of a thread, some 20 microseconds, and the laying on, some
+/// hundred.
 ///
 /// # Errors
 /// As `start`, and where the confinement cannot be laid on.
-#[cfg(target_os = "linux")]
 pub(super) fn within<T: Send>(
     confinement: &Confinement,
-    start: impl FnOnce() -> std::io::Result<T> + Send,
-) -> std::io::Result<T> {
-    if !is_confining() {
-        return start();
-    }
-    let runtime = tokio::runtime::Handle::try_current().map_err(std::io::Error::other)?;
+    system: System,
+    start: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+    let processes = Processes { keepers: vec![std::process::id()], own: None };
     on_a_thread(|| {
         let _runtime = runtime.enter();
-        match linux::restrict(&confinement.folders)? {
-            true => start(),
-            false => Err(std::io::Error::other("what it may write could not be confined")),
-        }
+        confinement.lay_on(system, &processes)?;
+        start()
     })
 }
 
-#[cfg(not(target_os = "linux"))]
-pub(super) fn within<T: Send>(
-    _confinement: &Confinement,
-    start: impl FnOnce() -> std::io::Result<T> + Send,
-) -> std::io::Result<T> {
-    start()
-}
-
-/// On a thread of its own, which ends with it. Costs the making of a thread: some 20 microseconds.
-#[cfg(target_os = "linux")]
-fn on_a_thread<T: Send>(work: impl FnOnce() -> std::io::Result<T> + Send) -> std::io::Result<T> {
+/// On a thread of its own, which ends with it.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("confined".to_owned()).spawn_scoped(scope, work)?;
-        thread.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")))
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")))
     })
-}
-
-#[cfg(target_os = "linux")]
-mod linux {
-    use std::io;
-    use std::os::fd::{AsFd, OwnedFd};
-    use std::path::PathBuf;
-
-    use landlock::{
-        ABI, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
-        RulesetStatus, path_beneath_rules,
-    };
-
-    /// What is asked for: all ways of writing that the newest version of it knows that is everywhere by now; an older system
-    /// confines what it can.
-    const VERSION: ABI = ABI::V3;
-    /// What anything may write to.
-    const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx"];
-
-    /// Lays on the calling thread that it writes below these folders only, and says whether it holds.
-    pub(super) fn restrict(folders: &[(PathBuf, OwnedFd)]) -> io::Result<bool> {
-        let writing = AccessFs::from_write(VERSION);
-        let folders =
-            folders.iter().map(|(_, folder)| Ok::<_, RulesetError>(PathBeneath::new(folder.as_fd(), writing)));
-        let restricted = Ruleset::default()
-            .set_compatibility(CompatLevel::BestEffort)
-            .handle_access(writing)
-            .and_then(Ruleset::create)
-            .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(DEVICES, writing)))
-            .and_then(|ruleset| ruleset.add_rules(folders))
-            .and_then(|ruleset| ruleset.restrict_self());
-        Ok(restricted.map_err(io::Error::other)?.ruleset != RulesetStatus::NotEnforced)
-    }
 }

@@ -1,12 +1,12 @@
 //! The environment of commands: what they get is listed, everything else stays here. Keys of model providers live in
-//! the environment of the kernel, and no command sees them unless the command names them.
+//! the environment of the kernel, and no command sees them unless it names them and the user permits it.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
 /// What every command gets, where it is set.
-const ALWAYS: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER"];
+pub(super) const ALWAYS: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER"];
 
 /// The variables of the host, as they were when it was made.
 pub(super) struct Environment {
@@ -22,20 +22,25 @@ impl Environment {
         self.variables.get(OsStr::new("PATH")).map(OsString::as_os_str)
     }
 
-    /// The value of a variable, if it is set. Bytes that are no text are replaced.
-    pub(super) fn value(&self, name: &str) -> Option<String> {
-        self.variables.get(OsStr::new(name)).map(|value| value.to_string_lossy().into_owned())
+    /// The value of a variable, if it is set.
+    pub(super) fn value(&self, name: &str) -> Option<OsString> {
+        self.variables.get(OsStr::new(name)).cloned()
     }
 
-    /// All of it, but for these variables.
-    pub(super) fn but(&self, names: &[String]) -> impl Iterator<Item = (&OsString, &OsString)> {
-        self.variables.iter().filter(|(name, _)| !names.iter().any(|left_out| **name == **left_out))
+    /// All of it.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
+        self.variables.iter()
     }
 
-    /// The few that every command gets, and those that it names.
-    pub(super) fn scrubbed<'a>(&'a self, named: &'a [String]) -> impl Iterator<Item = (&'a OsString, &'a OsString)> {
-        let names = ALWAYS.into_iter().chain(named.iter().map(String::as_str));
-        names.filter_map(|name| self.variables.get_key_value(OsStr::new(name)))
+    /// The few that every command gets.
+    pub(super) fn scrubbed(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
+        ALWAYS.into_iter().filter_map(|name| self.variables.get_key_value(OsStr::new(name)))
+    }
+
+    /// It, without what nobody is told.
+    pub(super) fn without<'n>(mut self, withheld: impl Iterator<Item = &'n str>) -> Self {
+        withheld.for_each(|name| drop(self.variables.remove(OsStr::new(name))));
+        self
     }
 }
 

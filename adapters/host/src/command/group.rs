@@ -1,20 +1,38 @@
-//! A process group: a program and everything it starts, ended as one (GROUP-1).
+//! A command that runs: a program and everything it starts, ended as one (GROUP-1).
 //!
-//! The group is known by the number of its leader. The leader is not reaped before the group is killed, so that the
-//! number cannot have passed to strangers by then. A program that leaves its group on purpose (setsid) leaves this hold.
+//! Under a guard it is the guard that ends them, since it is told or since this program is gone. Without one they are a process group,
+//! known by the number of its leader, which is not reaped before the group is killed, so that the number cannot have passed to
+//! strangers by then. A program that leaves its group on purpose (setsid) leaves that hold.
 
 use std::io;
 use std::process::ExitStatus;
 
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tempfile::TempDir;
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+
+use super::confine;
+use super::launcher::{Begin, Prepared};
+use super::limits;
 
 /// A running group. Dropping it kills every member; the runtime reaps the leader.
 #[derive(Debug)]
 pub(super) struct Group {
     child: Child,
     leader: Pid,
+    hold: Hold,
     is_reaped: bool,
+    /// Removed with it.
+    _temporary: Option<TempDir>,
+}
+
+/// How its members are ended.
+#[derive(Clone, Copy, Debug)]
+enum Hold {
+    /// The leader is a guard, and is told.
+    Guard,
+    /// The leader's group is killed.
+    Group,
 }
 
 /// A started group, and what can be read from its leader.
@@ -25,14 +43,30 @@ pub(super) struct Started {
 }
 
 impl Group {
-    /// Starts a program that was prepared to lead a group of its own.
-    pub(super) fn start(command: &mut Command) -> io::Result<Started> {
-        let mut child = command.spawn()?;
+    /// Starts a program that was prepared.
+    pub(super) fn start(prepared: Prepared) -> io::Result<Started> {
+        let Prepared { mut command, begin, temporary, limits, .. } = prepared;
+        let (mut child, hold) = match begin {
+            Begin::Guarded => (command.spawn()?, Hold::Guard),
+            Begin::Unconfined => (command.spawn()?, Hold::Group),
+            Begin::Confined(confinement, system) => {
+                (confine::within(&confinement, system, || command.spawn())?, Hold::Group)
+            }
+        };
         let stdout = child.stdout.take().expect("a prepared command pipes its output");
         let stderr = child.stderr.take().expect("a prepared command pipes its errors");
         let number = child.id().expect("a child that was not waited for has its number");
         let leader = i32::try_from(number).ok().and_then(Pid::from_raw).expect("process numbers are positive");
-        Ok(Started { group: Self { child, leader, is_reaped: false }, stdout, stderr })
+        let group = Self { child, leader, hold, is_reaped: false, _temporary: temporary };
+        if let (Hold::Group, Some(limits)) = (hold, limits) {
+            match limits::set_for(Some(leader), &limits) {
+                Ok(()) => {}
+                // It has ended already.
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Started { group, stdout, stderr })
     }
 
     /// What can be written to the leader, once, where it was prepared to be written to.
@@ -54,13 +88,16 @@ impl Group {
         self.child.wait().await.map(drop)
     }
 
-    /// Kills every member that is left.
+    /// Ends every member that is left.
     pub(super) fn kill(&self) {
-        // It fails only where no member is left, which is what is wanted.
-        let _ = kill_process_group(self.leader, Signal::KILL);
+        // It fails only where nobody is left, which is what is wanted.
+        let _ = match self.hold {
+            Hold::Guard => kill_process(self.leader, Signal::TERM),
+            Hold::Group => kill_process_group(self.leader, Signal::KILL),
+        };
     }
 
-    /// Kills every member that is left and says how the leader ended.
+    /// Ends every member that is left and says how the leader ended.
     pub(super) async fn end(mut self) -> io::Result<ExitStatus> {
         self.kill();
         let status = self.child.wait().await;
@@ -77,8 +114,9 @@ impl Drop for Group {
     }
 }
 
+/// Readable when the process of `pidfd` has ended.
 #[cfg(target_os = "linux")]
 #[expect(deprecated, reason = "its successor is unsafe; what that asks for holds for every OwnedFd")]
-fn watch(pidfd: std::os::fd::OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
+pub(super) fn watch(pidfd: std::os::fd::OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
     tokio::io::unix::AsyncFd::new(pidfd)
 }

@@ -1,79 +1,207 @@
-//! From an argument list to a program that may be started: found, permitted, with its surroundings scrubbed.
+//! From an argument list to a program that may be started: found, permitted, confined, with its surroundings scrubbed.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 
+use dormouse_proto::command::CommandLimits;
 use dormouse_proto::tool::Access;
 use rustix::fs::access;
+use tempfile::TempDir;
 use tokio::process::Command;
 
-use super::confine::Confinement;
-use super::environment::Environment;
+use super::confine::{Confinement, Folder, System, Writes};
+use super::environment::{ALWAYS, Environment};
+use super::guard::{self, Orders};
 use crate::permissions::{Permissions, check_program};
+use crate::sealed::Sealed;
 
 /// What commands are started with: the permitted programs, the environment, the working directory.
 #[derive(Debug)]
 pub(crate) struct Launcher {
-    granted: Vec<String>,
+    permissions: Permissions,
     environment: Environment,
     working_dir: PathBuf,
-    confinement: Confinement,
+    /// The folders that commands may write, as they were when this was made.
+    writable: Vec<Folder>,
+    sealed: Arc<Sealed>,
+    system: System,
+}
+
+/// What is to be started.
+pub(super) struct Wanted<'a> {
+    pub(super) argv: &'a [String],
+    /// Variables of its environment beside the few that every command gets.
+    pub(super) env: Vec<(OsString, OsString)>,
+    pub(super) access: Access,
+    pub(super) limits: CommandLimits,
+    /// What it reads, if anything.
+    pub(super) stdin: Stdio,
+    /// Where it starts, if not in the working directory.
+    pub(super) folder: Option<&'a str>,
+}
+
+/// A program that can be started: no shell, no terminal, its output in pipes.
+pub(super) struct Prepared {
+    pub(super) command: Command,
+    pub(super) begin: Begin,
+    /// Its own folder for temporary files.
+    pub(super) temporary: Option<TempDir>,
+    pub(super) limits: Option<CommandLimits>,
+    /// What it is called in messages.
+    pub(super) shown: String,
+    /// What it is held to, if to anything.
+    pub(super) confinement: Option<Confinement>,
+}
+
+/// How it is started.
+pub(super) enum Begin {
+    /// A guard does all that is to be done.
+    Guarded,
+    /// On a thread that the confinement is laid on.
+    Confined(Confinement, System),
+    Unconfined,
 }
 
 impl Launcher {
     /// Takes the environment as it is now. `working_dir` is absolute.
-    pub(crate) fn new(permissions: &Permissions, working_dir: &Path) -> io::Result<Self> {
-        Self::with_environment(permissions, working_dir, Environment::new(std::env::vars_os()))
+    pub(crate) fn new(permissions: &Permissions, sealed: &Arc<Sealed>, working_dir: &Path) -> io::Result<Self> {
+        Self::with_environment(permissions, sealed, working_dir, Environment::new(std::env::vars_os()))
     }
 
     pub(super) fn with_environment(
         permissions: &Permissions,
+        sealed: &Arc<Sealed>,
         working_dir: &Path,
         environment: Environment,
     ) -> io::Result<Self> {
-        let granted: Vec<_> = permissions.run().map(str::to_owned).collect();
-        let checked = granted.iter().try_for_each(|program| check_program(program));
+        let mut named = permissions.run().chain(permissions.unconfined());
+        let checked = named.try_for_each(check_program);
         checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let written = permissions.write().map(|folder| working_dir.join(folder));
-        let temporary = environment.value("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-        let confinement = Confinement::to(written.chain([temporary]));
-        Ok(Self { granted, environment, working_dir: working_dir.to_owned(), confinement })
+        let writable = permissions.write().map(|folder| Folder::find(&working_dir.join(folder)));
+        Ok(Self {
+            permissions: permissions.clone(),
+            environment: environment.without(permissions.withheld()),
+            working_dir: working_dir.to_owned(),
+            writable: writable.collect::<io::Result<_>>()?,
+            sealed: sealed.clone(),
+            system: System::this(),
+        })
     }
 
-    /// A program that can be started: no shell, a process group of its own, nothing to read, its output in pipes.
+    /// What this system cannot hold commands to, as a sentence; nothing where it can do all, or nothing may be run.
+    pub(crate) fn lacks(&self) -> Option<String> {
+        self.permissions.run().next().and_then(|_| self.system.lacks())
+    }
+
+    /// Makes a program ready to be started.
     ///
     /// # Errors
-    /// A text for the model, where the program is not permitted or not found.
-    pub(super) fn prepare(&self, argv: &[String], env: &[String]) -> Result<Command, String> {
-        let (program, arguments) = argv.split_first().ok_or("its argv is empty: it names no program.")?;
-        let mut command = Command::new(self.find(program)?);
-        command.args(arguments).current_dir(&self.working_dir);
-        command.env_clear().envs(self.environment.scrubbed(env));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.process_group(0);
-        Ok(command)
+    /// A text for the model, where the program is not permitted, not found, or could not be confined.
+    pub(super) fn prepare(&self, wanted: Wanted<'_>) -> Result<Prepared, String> {
+        let (program, arguments) = wanted.argv.split_first().ok_or("its argv is empty: it names no program.")?;
+        let found = self.find(program)?;
+        let is_confined = !self.runs_unconfined(program, &found);
+        if is_confined && !self.system.confines() && !self.permissions.runs_without_confinement() {
+            let why = self.system.lacks().unwrap_or_default();
+            return Err(format!("{why} The user permits it all the same with --allow-unconfined."));
+        }
+        let temporary = match (is_confined, wanted.access) {
+            // What writes nothing has no use for it.
+            (false, _) | (true, Access::Read) => None,
+            (true, Access::Write | Access::Admin) => Some(self.temporary_folder()?),
+        };
+        let confinement = is_confined.then(|| self.confinement(wanted.access, temporary.as_ref())).transpose()?;
+        let limits = is_confined.then_some(wanted.limits);
+        let (mut command, begin) = match guard::is_there() {
+            true => {
+                let orders = Orders {
+                    kernel: std::process::id(),
+                    limits: limits.unwrap_or(CommandLimits::NONE),
+                    temporary: temporary.as_ref().map(|folder| folder.path().to_owned()),
+                    confinement: confinement.clone(),
+                };
+                let (guard, told) = guard::command_line(&orders);
+                let mut command = Command::new(guard);
+                command.arg0("dormouse-guard").args(told).arg(&found);
+                (command, Begin::Guarded)
+            }
+            false => {
+                let mut command = Command::new(&found);
+                command.process_group(0);
+                let confined = confinement.clone().map(|confinement| Begin::Confined(confinement, self.system));
+                (command, confined.unwrap_or(Begin::Unconfined))
+            }
+        };
+        command.args(arguments).current_dir(self.working_dir.join(wanted.folder.unwrap_or_default()));
+        let temporary_folder = temporary.as_ref().map(|folder| ("TMPDIR".into(), folder.path().as_os_str().to_owned()));
+        let scrubbed = self.environment.scrubbed().map(|(name, value)| (name.clone(), value.clone()));
+        let told = scrubbed.chain(wanted.env).chain(temporary_folder);
+        command.env_clear().envs(told.map(|(name, value)| match begin {
+            Begin::Guarded => (guard::carried(&name), value),
+            Begin::Confined(..) | Begin::Unconfined => (name, value),
+        }));
+        command.stdin(wanted.stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let shown = found.display().to_string();
+        Ok(Prepared { command, begin, temporary, limits, shown, confinement })
     }
 
-    /// Where a command of this access may write.
-    pub(super) fn confinement(&self, access: Access) -> Confinement {
-        self.confinement.of(access)
+    /// The variables that a command names, where they are set.
+    ///
+    /// # Errors
+    /// A text for the model: one is set, and may not be told.
+    pub(super) fn named(&self, names: &[String]) -> Result<Vec<(OsString, OsString)>, String> {
+        let mut told = Vec::new();
+        // What every command gets is not asked for.
+        for name in names.iter().filter(|name| !ALWAYS.contains(&name.as_str())) {
+            let value = self.variable(name)?;
+            told.extend(value.map(|value| (OsString::from(name), value)));
+        }
+        Ok(told)
     }
 
-    /// The environment that the kernel was started in, but for these variables.
-    pub(super) fn environment_but(&self, names: &[String]) -> impl Iterator<Item = (&OsString, &OsString)> {
-        self.environment.but(names)
+    /// A variable of the environment, where it is set. This is the one door: whoever asks, it has to be permitted.
+    ///
+    /// # Errors
+    /// A text for the model and the user: it is not permitted, and what permits it.
+    pub(crate) fn variable(&self, name: &str) -> Result<Option<OsString>, String> {
+        if self.permissions.permits_env(name) {
+            return Ok(self.environment.value(name));
+        }
+        Err(match self.permissions.withheld().any(|withheld| withheld == name) {
+            true => format!("this kernel tells nobody {name}: it is a secret of its own."),
+            false => format!(
+                "this kernel may not tell {name}: the user has to start it with --allow-env={name}, or \
+                 Permissions::allow_env(\"{name}\")."
+            ),
+        })
     }
 
-    /// Where programs start.
-    pub(super) fn working_dir(&self) -> &Path {
-        &self.working_dir
+    /// The environment that the kernel was started in, without what nobody is told.
+    pub(super) fn whole_environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        self.environment.all().map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    /// A variable of the environment that commands are started from.
-    pub(crate) fn variable(&self, name: &str) -> Option<String> {
-        self.environment.value(name)
+    fn confinement(&self, access: Access, temporary: Option<&TempDir>) -> Result<Confinement, String> {
+        let found = temporary.map(|folder| Folder::find(folder.path())).transpose();
+        let temporary = found.map_err(|error| format!("its folder for temporary files cannot be used: {error}."))?;
+        let writes = match access {
+            Access::Read => Writes::Nothing,
+            Access::Write | Access::Admin => Writes::Below(self.writable.iter().cloned().chain(temporary).collect()),
+        };
+        Ok(Confinement { writes, network: self.permissions.network(), sealed: self.sealed.paths() })
+    }
+
+    fn temporary_folder(&self) -> Result<TempDir, String> {
+        let parent = self.environment.value("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+        let made = tempfile::Builder::new().prefix("dormouse-").tempdir_in(&parent);
+        made.map_err(|error| format!("no folder for its temporary files can be made in {}: {error}.", parent.display()))
+    }
+
+    fn runs_unconfined(&self, program: &str, found: &Path) -> bool {
+        matches(self.permissions.unconfined(), program, Some(found))
     }
 
     fn find(&self, program: &str) -> Result<PathBuf, String> {
@@ -103,12 +231,17 @@ impl Launcher {
 
     /// A bare name is permitted by that name; every spelling is permitted by the full path that it leads to.
     fn permits(&self, program: &str, found: Option<&Path>) -> bool {
-        let is_bare = !program.contains('/');
-        self.granted.iter().any(|granted| match granted.starts_with('/') {
-            true => found == Some(Path::new(granted)),
-            false => is_bare && granted == program,
-        })
+        matches(self.permissions.run(), program, found)
     }
+}
+
+/// Whether a program is among those that are named.
+fn matches<'n>(mut named: impl Iterator<Item = &'n str>, program: &str, found: Option<&Path>) -> bool {
+    let is_bare = !program.contains('/');
+    named.any(|named| match named.starts_with('/') {
+        true => found == Some(Path::new(named)),
+        false => is_bare && named == program,
+    })
 }
 
 fn refusal(program: &str, named: &Path) -> String {
@@ -142,7 +275,7 @@ mod tests {
             permissions.allow_run(program.replace("DIR", &dir.display().to_string()))
         });
         let environment = Environment::new([("PATH".into(), path.into())]);
-        Launcher::with_environment(&permissions, dir, environment).unwrap()
+        Launcher::with_environment(&permissions, &Arc::default(), dir, environment).unwrap()
     }
 
     #[test]
@@ -182,7 +315,7 @@ mod tests {
     #[test]
     fn a_relative_path_is_no_permission() {
         let permissions = Permissions::none().allow_run("bin/tool");
-        let error = Launcher::new(&permissions, Path::new("/")).unwrap_err();
+        let error = Launcher::new(&permissions, &Arc::default(), Path::new("/")).unwrap_err();
         assert!(error.to_string().contains("bin/tool"), "{error}");
     }
 }

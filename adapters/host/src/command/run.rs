@@ -13,11 +13,11 @@ use dormouse_actors::ports::{OutputFull, OutputSink};
 use futures_util::future::{Either, FutureExt, select, try_join};
 use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::confine::{self, Confinement};
+use super::confine::Confinement;
 use super::group::{Group, Started};
+use super::launcher::Prepared;
 use super::tail::Tail;
 
 /// How long the pipes may stay open after the program ended.
@@ -37,15 +37,9 @@ enum Stopped {
 /// # Errors
 /// A text for the model: it could not be started, wrote more than `cap_bytes`, or ended in failure; with the end of its
 /// errors. What it had written is in `out`.
-pub(super) async fn run(
-    mut program: Command,
-    confinement: &Confinement,
-    cap_bytes: u64,
-    out: &OutputSink,
-) -> Result<(), String> {
-    let shown = program.as_std().get_program().to_string_lossy().into_owned();
-    let started = confine::within(confinement, || Group::start(&mut program));
-    let started = started.map_err(|error| format!("`{shown}` could not be started: {error}."))?;
+pub(super) async fn run(prepared: Prepared, cap_bytes: u64, out: &OutputSink) -> Result<(), String> {
+    let (shown, confinement) = (prepared.shown.clone(), prepared.confinement.clone());
+    let started = Group::start(prepared).map_err(|error| format!("`{shown}` could not be started: {error}."))?;
     let Started { mut group, stdout, stderr } = started;
     let mut tail = Tail::default();
     let flow = {
@@ -61,7 +55,7 @@ pub(super) async fn run(
         (Err(Stopped::Io(error)), _) | (Ok(()), Err(error)) => {
             Err(format!("`{shown}` could not be followed: {error}."))
         }
-        (Ok(()), Ok(status)) => judge(&shown, status, tail, confinement),
+        (Ok(()), Ok(status)) => judge(&shown, status, tail, confinement.as_ref()),
     }
 }
 
@@ -94,7 +88,7 @@ async fn pump(mut stdout: impl AsyncRead + Unpin, out: &OutputSink) -> Result<()
     }
 }
 
-fn judge(shown: &str, status: ExitStatus, tail: Tail, confinement: &Confinement) -> Result<(), String> {
+fn judge(shown: &str, status: ExitStatus, tail: Tail, confinement: Option<&Confinement>) -> Result<(), String> {
     if status.success() {
         return Ok(());
     }
@@ -104,9 +98,8 @@ fn judge(shown: &str, status: ExitStatus, tail: Tail, confinement: &Confinement)
         (None, None) => format!("ended as {status}"),
     };
     let said = tail.text();
+    let hint = confinement.map(|confinement| confinement.hint(&said)).unwrap_or_default();
     let said = if said.is_empty() { " It wrote nothing to stderr.".into() } else { format!(" stderr:\n{said}") };
-    // Programs say of a file that they may not write what the operating system says.
-    let hint = if said.to_lowercase().contains("permission denied") { confinement.hint() } else { String::new() };
     Err(format!("`{shown}` {ended}.{said}{hint}"))
 }
 

@@ -1,36 +1,43 @@
-//! A tool server as a program of this machine: permitted and scrubbed as a command is, in a process group of its own that is
-//! killed when nobody speaks to it any more (GROUP-1).
+//! A tool server as a program of this machine: permitted, scrubbed, confined and guarded as a command is that may write (CONFINE-2), and
+//! ended with all that it started when nobody speaks to it any more (GROUP-1).
 
+use std::ffi::OsString;
 use std::process::Stdio;
 
 use dormouse_actors::ports::ServerChild;
 use dormouse_proto::server::ServerCommand;
+use dormouse_proto::tool::Access;
 
 use super::group::{Group, Started};
-use super::launcher::Launcher;
+use super::launcher::{Launcher, Wanted};
 use crate::permissions::ServerEnvironment;
 
 /// Starts the server. `env` is what its declaration says, filled in.
 ///
 /// # Errors
-/// A text for the user: it is not permitted, not found, or cannot be started.
+/// A text for the user: it is not permitted, not found, cannot be confined, or cannot be started.
 pub(crate) fn serve(
     launcher: &Launcher,
     server: &ServerCommand,
-    told: &ServerEnvironment,
+    told: ServerEnvironment,
     env: Vec<(String, String)>,
 ) -> Result<ServerChild, String> {
     let argv: Vec<String> = std::iter::once(&server.program).chain(&server.args).cloned().collect();
-    let mut program = launcher.prepare(&argv, &[])?;
-    if let ServerEnvironment::AllBut(names) = told {
-        program.envs(launcher.environment_but(names));
-    }
-    program.envs(env).stdin(Stdio::piped());
-    if let Some(cwd) = &server.cwd {
-        program.current_dir(launcher.working_dir().join(cwd));
-    }
+    let declared = env.into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let env = match told {
+        ServerEnvironment::Declared => declared.collect(),
+        ServerEnvironment::All => launcher.whole_environment().chain(declared).collect(),
+    };
+    let prepared = launcher.prepare(Wanted {
+        argv: &argv,
+        env,
+        access: Access::Write,
+        limits: server.limits,
+        stdin: Stdio::piped(),
+        folder: server.cwd.as_deref(),
+    })?;
     let failed = |error| format!("`{}` could not be started: {error}.", server.program);
-    let Started { mut group, stdout, stderr } = Group::start(&mut program).map_err(failed)?;
+    let Started { mut group, stdout, stderr } = Group::start(prepared).map_err(failed)?;
     let stdin = group.stdin().expect("a server's input is piped");
     Ok(ServerChild {
         stdin: Box::new(stdin),
@@ -45,6 +52,7 @@ mod tests {
     use std::path::Path;
 
     use dormouse_actors::ports::Host;
+    use dormouse_proto::command::CommandLimits;
     use dormouse_proto::server::ServerValue;
     use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
@@ -53,7 +61,7 @@ mod tests {
 
     fn sh(script: &str) -> ServerCommand {
         let args = vec!["-c".to_owned(), script.to_owned()];
-        ServerCommand { program: "sh".into(), args, env: Vec::new(), cwd: None }
+        ServerCommand { program: "sh".into(), args, env: Vec::new(), cwd: None, limits: CommandLimits::default() }
     }
 
     fn host(folder: &Path) -> LocalHost {
@@ -80,11 +88,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_has_all_of_the_environment_where_the_user_says_so() {
-        let but = |names: &[&str]| ServerEnvironment::AllBut(names.iter().map(|name| (*name).to_owned()).collect());
-        for (told, expected) in
-            [(ServerEnvironment::Declared, ""), (but(&["PATH"]), "set"), (but(&["CARGO_MANIFEST_DIR"]), "")]
+        let all = Permissions::none().server_environment(ServerEnvironment::All);
+        for (permissions, expected) in
+            [(Permissions::none(), ""), (all.clone(), "set"), (all.withhold_env("CARGO_MANIFEST_DIR"), "")]
         {
-            let permissions = Permissions::none().allow_run("sh").server_environment(told);
+            let permissions = permissions.allow_run("sh");
             let host = LocalHost::new(permissions, ".").unwrap();
             let mut child = host.serve(&sh("echo ${CARGO_MANIFEST_DIR:+set}")).unwrap();
             let mut out = String::new();

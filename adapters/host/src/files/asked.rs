@@ -78,6 +78,17 @@ impl<'a> Asked<'a> {
         self.cannot(FileErrorKind::AccessDenied, why)
     }
 
+    /// It lies in what belongs to the kernel itself.
+    pub(super) fn sealed(&self, sealed: &Path) -> FileError {
+        let sealed = sealed.display();
+        self.denied(format_args!("it lies in {sealed}, where the kernel keeps what is its own."))
+    }
+
+    /// It is another name for what belongs to the kernel itself.
+    pub(super) fn sealed_elsewhere(&self) -> FileError {
+        self.denied("it is another name for what the kernel keeps as its own.")
+    }
+
     /// It is there and must not be.
     pub(super) fn exists(&self, presence: Presence) -> FileError {
         let why = match presence {

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::asked::Asked;
 use super::beneath::{self, Want};
+use crate::sealed::Sealed;
 
 /// The most entries of a folder that are listed.
 const MOST_ENTRIES: usize = 100_000;
@@ -50,6 +51,15 @@ impl Folder {
         match beneath::is_kernel_state(handle.as_fd()) {
             Ok(false) => Ok(Self { handle }),
             Ok(true) => Err(asked.denied("it belongs to a file system of the operating system itself, such as /proc.")),
+            Err(errno) => Err(asked.errno(errno)),
+        }
+    }
+
+    /// This folder, unless it belongs to the kernel itself, under whatever name.
+    pub(super) fn unsealed(self, sealed: &Sealed, asked: &Asked<'_>) -> Result<Self, FileError> {
+        match sealed.holds_folder(&self) {
+            Ok(false) => Ok(self),
+            Ok(true) => Err(asked.sealed_elsewhere()),
             Err(errno) => Err(asked.errno(errno)),
         }
     }
@@ -124,6 +134,15 @@ impl AsFd for Folder {
 }
 
 impl Target {
+    /// This file, unless it belongs to the kernel itself, under whatever name.
+    pub(super) fn unsealed(self, sealed: &Sealed, asked: &Asked<'_>) -> Result<Self, FileError> {
+        match sealed.holds_file(&self.file) {
+            Ok(false) => Ok(self),
+            Ok(true) => Err(asked.sealed_elsewhere()),
+            Err(errno) => Err(asked.errno(errno)),
+        }
+    }
+
     fn new(handle: OwnedFd, asked: &Asked<'_>) -> Result<Self, FileError> {
         let stat = check_target(&handle, asked)?;
         let mode = Mode::from_raw_mode(stat.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Presence, WriteMode};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
@@ -38,7 +40,8 @@ impl World {
         mknodat(CWD, inside.join("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         mknodat(CWD, inside.join("socket"), FileType::Socket, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let inside = inside.canonicalize().unwrap();
-        let files = Files::open(&Permissions::none().allow_read(".").allow_write("."), &inside).unwrap();
+        let files =
+            Files::open(&Permissions::none().allow_read(".").allow_write("."), &Arc::default(), &inside).unwrap();
         Self { dir, files }
     }
 
@@ -119,7 +122,8 @@ fn names_that_are_too_long_are_refused() {
 /// The root of everything is permitted here, and still these are not.
 #[test]
 fn devices_and_the_kernels_own_files_are_no_files() {
-    let all = Files::open(&Permissions::none().allow_read("/").allow_write("/"), Path::new("/")).unwrap();
+    let all =
+        Files::open(&Permissions::none().allow_read("/").allow_write("/"), &Arc::default(), Path::new("/")).unwrap();
     let cases = [
         ("/proc/self/environ", FileErrorKind::AccessDenied),
         ("/proc/sys/kernel/hostname", FileErrorKind::AccessDenied),
@@ -144,8 +148,8 @@ fn to_write_is_not_to_read_and_the_reverse() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     fs::write(root.join("f"), "x").unwrap();
-    let reader = Files::open(&Permissions::none().allow_read("."), &root).unwrap();
-    let writer = Files::open(&Permissions::none().allow_write("."), &root).unwrap();
+    let reader = Files::open(&Permissions::none().allow_read("."), &Arc::default(), &root).unwrap();
+    let writer = Files::open(&Permissions::none().allow_write("."), &Arc::default(), &root).unwrap();
     let bytes = Bytes::from_static(b"y");
     let write = FileWrite { path: "f".into(), bytes, mode: WriteMode::Write, presence: Presence::Any };
     assert!(reader.read(Path::new("f")).is_ok());
@@ -163,7 +167,7 @@ fn paths_inside_are_served_however_they_are_spelled() {
     symlink("in", world.dir.path().join("spelled")).unwrap();
     let spelled = world.dir.path().join("spelled");
     let permissions = Permissions::none().allow_read(&spelled).allow_read(inside.join("folder"));
-    let files = Files::open(&permissions, &world.dir.path().canonicalize().unwrap()).unwrap();
+    let files = Files::open(&permissions, &Arc::default(), &world.dir.path().canonicalize().unwrap()).unwrap();
     for path in [inside.join("plain"), spelled.join("plain"), "in/plain".into(), "in/folder/../plain".into()] {
         assert_eq!(files.read(&path).expect("it is inside"), "plain", "{}", path.display());
     }
@@ -176,7 +180,7 @@ fn a_root_that_is_no_folder_is_named() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "x").unwrap();
     for root in ["absent", "file"] {
-        let error = Files::open(&Permissions::none().allow_write(root), dir.path()).unwrap_err();
+        let error = Files::open(&Permissions::none().allow_write(root), &Arc::default(), dir.path()).unwrap_err();
         assert!(error.to_string().contains(&format!("--allow-write={root}")), "{error}");
     }
 }

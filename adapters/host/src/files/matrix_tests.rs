@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Presence, WriteMode};
 
@@ -15,7 +17,7 @@ const INSERT_1: WriteMode = WriteMode::Insert { at_line: 1 };
 
 fn files(dir: &Path) -> Files {
     let dir = dir.canonicalize().unwrap();
-    Files::open(&Permissions::none().allow_read(".").allow_write("."), &dir).unwrap()
+    Files::open(&Permissions::none().allow_read(".").allow_write("."), &Arc::default(), &dir).unwrap()
 }
 
 fn write(files: &Files, path: &str, text: &str, mode: WriteMode, presence: Presence) -> Result<(), FileError> {

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::asked::Asked;
 use super::folder::Folder;
+use crate::sealed::Sealed;
 
 /// A place for a file below a permitted root.
 #[derive(Debug)]
@@ -18,18 +19,21 @@ pub(super) struct Place<'r> {
     /// The parts between the root and the name: plain names only.
     pub(super) way: PathBuf,
     pub(super) name: OsString,
+    pub(super) sealed: &'r Sealed,
 }
 
 impl Place<'_> {
     /// The folder of the place; nothing where it is absent.
     pub(super) fn folder(&self, asked: &Asked<'_>) -> Result<Option<Folder>, FileError> {
-        Folder::below(self.root.as_fd(), &self.way, asked)
+        let folder = Folder::below(self.root.as_fd(), &self.way, asked)?;
+        folder.map(|folder| folder.unsealed(self.sealed, asked)).transpose()
     }
 
     /// The folder of the place, made with those of its parents that are absent.
     pub(super) fn make_folder(&self, asked: &Asked<'_>) -> Result<Folder, FileError> {
         let root = Folder::below(self.root.as_fd(), Path::new(""), asked)?.ok_or_else(|| asked.not_found())?;
-        self.way.iter().try_fold(root, |folder, part| folder.make(part, asked))
+        // Nothing is made in a folder before it has been looked at.
+        self.way.iter().try_fold(root, |folder, part| folder.unsealed(self.sealed, asked)?.make(part, asked))
     }
 }
 

@@ -4,18 +4,19 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use dormouse_proto::file::FileError;
 
 use super::asked::{Asked, Purpose};
 use super::place::{self, Place};
+use crate::sealed::Sealed;
 
 /// Folders below which files may be read, or written.
 #[derive(Debug)]
 pub(super) struct Roots {
     roots: Vec<Root>,
-    /// Without symbolic links, as far as they are there.
-    sealed: Vec<PathBuf>,
+    sealed: Arc<Sealed>,
     working_dir: PathBuf,
 }
 
@@ -34,7 +35,7 @@ impl Roots {
     pub(super) fn open<'p>(
         purpose: Purpose,
         folders: impl Iterator<Item = &'p Path>,
-        sealed: impl Iterator<Item = &'p Path>,
+        sealed: Arc<Sealed>,
         working_dir: &Path,
     ) -> io::Result<Self> {
         let named = |folder: &Path, error: io::Error| {
@@ -42,7 +43,6 @@ impl Roots {
         };
         let roots = folders.map(|folder| Root::open(&working_dir.join(folder)).map_err(|error| named(folder, error)));
         let roots = roots.collect::<io::Result<_>>()?;
-        let sealed = sealed.map(|folder| canonical_as_far(&working_dir.join(folder))).collect();
         Ok(Self { roots, sealed, working_dir: working_dir.to_owned() })
     }
 
@@ -54,7 +54,7 @@ impl Roots {
         let absolute = place::absolute(asked, &self.working_dir)?;
         let (root, below) = self.below(&absolute, absolute.parent().unwrap_or(&absolute), asked)?;
         let (way, name) = place::split(&below).ok_or_else(|| asked.not_a_file("a directory"))?;
-        Ok(Place { root, way: way.to_owned(), name: name.to_owned() })
+        Ok(Place { root, way: way.to_owned(), name: name.to_owned(), sealed: &self.sealed })
     }
 
     /// The same for a folder, which may be a root itself.
@@ -74,21 +74,11 @@ impl Roots {
         };
         // Exact, since no part of the way below a root may be a link.
         let whole = root.canonical.join(below);
-        if let Some(sealed) = self.sealed.iter().find(|sealed| whole.starts_with(sealed)) {
-            let why = format!("it lies in {}, where the kernel keeps what is its own.", sealed.display());
-            return Err(asked.denied(why));
+        if let Some(sealed) = self.sealed.holding(&whole) {
+            return Err(asked.sealed(&sealed));
         }
         Ok((&root.handle, below.to_owned()))
     }
-}
-
-/// A path without symbolic links where it leads to something, and with its last parts as they are where they are absent.
-fn canonical_as_far(path: &Path) -> PathBuf {
-    let absent = |_| match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => canonical_as_far(parent).join(name),
-        _ => path.to_owned(),
-    };
-    fs::canonicalize(path).unwrap_or_else(absent)
 }
 
 impl Root {

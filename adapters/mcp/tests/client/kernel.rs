@@ -33,7 +33,7 @@ async fn a_large_result_of_a_server_is_read_as_a_descriptor() {
             other => says(&format!("{other:?}")),
         })
     }));
-    let permissions = Permissions::none().allow_run("python3").allow_env("PATH");
+    let permissions = Permissions::none().allow_run("python3").allow_env("PATH").allow_write(".");
     let host = LocalHost::new(permissions, folder.path()).unwrap();
     let kernel =
         Kernel::builder().model("m", model).host(host).tool_servers(McpClient::default()).build().await.unwrap();

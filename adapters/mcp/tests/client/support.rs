@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dormouse_actors::ports::{Host, OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
+use dormouse_proto::command::CommandLimits;
 use dormouse_proto::server::{Offer, Server, ServerCommand, ServerValue, Transport};
 use dormouse_tests::within;
 
@@ -21,7 +22,7 @@ pub(crate) fn server(transport: Transport) -> Server {
 /// The server as a program.
 pub(crate) fn program(mode: &str) -> ServerCommand {
     let args = vec![script().display().to_string(), mode.to_owned()];
-    ServerCommand { program: "python3".into(), args, env: Vec::new(), cwd: None }
+    ServerCommand { program: "python3".into(), args, env: Vec::new(), cwd: None, limits: CommandLimits::default() }
 }
 
 /// A client, its host, and one server.
@@ -69,5 +70,7 @@ impl Place {
 
 pub(crate) fn host(folder: &Path) -> Arc<dyn Host> {
     let permissions = Permissions::none().allow_run("python3").allow_env("PATH").allow_net("127.0.0.1");
+    // It counts its lives.
+    let permissions = permissions.allow_write(".");
     Arc::new(LocalHost::new(permissions, folder).unwrap())
 }

@@ -1,0 +1,194 @@
+//! seccomp: system calls that are refused, since no rule about files can refuse what they do.
+//!
+//! What is refused answers "permission denied", so that programs say so. What programs do without where a system is too old for
+//! it answers "not implemented".
+
+use std::collections::BTreeMap;
+use std::io;
+
+use landlock::ABI;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter,
+};
+
+use super::{Confinement, Processes, Writes};
+use crate::permissions::Network;
+
+/// The calls of a filter: each with the cases in which it is refused, none of which means always.
+type Calls = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Calls of Linux that the crate of numbers does not name everywhere. They have one number on every kind of machine.
+const FCHMODAT2: i64 = 452;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
+const FILE_SETATTR: i64 = 469;
+
+/// To whom an open file sends signals, and which.
+const F_SETOWN: u64 = 8;
+const F_SETSIG: u64 = 10;
+const F_SETOWN_EX: u64 = 15;
+
+/// Requests to a device: typing into a terminal, pasting into a console, changing the flags of a file that is open for reading.
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541c;
+const FS_IOC_SETFLAGS: u64 = 0x4008_6602;
+const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;
+
+/// Sets a filter that refuses nothing anybody does. Restricts the calling thread.
+pub(super) fn try_out() -> io::Result<()> {
+    set(Calls::from([(libc::SYS_io_uring_setup, Vec::new())]), libc::ENOSYS)
+}
+
+/// Restricts the calling thread in what a Landlock of this version leaves open.
+pub(super) fn restrict(confinement: &Confinement, abi: ABI, processes: &Processes) -> io::Result<()> {
+    let mut missing = Calls::from([(libc::SYS_io_uring_setup, Vec::new())]);
+    let mut refused = everywhere();
+    refused.extend(network(&confinement.network));
+    if confinement.writes == Writes::Nothing {
+        refused.extend(attributes().into_iter().map(|call| (call, Vec::new())));
+        refused.entry(libc::SYS_ioctl).or_default().extend([is(1, FS_IOC_SETFLAGS), is(1, FS_IOC_FSSETXATTR)]);
+    }
+    if abi < ABI::V3 {
+        refused.extend(truncation());
+        missing.insert(libc::SYS_openat2, Vec::new());
+    }
+    if abi < ABI::V6 {
+        refused.extend(signals(processes));
+        missing.insert(libc::SYS_pidfd_send_signal, Vec::new());
+    }
+    set(missing, libc::ENOSYS)?;
+    set(refused, libc::EACCES)
+}
+
+/// What no command does.
+fn everywhere() -> Calls {
+    Calls::from([
+        (libc::SYS_ioctl, vec![is(1, TIOCSTI), is(1, TIOCLINUX)]),
+        // The limits of another process.
+        (libc::SYS_prlimit64, vec![rule(vec![arg(0, Op::Ne, 0), wide(2, Op::Ne, 0)])]),
+    ])
+}
+
+/// Sockets. A pair is a pipe, unless its ends can be sent elsewhere.
+fn network(network: &Network) -> Calls {
+    const KIND: u64 = 0xf;
+    let family = |number: libc::c_int| arg(0, Op::Ne, number as u64);
+    let kind = |number: libc::c_int| rule(vec![arg(1, Op::MaskedEq(KIND), number as u64)]);
+    let pair = (libc::SYS_socketpair, vec![kind(libc::SOCK_DGRAM), kind(libc::SOCK_RAW), kind(libc::SOCK_RDM)]);
+    match network {
+        Network::None => Calls::from([(libc::SYS_socket, Vec::new()), (libc::SYS_connect, Vec::new()), pair]),
+        Network::Ports(_) | Network::Machines => {
+            Calls::from([(libc::SYS_socket, vec![rule(vec![family(libc::AF_INET), family(libc::AF_INET6)])]), pair])
+        }
+        Network::Any => Calls::new(),
+    }
+}
+
+/// What changes a file without writing into it.
+fn attributes() -> Vec<i64> {
+    let mut calls = vec![
+        libc::SYS_fchmod,
+        libc::SYS_fchmodat,
+        FCHMODAT2,
+        libc::SYS_fchown,
+        libc::SYS_fchownat,
+        libc::SYS_utimensat,
+        libc::SYS_setxattr,
+        libc::SYS_lsetxattr,
+        libc::SYS_fsetxattr,
+        SETXATTRAT,
+        libc::SYS_removexattr,
+        libc::SYS_lremovexattr,
+        libc::SYS_fremovexattr,
+        REMOVEXATTRAT,
+        FILE_SETATTR,
+    ];
+    #[cfg(target_arch = "x86_64")]
+    calls.extend([
+        libc::SYS_chmod,
+        libc::SYS_chown,
+        libc::SYS_lchown,
+        libc::SYS_utime,
+        libc::SYS_utimes,
+        libc::SYS_futimesat,
+    ]);
+    calls
+}
+
+/// Before version 3 Landlock does not see that a file is cut off.
+fn truncation() -> Calls {
+    let cuts_for_reading = |flags: u8| {
+        let mask = (libc::O_ACCMODE | libc::O_TRUNC) as u64;
+        rule(vec![arg(flags, Op::MaskedEq(mask), libc::O_TRUNC as u64)])
+    };
+    let mut calls = Calls::from([(libc::SYS_truncate, Vec::new()), (libc::SYS_openat, vec![cuts_for_reading(2)])]);
+    #[cfg(target_arch = "x86_64")]
+    calls.insert(libc::SYS_open, vec![cuts_for_reading(1)]);
+    calls
+}
+
+/// Before version 6 Landlock lets signals out. A thread's number stands for its process, and threads come and go: so what is
+/// allowed is named, the command's own group.
+fn signals(processes: &Processes) -> Calls {
+    let own = processes.own.map_or(0, u64::from);
+    let group = u64::from(processes.own.map_or(0, u32::wrapping_neg));
+    let elsewhere = rule(vec![arg(0, Op::Ne, 0), arg(0, Op::Ne, own), arg(0, Op::Ne, group)]);
+    let to_keepers: Vec<_> = processes.keepers.iter().map(|keeper| is(0, u64::from(*keeper))).collect();
+    let asks_for_signals = [F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|command| is(1, command));
+    let mut calls = Calls::from([
+        (libc::SYS_kill, vec![elsewhere]),
+        (libc::SYS_tkill, Vec::new()),
+        (libc::SYS_rt_sigqueueinfo, Vec::new()),
+        (libc::SYS_fcntl, asks_for_signals.into()),
+    ]);
+    if !to_keepers.is_empty() {
+        calls.insert(libc::SYS_tgkill, to_keepers.clone());
+        calls.insert(libc::SYS_rt_tgsigqueueinfo, to_keepers);
+    }
+    calls
+}
+
+fn set(calls: Calls, errno: libc::c_int) -> io::Result<()> {
+    let target = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+    let (others, these) = (SeccompAction::Allow, SeccompAction::Errno(errno as u32));
+    let filter = SeccompFilter::new(in_both_forms(calls), others, these, target).map_err(io::Error::other)?;
+    let program: BpfProgram = filter.try_into().map_err(io::Error::other)?;
+    apply_filter(&program).map_err(io::Error::other)
+}
+
+/// On x86-64 a program may make its calls by a second set of numbers (x32), where the system has it.
+#[cfg(target_arch = "x86_64")]
+fn in_both_forms(calls: Calls) -> Calls {
+    const X32: i64 = 0x4000_0000;
+    let other = |call| match call {
+        libc::SYS_ioctl => 514,
+        libc::SYS_rt_sigqueueinfo => 524,
+        libc::SYS_rt_tgsigqueueinfo => 536,
+        call => call,
+    };
+    let second: Vec<_> = calls.iter().map(|(call, cases)| (X32 | other(*call), cases.clone())).collect();
+    calls.into_iter().chain(second).collect()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn in_both_forms(calls: Calls) -> Calls {
+    calls
+}
+
+fn is(argument: u8, value: u64) -> SeccompRule {
+    rule(vec![arg(argument, Op::Eq, value)])
+}
+
+fn rule(conditions: Vec<SeccompCondition>) -> SeccompRule {
+    SeccompRule::new(conditions).expect("a case has a condition")
+}
+
+/// A condition on the lower half of an argument, which is all that the kernel looks at in an `int`.
+fn arg(number: u8, op: Op, value: u64) -> SeccompCondition {
+    SeccompCondition::new(number, Len::Dword, op, value & 0xffff_ffff).expect("a call has six arguments")
+}
+
+fn wide(number: u8, op: Op, value: u64) -> SeccompCondition {
+    SeccompCondition::new(number, Len::Qword, op, value).expect("a call has six arguments")
+}

@@ -1,0 +1,99 @@
+//! What this system can confine.
+
+#[cfg(target_os = "linux")]
+use landlock::ABI;
+
+/// What this system can hold a program to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::command) struct System {
+    #[cfg(target_os = "linux")]
+    landlock: ABI,
+    has_seccomp: bool,
+}
+
+impl System {
+    /// This one. It is asked once.
+    #[cfg(target_os = "linux")]
+    pub(in crate::command) fn this() -> Self {
+        use std::sync::OnceLock;
+
+        static THIS: OnceLock<System> = OnceLock::new();
+        *THIS.get_or_init(|| {
+            let landlock = super::on_a_thread(super::filesystem::version).unwrap_or(ABI::Unsupported);
+            let has_seccomp = super::on_a_thread(super::calls::try_out).is_ok();
+            Self { landlock, has_seccomp }
+        })
+    }
+
+    /// This one, which confines nothing.
+    #[cfg(not(target_os = "linux"))]
+    pub(in crate::command) fn this() -> Self {
+        Self { has_seccomp: false }
+    }
+
+    /// One with a Landlock of this version, which is at most this system's.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(in crate::command) fn with(landlock: ABI) -> Self {
+        Self { landlock: landlock.min(Self::this().landlock), ..Self::this() }
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(super) fn abi(self) -> ABI {
+        self.landlock
+    }
+
+    /// Whether it has Landlock, in any version.
+    #[cfg(target_os = "linux")]
+    pub(super) fn has_landlock(self) -> bool {
+        self.landlock != ABI::Unsupported
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn has_landlock(self) -> bool {
+        false
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(super) fn has_seccomp(self) -> bool {
+        self.has_seccomp
+    }
+
+    /// Whether it can hold a program to all that is promised.
+    pub(in crate::command) fn confines(self) -> bool {
+        self.has_landlock() && self.has_seccomp
+    }
+
+    /// What it cannot do, as a sentence for the user; nothing where it can do all.
+    pub(in crate::command) fn lacks(self) -> Option<String> {
+        if !cfg!(target_os = "linux") {
+            return Some("this system cannot confine commands and tool servers: only Linux can.".to_owned());
+        }
+        if !self.has_landlock() {
+            let why = "this system has no Landlock (Linux 5.13 or newer, not switched off at boot or by a container)";
+            return Some(format!("{why}: commands and tool servers cannot be confined."));
+        }
+        if !self.has_seccomp {
+            return Some(
+                "this system lets no seccomp filter be set: commands and tool servers cannot be confined.".to_owned(),
+            );
+        }
+        self.is_older()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn is_older(self) -> Option<String> {
+        let without = match self.landlock {
+            ABI::V1 | ABI::V2 | ABI::V3 => {
+                "commands that may use the network reach every port, and may send signals to their own process group only"
+            }
+            ABI::V4 | ABI::V5 => "commands may send signals to their own process group only",
+            _ => return None,
+        };
+        Some(format!("this system's Landlock is version {} (6 is complete, Linux 6.12): {without}.", self.landlock))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn is_older(self) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,110 @@
+//! Every process below this one. A process whose parent has ended is a child of the guard, so that none is lost.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, wait};
+
+/// How long processes may take to vanish that were killed: some wait for a disk.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The processes below this one, and how the command among them ended.
+pub(super) struct Family {
+    command: Pid,
+    pub(super) ended: Option<WaitStatus>,
+}
+
+impl Family {
+    pub(super) fn new(command: Pid) -> Self {
+        Self { command, ended: None }
+    }
+
+    /// Takes note of all that have ended. Whether any is left.
+    pub(super) fn reap(&mut self) -> bool {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.command => self.ended = Some(status),
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Kills all that are left, and all that these start meanwhile.
+    pub(super) fn end(&mut self) {
+        let began = Instant::now();
+        while began.elapsed() < LONGEST {
+            // It fails where none is left of the group.
+            let _ = kill_process_group(self.command, Signal::KILL);
+            for pid in descendants() {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            if !self.reap() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// All below this process. Costs a look at every process of the system, some ten microseconds each.
+pub(super) fn descendants() -> Vec<Pid> {
+    let parents = parents();
+    let this = getpid().as_raw_nonzero().get();
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for (pid, parent) in parents {
+        children.entry(parent).or_default().push(pid);
+    }
+    let (mut found, mut open) = (Vec::new(), vec![this]);
+    while let Some(parent) = open.pop() {
+        for child in children.remove(&parent).unwrap_or_default() {
+            open.push(child);
+            found.extend(Pid::from_raw(child));
+        }
+    }
+    found
+}
+
+/// Every process of the system and its parent.
+fn parents() -> Vec<(i32, i32)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    numbers
+        .filter_map(|pid| Some((pid, parent(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
+        .collect()
+}
+
+/// The parent in a line of proc(5): number, name in parentheses, state, parent. A name may hold anything.
+fn parent(stat: &str) -> Option<i32> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_does_not_pass_for_what_follows_it() {
+        assert_eq!(parent("7 (a) S 3 (b) R 9 1) S 42 7 7"), Some(42));
+        assert_eq!(parent("nothing"), None);
+    }
+
+    #[test]
+    fn what_a_child_starts_is_below_this_process() {
+        let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let began = Instant::now();
+        let pid = i32::try_from(child.id()).unwrap();
+        let below = || descendants().into_iter().map(|pid| pid.as_raw_nonzero().get()).collect::<Vec<_>>();
+        while !(below().contains(&pid) && parents().iter().any(|(_, parent)| *parent == pid)) {
+            assert!(began.elapsed() < Duration::from_secs(10));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let grandchild = parents().into_iter().find(|(_, parent)| *parent == pid).unwrap().0;
+        assert!(below().contains(&grandchild));
+        kill_process(Pid::from_raw(grandchild).unwrap(), Signal::KILL).unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,38 @@
+//! What a command may use of the machine, as the operating system counts it: for each of its processes.
+
+use std::io;
+
+use dormouse_proto::command::CommandLimits;
+use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
+
+/// Limits the calling process, and all that it starts.
+pub(super) fn set(limits: &CommandLimits) -> io::Result<()> {
+    set_for(None, limits)
+}
+
+/// Limits a process that was just started.
+pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Result<()> {
+    let each = [
+        (Resource::Core, 0),
+        (Resource::Data, limits.memory_bytes),
+        (Resource::Fsize, limits.file_bytes),
+        (Resource::Nofile, u64::from(limits.open_files)),
+    ];
+    for (resource, most) in each.into_iter().chain(processes(limits.processes)) {
+        // What is limited further already stays so.
+        let most = getrlimit(resource).maximum.map_or(most, |maximum| most.min(maximum));
+        prlimit(process, resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    Ok(())
+}
+
+/// The system counts the tasks of a user: those of the command come on top of all that there are now. Root is not limited by it.
+fn processes(most: u32) -> Option<(Resource, u64)> {
+    (!geteuid().is_root()).then_some((Resource::Nproc, tasks()? + u64::from(most)))
+}
+
+/// How many tasks the system has. Costs a read of some microseconds.
+pub(super) fn tasks() -> Option<u64> {
+    let load = std::fs::read_to_string("/proc/loadavg").ok()?;
+    load.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}

@@ -1,0 +1,104 @@
+//! Other names of a path: a folder can be mounted at several places, and each place is one more name for what lies in it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Where the mounts of this process are listed.
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// Every path that leads to `path` or into it, itself included. Where the mounts are not listed, itself alone. Costs a read of the
+/// list, some 50 microseconds.
+pub(crate) fn aliases(path: &Path) -> Vec<PathBuf> {
+    let table = std::fs::read(TABLE).unwrap_or_default();
+    named(path, &mounts(&table))
+}
+
+/// A mount: a part of a file system that stands at a place.
+struct Mount {
+    device: OsString,
+    /// The part, as a path within the file system.
+    root: PathBuf,
+    place: PathBuf,
+}
+
+/// The mounts of a list as proc(5) has it: number, parent, device, root, place, and what does not matter here.
+fn mounts(table: &[u8]) -> Vec<Mount> {
+    table.split(|byte| *byte == b'\n').filter_map(mount).collect()
+}
+
+fn mount(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ').skip(2);
+    let device = OsStr::from_bytes(fields.next()?).to_owned();
+    let (root, place) = (unescaped(fields.next()?), unescaped(fields.next()?));
+    Some(Mount { device, root, place })
+}
+
+/// Blanks, tabs, line ends and backslashes are written as a backslash and three octal digits.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let (mut bytes, mut at) = (Vec::with_capacity(field.len()), 0);
+    while let Some(byte) = field.get(at) {
+        let octal = field
+            .get(at + 1..at + 4)
+            .filter(|digits| *byte == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        match octal {
+            Some(digits) => {
+                bytes.push(digits.iter().fold(0_u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
+                at += 4;
+            }
+            None => {
+                bytes.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+fn named(path: &Path, mounts: &[Mount]) -> Vec<PathBuf> {
+    let mut names = vec![path.to_owned()];
+    // Of mounts at one place the last covers the others.
+    let holding = mounts.iter().filter(|mount| path.starts_with(&mount.place));
+    let Some(own) = holding.max_by_key(|mount| mount.place.as_os_str().len()) else { return names };
+    let Ok(below) = path.strip_prefix(&own.place) else { return names };
+    let within = own.root.join(below);
+    for mount in mounts.iter().filter(|mount| mount.device == own.device) {
+        let name = match (within.strip_prefix(&mount.root), mount.root.strip_prefix(&within)) {
+            (Ok(rest), _) => mount.place.join(rest),
+            // A part of it is mounted by itself.
+            (_, Ok(_)) => mount.place.clone(),
+            _ => continue,
+        };
+        // Joining nothing ends a path with a slash.
+        let name: PathBuf = name.components().collect();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_place_where_a_folder_is_mounted_is_a_name_for_it() {
+        let table = b"22 1 254:0 / / rw - ext4 /dev/vda rw\n\
+            30 22 254:0 /srv/store /mnt/copy rw - ext4 /dev/vda rw\n\
+            31 22 254:0 /srv /mnt/srv\\040two rw - ext4 /dev/vda rw\n\
+            32 22 254:0 /srv/store/log /mnt/log rw - ext4 /dev/vda rw\n\
+            33 22 0:21 / /tmp rw - tmpfs tmpfs rw\n";
+        let mounts = mounts(table);
+        let names = |path: &str| {
+            let mut names: Vec<_> =
+                named(Path::new(path), &mounts).iter().map(|path| path.display().to_string()).collect();
+            names.sort();
+            names.join(" ")
+        };
+        assert_eq!(names("/srv/store"), "/mnt/copy /mnt/log /mnt/srv two/store /srv/store");
+        assert_eq!(names("/mnt/copy"), "/mnt/copy /mnt/log /mnt/srv two/store /srv/store");
+        assert_eq!(names("/home/u"), "/home/u");
+        assert_eq!(names("/tmp/store"), "/tmp/store");
+    }
+}
