@@ -39,10 +39,8 @@ static ENTERED: AtomicBool = AtomicBool::new(false);
 /// To be called first in `main`, before anything is read, written or started.
 ///
 /// ```no_run
-/// fn main() {
-///     dormouse_host::guard::enter();
-///     // ...
-/// }
+/// // The first line of `main`:
+/// dormouse_host::guard::enter();
 /// ```
 pub fn enter() {
     if !cfg!(target_os = "linux") {
