@@ -156,10 +156,10 @@ fn tag(after: &str) -> Option<Reach> {
     if space || more_space {
         return ELEMENTS.iter().any(|name| name.starts_with("fd_") && is_whole(name)).then_some(Reach::Anywhere);
     }
-    if !KERNEL_NAMES.iter().any(|name| begins(name)) {
+    if !KERNEL_NAMES.iter().any(begins) {
         return None;
     }
-    let is_anywhere = FAMILIES.iter().any(|name| begins(name)) || ELEMENTS.iter().any(|name| is_whole(name));
+    let is_anywhere = FAMILIES.iter().any(begins) || ELEMENTS.iter().any(is_whole);
     Some(if is_anywhere { Reach::Anywhere } else { Reach::Inside })
 }
 

@@ -24,8 +24,8 @@ fn holds_control(bytes: &[u8]) -> bool {
     let of_two = |a: u8, b: u8| ((a == 0xc2) & (b < 0xa0)) | ((a == 0xd8) & (b == 0x9c));
     // U+200E and 200F, U+202A to 202E, U+2066 to 2069, and the noncharacters U+FFFE and U+FFFF.
     let of_three = |a: u8, b: u8, c: u8| {
-        let marks = (b == 0x80) & ((c == 0x8e) | (c == 0x8f) | ((c >= 0xaa) & (c <= 0xae)));
-        let isolates = (b == 0x81) & (c >= 0xa6) & (c <= 0xa9);
+        let marks = (b == 0x80) & ((c == 0x8e) | (c == 0x8f) | (0xaa..=0xae).contains(&c));
+        let isolates = (b == 0x81) & (0xa6..=0xa9).contains(&c);
         ((a == 0xe2) & (marks | isolates)) | ((a == 0xef) & (b == 0xbf) & (c >= 0xbe))
     };
     let is_it = |seen: &[u8]| of_two(seen[0], seen[1]) | of_three(seen[0], seen[1], seen[2]);
