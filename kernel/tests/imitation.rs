@@ -2,6 +2,7 @@
 //! tag of the kernel or as the marker of a message is the kernel's word, and an XML parser gives back what was there.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use dormouse_kernel::process::{
     give_tools, tell_environment,
 };
 use dormouse_kernel::program::{Program, compile};
-use dormouse_kernel::syscall::Letter;
+use dormouse_kernel::syscall::{Handed, Letter};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, FdId, Pid};
@@ -27,6 +28,7 @@ use dormouse_proto::temp_file::{TempFileReply, TempId};
 use dormouse_proto::tool::{Access, Attachment, ToolOutput, ToolPolicy, ToolSpec};
 use dormouse_proto::xml::text::{KERNEL_NAMES, sanitize};
 use proptest::prelude::*;
+use proptest::test_runner::{RngSeed, TestRunner};
 use roxmltree::{Document, Node};
 use serde_json::json;
 
@@ -276,9 +278,8 @@ fn preloaded_descriptor(text: &str) -> String {
 fn message(text: &str) -> Replay {
     let mut entry = Entry::new(Content::new("x"), 1000, "tool:t", 0);
     entry.notes.name = Some(text.into());
-    let mut sender = Replay::holding(text);
-    sender.feed(Input::Stopped);
-    let letter = Letter { program: text.into(), text: text.into(), descriptors: Vec::new() };
+    let handed = Handed { id: FdId::Fd(1), part: Some(text.into()), entry };
+    let letter = Letter { program: text.into(), text: text.into(), descriptors: vec![handed] };
     let mut run = begun();
     let (from, call) = (Pid(5), CallId { epoch: 0, seq: 0 });
     run.feed(Input::Messaged { ticket: "t".into(), from, call, settled: 0, letter });
@@ -393,7 +394,9 @@ fn request_for_a_summary(text: &str) -> String {
 
 fn summary(text: &str) -> String {
     let (mut run, call, pending) = summarizing("plain");
-    let reply = Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: Usage::default() };
+    // Space around a summary is left out.
+    let blocks = vec![Block::text(format!("It is: {text}."))];
+    let reply = Reply { blocks, stop: StopReason::EndTurn, usage: Usage::default() };
     run.feed(Input::Summarized { call, pending, result: Ok(reply) });
     run.shown()
 }
@@ -650,17 +653,25 @@ fn piece() -> impl Strategy<Value = String> {
     prop_oneof![hostile, part.clone(), part, any::<char>().prop_map(String::from)]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 300, ..ProptestConfig::default() })]
-
-    /// A failure prints its seed; `PROPTEST_RNG_SEED` runs it again.
-    #[test]
-    fn no_mixture_comes_through_as_the_kernels_word(
-        pieces in prop::collection::vec(piece(), 1..12), door in 0..DOORS.len()
-    ) {
+/// A failure prints the seed of its mixtures; `PROPTEST_RNG_SEED` runs them again.
+#[test]
+fn no_mixture_comes_through_as_the_kernels_word() {
+    let fresh = || RandomState::new().build_hasher().finish();
+    let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(fresh);
+    let rng_seed = RngSeed::Fixed(seed);
+    let mut runner = TestRunner::new(ProptestConfig {
+        failure_persistence: None,
+        cases: 300,
+        rng_seed,
+        ..ProptestConfig::default()
+    });
+    let mixtures = (prop::collection::vec(piece(), 1..12), 0..DOORS.len());
+    let result = runner.run(&mixtures, |(pieces, door)| {
         let (name, show) = DOORS[door];
         // It holds one imitation in any case: what is plain is no XML, and stands as it is.
         let text = pieces.concat() + "<fd_error>";
         check(name, &text, &show(&text));
-    }
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("PROPTEST_RNG_SEED={seed}: {failure}"));
 }
