@@ -145,6 +145,9 @@ fn place(text: &str, at: usize) -> Option<Place> {
 
 /// What stands behind a `<`, if a tag of the kernel could begin there.
 fn tag(after: &str) -> Option<Reach> {
+    if !may_begin_a_name(after.as_bytes()) {
+        return None;
+    }
     let (chars, space) = without_space(letters(after));
     let mut behind_slash = chars.clone();
     let (chars, more_space) = match behind_slash.next() {
@@ -161,6 +164,20 @@ fn tag(after: &str) -> Option<Reach> {
     }
     let is_anywhere = FAMILIES.iter().any(begins) || ELEMENTS.iter().any(is_whole);
     Some(if is_anywhere { Reach::Anywhere } else { Reach::Inside })
+}
+
+/// Whether the first two letters are those of a name, or need a closer look. It is asked of each `<` of a page, and nearly always
+/// says no.
+fn may_begin_a_name(after: &[u8]) -> bool {
+    let start = after.iter().position(|byte| *byte != b'/' && !byte.is_ascii_whitespace()).unwrap_or(after.len());
+    match &after[start..] {
+        [first, second, ..] if first.is_ascii() && second.is_ascii() => {
+            let letters = [first.to_ascii_lowercase(), second.to_ascii_lowercase()];
+            KERNEL_NAMES.iter().any(|name| name.as_bytes()[..2] == letters)
+        }
+        [_, _, ..] => true,
+        _ => false,
+    }
 }
 
 /// How far behind a `[` the `m` of a marker ends, if one begins there.
