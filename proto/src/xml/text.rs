@@ -14,7 +14,7 @@ pub fn is_carried(text: &str) -> bool {
     let bytes = text.as_bytes();
     let control = |byte: u8| (byte < 0x20) & (byte != b'\t') & (byte != b'\n') & (byte != b'\r') | (byte == 0x7f);
     let controls = bytes.iter().fold(false, |found, byte| found | control(*byte));
-    !controls && bytes.iter().position(|byte| *byte >= 0x80).is_none_or(|at| !holds_control(&bytes[at..]))
+    !controls && (text.is_ascii() || !holds_control(bytes))
 }
 
 /// Whether a control character of more than one byte is in there. Without a branch for each byte, since the bytes that these
