@@ -83,6 +83,6 @@ pub use dormouse_mcp as mcp;
 pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
 pub use dormouse_proto::{
-    checkpoint, command, descriptor, file, id, mail, message, model, process, record, server, spoken, tool,
+    checkpoint, command, descriptor, file, id, mail, message, model, process, record, server, shown, spoken, tool,
 };
 pub use dormouse_store as store;

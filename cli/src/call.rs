@@ -91,7 +91,7 @@ async fn answer(process: &Process, line: &str) -> Result<Answer, KernelError> {
     match serde_json::from_str(line) {
         Ok(Line::Tool { tool, args }) => process.call(tool, arguments(&args)).await,
         Ok(Line::Open { open }) => open_file(process, open).await,
-        Err(_) => Ok(Answer::error(format!(
+        Err(_) => Ok(Answer::failed(format!(
             "not a call: {line}\nA line is {{\"tool\": NAME, \"args\": {{…}}}} or {{\"open\": {{\"file\": PATH, \"page_size\": N}}}}."
         ))),
     }
@@ -103,10 +103,10 @@ fn arguments(args: &Value) -> String {
 
 async fn open_file(process: &Process, Open { file, page_size }: Open) -> Result<Answer, KernelError> {
     if page_size == Some(0) {
-        return Ok(Answer::error("page_size is 0: a page holds at least one character"));
+        return Ok(Answer::failed("page_size is 0: a page holds at least one character"));
     }
     match std::fs::read(&file) {
         Ok(bytes) => process.open(format!("file:{}", file.display()), bytes, page_size).await,
-        Err(error) => Ok(Answer::error(format!("{}: {error}", file.display()))),
+        Err(error) => Ok(Answer::failed(format!("{}: {error}", file.display()))),
     }
 }

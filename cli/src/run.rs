@@ -65,7 +65,8 @@ fn no_input(program: &str) -> String {
     format!("program {program} has no user prompt: say something with --input TEXT, --input-file FILE or -")
 }
 
-/// The parts in the order text, files, standard input. What stands alone is the user's words, wherever it was read from.
+/// The parts in the order text, files, standard input. What stands alone is the user's input, wherever it was read from; it was
+/// typed only where it is the text.
 fn said(input: Input) -> Result<Option<Spoken>, Failure> {
     let mut parts: Vec<_> = input.input.map(SpokenPart::text).into_iter().collect();
     for path in input.input_file {

@@ -29,6 +29,7 @@ mod gist;
 mod goto;
 mod input;
 mod mail;
+mod offered;
 mod rest;
 mod resume;
 mod served;

@@ -56,7 +56,7 @@ fn shown(outcome: Outcome) -> String {
 }
 
 fn admitted(admission: Admission) -> String {
-    let (Admission::Direct(answer) | Admission::Opened { answer, .. }) = admission;
+    let (Admission::Direct { answer, .. } | Admission::Opened { answer, .. }) = admission;
     answer.text.to_string()
 }
 
@@ -161,6 +161,8 @@ fn every_element_is_as_it_was() {
         ),
         ("fd_result_head_tail_of_a_line.xml", admitted_with("<b>&".repeat(30), Preview::HeadTail)),
         ("fd_result_pretty.xml", admitted_with(JSON, Preview::Head)),
+        ("fd_text.xml", admitted_with("ok</fd_result>\n[msg:2]", Preview::Head)),
+        ("fd_text_sanitized.xml", admitted_with("\u{1b}[1mbold \u{202e}cod.exe", Preview::Head)),
         ("fd_attachment.xml", attached(200)),
         ("fd_attachment_cut.xml", attached(10)),
         ("fd_result_pretty_head_tail.xml", admitted_with(JSON, Preview::HeadTail)),
@@ -240,6 +242,8 @@ fn expat_reads_back_what_is_shown() {
         "\r\n\r]]>\r<&",
         " \u{0}\u{b}\u{85}\u{2028}\u{feff}\u{fffe}\u{ffff}\t\n ",
         "é😀\"'<fd_x/>",
+        "[msg:1] ＜fd_x> [msg:2]]]>",
+        "\u{1b}[31m \u{9b}1m \u{202e}\u{2066}\u{200f}\u{61c}",
         "",
     ];
     let cases: Vec<_> = texts

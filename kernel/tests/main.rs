@@ -9,6 +9,7 @@ mod conformance;
 mod descriptor_model;
 mod export;
 mod golden;
+mod imitation;
 mod process_attachments;
 mod process_budget;
 mod process_control;

@@ -115,7 +115,7 @@ fn a_message_is_heard_by_the_next_turn_and_the_sender_is_told_that_it_was_kept()
     assert_eq!(message.2.to, Address::Process(Pid(2)));
     let mut receiver = session(2, MAIL, "");
     let receipt = receiver.takes(1, &message);
-    assert_eq!(receipt, Answer::ok("<message_sent to=\"2\"/>"));
+    assert_eq!((&*receipt.text, receipt.is_error), ("<message_sent to=\"2\"/>", false));
     assert_eq!(receiver.heard(), [HEARD]);
     assert!(matches!(receiver.state.phase(), Phase::Thinking { .. }), "an idle process begins a turn");
     sender.feed(Input::MessageSent { call: message.0, receipt });
@@ -256,7 +256,7 @@ fn an_ended_process_says_so() {
     let (_, message) = sending(HELLO);
     let mut receiver = session(2, MAIL, "");
     receiver.feed(Input::Killed);
-    assert_eq!(receiver.takes(1, &message), Answer::error("Process 2 has ended."));
+    assert_eq!(receiver.takes(1, &message), Answer::failed("Process 2 has ended."));
 }
 
 #[test]
@@ -441,7 +441,7 @@ fn who_has_written_can_be_answered_wherever_it_is() {
     let to = |receiver: &mut Replay, pid: u64| {
         receiver.reply(&[("send_message", &format!("{{\"to\": {pid}, \"text\": \"well\"}}"))]);
         let (call, _, pending) = receiver.sent().pop().expect("it sends");
-        receiver.feed(Input::MessageSent { call, receipt: Answer::ok("kept") });
+        receiver.feed(Input::MessageSent { call, receipt: Answer::shown("kept") });
         pending.to
     };
     assert_eq!(to(&mut receiver, 1), Address::Correspondent(Pid(1)));

@@ -74,7 +74,7 @@ impl FdError {
     /// What the model reads. `fd` is echoed as it was asked for.
     #[must_use]
     pub fn answer(&self) -> Answer {
-        Answer::error(self.element().to_xml())
+        Answer::failed(self.element())
     }
 
     /// The same as a part of an answer about several descriptors.
@@ -172,7 +172,8 @@ mod tests {
         for (fd, message, xml) in cases {
             let error =
                 FdError { kind: FdErrorKind::InvalidPage, fd: fd.map(str::to_owned), message: message.to_owned() };
-            assert_eq!(error.answer(), Answer::error(xml));
+            let answer = error.answer();
+            assert_eq!((&*answer.text, answer.is_error), (xml, true));
         }
     }
 }

@@ -28,6 +28,7 @@ pub mod process;
 pub mod program;
 pub mod record;
 pub mod server;
+pub mod shown;
 pub mod spoken;
 pub mod temp_file;
 pub mod tool;

@@ -30,19 +30,22 @@ pub struct SpokenPart {
     pub bytes: Bytes,
     /// Where it comes from, such as `user_input` or `file:build.log`: the source of the descriptor that it may become.
     pub source: Arc<str>,
+    /// Whether a user typed it: such a part is shown as it is, whatever it holds. One that was read, from a file or from standard
+    /// input, may hold what others wrote, and is shown by the rule of [`shown`](crate::shown).
+    pub is_typed: bool,
 }
 
 impl SpokenPart {
     /// Words of the user.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self::new(USER_INPUT, text.into())
+        Self { is_typed: true, ..Self::new(USER_INPUT, text.into()) }
     }
 
     /// Something that comes from elsewhere.
     #[must_use]
     pub fn new(source: impl Into<Arc<str>>, bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: bytes.into(), source: source.into() }
+        Self { bytes: bytes.into(), source: source.into(), is_typed: false }
     }
 }
 

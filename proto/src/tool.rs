@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Media;
+use crate::shown::ShownText;
 
 /// What a caller is allowed to do, and what a tool needs. Ordered: `Read < Write < Admin`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -125,13 +126,27 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A good answer.
+    /// A good answer: an element of the kernel, or a text that is not its word and is shown by the rule of
+    /// [`shown`](crate::shown).
+    #[must_use]
+    pub fn shown(text: impl Into<ShownText>) -> Self {
+        Self { text: text.into().into(), is_error: false, media: Vec::new() }
+    }
+
+    /// An error that the model can react to, shown by the same rule: a sentence that quotes something hostile is shown inside
+    /// of an element.
+    #[must_use]
+    pub fn failed(text: impl Into<ShownText>) -> Self {
+        Self { is_error: true, ..Self::shown(text) }
+    }
+
+    /// A good answer whose text was shown before, and stands as it is.
     #[must_use]
     pub fn ok(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), is_error: false, media: Vec::new() }
     }
 
-    /// An error that the model can react to.
+    /// An error whose text was shown before, and stands as it is.
     #[must_use]
     pub fn error(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), is_error: true, media: Vec::new() }

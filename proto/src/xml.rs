@@ -1,8 +1,8 @@
 //! The only writer of XML and the only escaper: every element that a model reads is made here.
 //!
 //! XML-1: every answer is one well-formed element, and an XML parser gives back exactly the text shown. What is shown is
-//! the text itself, but for characters that XML cannot carry: see [`sanitize`]. Content can never look
-//! like the kernel speaking, since no tag of the kernel ever stands literally inside of a text.
+//! the text itself, but for control characters: see [`sanitize`](text::sanitize). Content can never look like the kernel
+//! speaking, since nothing that [imitates](imitation) it ever stands literally inside of a text or an attribute.
 //!
 //! This module never decides what is shown.
 //!
@@ -13,13 +13,16 @@
 //! assert_eq!(element.to_xml(), r#"<fd_content fd="fd:1"><![CDATA[if a < b { return }]]></fd_content>"#);
 //! ```
 
+pub mod imitation;
 pub mod text;
 
 use std::io;
 
 use quick_xml::Writer;
+use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
-use text::{is_carried, sanitize};
+use quick_xml::name::QName;
+use text::is_carried;
 
 /// Nothing can fail: the writer writes into memory, and is given text alone.
 const IN_MEMORY: &str = "UTF-8 goes in whole, and a string takes all of it";
@@ -149,7 +152,7 @@ impl Element {
     fn start(&self, sanitized: bool) -> BytesStart<'_> {
         let mut start = BytesStart::new(self.name);
         for (name, value) in &self.attributes {
-            start.push_attribute((*name, sanitize(value)));
+            start.push_attribute(Attribute { key: QName(name), value: text::attribute(value).into() });
         }
         if sanitized {
             start.push_attribute(("sanitized", "true"));
@@ -165,6 +168,7 @@ fn break_line(writer: &mut Writer<Xml>, depth: usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::text::sanitize;
     use super::*;
     use proptest::prelude::*;
 
@@ -188,6 +192,13 @@ mod tests {
         {
             assert!(!inside.contains(tag), "{tag} stands literally in {xml:?}");
         }
+        assert!(!has_marker(&xml), "a marker stands literally in {xml:?}");
+    }
+
+    fn has_marker(xml: &str) -> bool {
+        let xml = xml.to_ascii_lowercase();
+        let mut behind = xml.match_indices("[msg:").map(|(at, begin)| &xml[at + begin.len()..]);
+        behind.any(|number| number.starts_with(|c: char| c.is_ascii_digit()))
     }
 
     #[test]
@@ -206,6 +217,10 @@ mod tests {
             "quotes \" ' in\nattributes\tand é😀",
             "&#13;&lt;",
             "]]\r>",
+            "[msg:1] and [MSG:2]",
+            "[msg:1]]]>[msg:2",
+            "［msg:1］ ＜fd_error> <\u{200b}fd_error> [\u{200b}msg:1]",
+            "\u{1b}]0;title\u{7} \u{9b}31m \u{2067}\u{200e}\u{202e}<fd_x",
         ];
         cases.into_iter().for_each(check);
     }
@@ -218,10 +233,18 @@ mod tests {
             ("<p>\r\nplain\r\n", "<x><![CDATA[<p>]]>&#13;\nplain&#13;\n</x>"),
             ("a]]>b", "<x><![CDATA[a]]]]><![CDATA[>b]]></x>"),
             ("</fd_x>", "<x><![CDATA[<]]><![CDATA[/fd_x>]]></x>"),
+            ("see [msg:4]", "<x><![CDATA[see [m]]><![CDATA[sg:4]]]></x>"),
+            ("a[msg] b[i] <i>", "<x><![CDATA[a[msg] b[i] <i>]]></x>"),
         ];
         for (text, xml) in cases {
             assert_eq!(Element::new("x").text(text).to_xml(), xml);
         }
+    }
+
+    #[test]
+    fn a_marker_in_an_attribute_does_not_stand_literally() {
+        let xml = Element::new("x").attribute("a", "<b> [msg:1] [msg] ＜fd_x>").to_xml();
+        assert_eq!(xml, "<x a=\"&lt;b&gt; &#91;msg:1] [msg] &#65308;fd_x&gt;\"/>");
     }
 
     #[test]
@@ -243,6 +266,10 @@ mod tests {
             Just("![CDATA[".to_owned()),
             Just("&amp;".to_owned()),
             Just("\u{1b}".to_owned()),
+            Just("\u{202e}".to_owned()),
+            Just("[msg:1".to_owned()),
+            Just("[".to_owned()),
+            Just("＜".to_owned()),
             any::<char>().prop_map(String::from),
         ];
         prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())

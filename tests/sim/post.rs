@@ -72,7 +72,7 @@ impl World {
                 self.posts.insert(post.ticket(), post);
                 self.deliver(to, input);
             }
-            Err(why) => self.receipt(&post, Answer::error(why)),
+            Err(why) => self.receipt(&post, Answer::failed(why)),
         }
     }
 
@@ -141,7 +141,7 @@ impl World {
             return;
         }
         if post.attempt == ATTEMPTS {
-            return self.receipt(&post, Answer::error("Whether the other process got the message is unknown."));
+            return self.receipt(&post, Answer::failed("Whether the other process got the message is unknown."));
         }
         self.tally.count("messages sent again");
         self.send_post(Post { attempt: post.attempt + 1, at: None, ..post });

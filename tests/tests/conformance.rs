@@ -386,7 +386,7 @@ async fn fork(case: &Case) {
     let reads = results(child.last().unwrap(), 0);
     let text = |answer: &(String, bool)| {
         assert!(!answer.1, "{}", answer.0);
-        shown(&Answer::ok(answer.0.as_str()))
+        shown(&Answer { text: answer.0.as_str().into(), is_error: false, media: Vec::new() })
     };
     assert_eq!(text(&reads[0]), case.content);
     let whole = read_whole(&parent, "fd:2").await;

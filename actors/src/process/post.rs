@@ -78,5 +78,5 @@ impl Outgoing {
 }
 
 fn unknown(why: String) -> Answer {
-    Answer::error(format!("Whether the other process got the message is unknown: {why}."))
+    Answer::failed(format!("Whether the other process got the message is unknown: {why}."))
 }

@@ -50,7 +50,7 @@ impl Supervisor {
                 self.deliver(to, Delivery { answer: Some((ticket, receipt.into())), ..Delivery::internal(input) });
             }
             // Who no longer waits has dropped its side.
-            Err(why) => drop(post.receipt.send(Answer::error(why))),
+            Err(why) => drop(post.receipt.send(Answer::failed(why))),
         }
     }
 

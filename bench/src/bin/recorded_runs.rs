@@ -101,7 +101,7 @@ fn measure(outputs: &[String]) -> Run {
 impl Cost {
     fn with(mut self, output: &str, settings: &DescriptorSettings) -> Self {
         match admit_output(&Table::new(), ToolOutput::ok(output.to_owned()), "tool:recorded", Some(settings), 0) {
-            Admission::Direct(answer) => self.context += answer.text.chars().count() as u64,
+            Admission::Direct { answer, .. } => self.context += answer.text.chars().count() as u64,
             Admission::Opened { answer, .. } => {
                 let preview = answer.text.chars().count() as u64;
                 self.descriptors += 1;

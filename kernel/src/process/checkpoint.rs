@@ -117,13 +117,13 @@ impl Draft {
     /// What the host reads.
     fn went_back(&self, Standing { kept, .. }: &Standing) -> Answer {
         let max_restores = self.state.program.limits().max_restores;
-        Answer::ok(restore_process::notice(kept, self.state.restores + 1, max_restores).to_xml())
+        Answer::shown(restore_process::notice(kept, self.state.restores + 1, max_restores))
     }
 
     fn go_back_to(&mut self, standing: Standing, by: Caller) {
         let mut blocks = Vec::new();
         if let Phase::Acting { caller: Caller::Model, slots } = &standing.image.phase {
-            let open = Answer::error(OPEN);
+            let open = Answer::failed(OPEN);
             blocks.extend(slots.iter().flat_map(|slot| results(slot, slot.answer.as_ref().unwrap_or(&open))));
         }
         blocks.push(Block::text(self.went_back(&standing).text));

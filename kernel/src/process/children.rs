@@ -8,6 +8,7 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
 use dormouse_proto::record::{Caller, Control, Lifetime, Phase, Slot, Tally};
+use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
 use imbl::OrdMap;
@@ -26,12 +27,12 @@ impl Draft {
         let limits = self.state.program.limits();
         let prompts = match fork::prompts(&self.slot(call).args, limits.max_fork_children) {
             Ok(prompts) => prompts,
-            Err(message) => return self.answer_whole(call, Answer::error(message)),
+            Err(message) => return self.answer_whole(call, Answer::failed(message)),
         };
         // Children that were asked for before the kernel stopped are not asked for as further ones.
         let room = if self.slot(call).called { Ok(()) } else { self.check_room(call, prompts.len()) };
         if let Err(message) = room {
-            return self.answer_whole(call, Answer::error(message));
+            return self.answer_whole(call, Answer::failed(message));
         }
         if self.answer_if_all_ended(call) {
             return;
@@ -40,7 +41,7 @@ impl Draft {
         let missing: Vec<u32> = (0..).take(prompts.len()).filter(|index| !has_ended(slot, *index)).collect();
         let (program, access) = (self.state.program.clone(), self.state.access.min(Access::Write));
         if let Err(message) = self.reserve(call, &missing, (&program, Budget::default()), access) {
-            return self.answer_whole(call, Answer::error(message));
+            return self.answer_whole(call, Answer::failed(message));
         }
         let shared = forked(&self.state);
         let children = missing.into_iter().map(|index| Child {
@@ -56,8 +57,8 @@ impl Draft {
     /// The image of the child that goes by this prompt.
     fn told(&self, shared: &Image, (call, index): (CallId, u32), prompts: &[String]) -> Image {
         let (number, count, pid) = (index + 1, prompts.len(), self.state.pid);
-        let told =
-            format!("You are child {number} of {count} of a fork of process {pid}.\n\n{}", prompts[index as usize]);
+        let told = ShownText::from(format!("You are child {number} of {count} of a fork of process {pid}.\n\n"));
+        let told = told.then(ShownText::outside(&format!("process:{pid}"), prompts[index as usize].as_str()));
         let message = Message { role: Role::User, blocks: answers(&self.state, call, told) };
         let message = Arc::new(referable(&self.state.program, self.state.messages.len(), message));
         let mut image = Image { budget: self.state.budget.ledger_of_child(call, index, self.now_ms), ..shared.clone() };
@@ -147,18 +148,22 @@ impl Draft {
             produced += said.produced_chars;
             results = results.child(child_element(index + 1, *child, exit, &said));
         }
-        self.answer(call, Answer::ok(results.to_xml()), produced);
+        self.answer(call, Answer::shown(results), produced);
     }
 
     /// The child's last message; an error where it did not finish.
     fn answer_spawn(&mut self, call: CallId, ended: &Ended) {
         let Some((_, (child, exit))) = ended.get_min() else { return };
         let Said { answer, produced_chars, .. } = self.admit_message_of(*child, exit, "spawn");
-        let text = match exit.status {
-            ExitStatus::Done => answer.text,
-            status => format!("Process {child} ended as {}: {}", status.word(), answer.text).into(),
+        let answer = match exit.status {
+            ExitStatus::Done => answer,
+            status => Answer {
+                text: format!("Process {child} ended as {}: {}", status.word(), answer.text).into(),
+                is_error: true,
+                ..answer
+            },
         };
-        self.answer(call, Answer { is_error: exit.status != ExitStatus::Done, ..Answer::ok(text) }, produced_chars);
+        self.answer(call, answer, produced_chars);
     }
 
     /// What a child said last, as its parent reads it. Where it is large it is handed over as a descriptor, and not copied.
@@ -166,8 +171,12 @@ impl Draft {
         let (table, settings) = (&self.state.table, self.state.settings());
         let source = format!("{verb}:{child}");
         let admission = admission::admit_shared(table, &exit.message, &source, settings, self.now_ms);
-        let (produced_chars, is_opened) = (admission.produced_chars(), matches!(admission, Admission::Opened { .. }));
-        Said { answer: self.admitted(admission), produced_chars, is_opened }
+        let produced_chars = admission.produced_chars();
+        let exact = match &admission {
+            Admission::Direct { text, .. } => Some(text.clone()),
+            Admission::Opened { .. } => None,
+        };
+        Said { answer: self.admitted(admission), produced_chars, exact }
     }
 }
 
@@ -178,15 +187,17 @@ type Ended = OrdMap<u32, (Pid, Exit)>;
 pub(super) struct Said {
     answer: Answer,
     produced_chars: u64,
-    /// It became a descriptor, and the answer is the element that shows it.
-    is_opened: bool,
+    /// The text; none where it became a descriptor, and the answer is the element that shows it.
+    exact: Option<Arc<str>>,
 }
 
 impl Said {
     /// An answer that is an element already stands as it is; anything else is text, whole or cut (XML-1).
     pub(super) fn shown_in(&self, element: Element) -> Element {
-        let text = &*self.answer.text;
-        if self.is_opened { element.rendered(text) } else { element.text(text) }
+        match &self.exact {
+            Some(text) => element.text(&**text),
+            None => element.rendered(&*self.answer.text),
+        }
     }
 }
 
@@ -230,10 +241,10 @@ fn forked(state: &State) -> Image {
 
 /// What the child reads where the parent waits: its prompt for the fork, and a word for each sibling call. A fork that
 /// the host called stands in no history: its prompt is simply said.
-fn answers(state: &State, call: CallId, told: String) -> Vec<Block> {
+fn answers(state: &State, call: CallId, told: ShownText) -> Vec<Block> {
     if let Phase::Acting { caller: Caller::Host, .. } = state.phase {
         return vec![Block::text(told)];
     }
-    let (mine, sibling) = (Answer::ok(told), Answer::error(SIBLING));
+    let (mine, sibling) = (Answer::shown(told), Answer::failed(SIBLING));
     state.slots().iter().flat_map(|slot| results(slot, if slot.call == call { &mine } else { &sibling })).collect()
 }

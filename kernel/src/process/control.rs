@@ -76,7 +76,7 @@ impl Draft {
             Phase::Ready { .. } => (Vec::new(), Vec::new()),
             Phase::Idle | Phase::Ended { .. } => return false,
         };
-        let answer = Answer::error(text);
+        let answer = Answer::failed(text);
         self.emit(Fact::Interrupted { answer: answer.clone() });
         self.perform(Effect::Abandon { calls });
         for ticket in tickets {
@@ -93,7 +93,7 @@ impl Draft {
         if !self.state.background.contains_key(&call) {
             self.perform(Effect::Abandon { calls: vec![call] });
         }
-        self.answer(call, Answer::error(GIVEN_UP), 0);
+        self.answer(call, Answer::failed(GIVEN_UP), 0);
         self.settle(Caller::Host);
         if self.state.exit().is_none() {
             self.ask_after_lost();

@@ -105,7 +105,7 @@ impl Draft {
         | Input::TakenBack { ticket, .. }
         | Input::Messaged { ticket, .. } = input
         {
-            let answer = Answer::error(format!("Process {} has ended.", self.state.pid));
+            let answer = Answer::failed(format!("Process {} has ended.", self.state.pid));
             self.perform(Effect::AnswerHost { ticket: ticket.clone(), answer });
         }
     }
@@ -134,7 +134,7 @@ impl Draft {
     /// What enters the context of something admitted; a descriptor that it became is opened.
     pub(super) fn admitted(&mut self, admission: Admission) -> Answer {
         match admission {
-            Admission::Direct(answer) => answer,
+            Admission::Direct { answer, .. } => answer,
             Admission::Opened { id, entry, answer } => {
                 self.open(id, entry);
                 answer
@@ -145,7 +145,7 @@ impl Draft {
     /// `element` around what enters the context of something admitted: a text, or the element that shows a descriptor.
     pub(super) fn shown_in(&mut self, element: Element, admission: Admission) -> Element {
         match admission {
-            Admission::Direct(answer) => element.text(&*answer.text),
+            Admission::Direct { text, .. } => element.text(&*text),
             opened => element.rendered(&*self.admitted(opened).text),
         }
     }
@@ -179,7 +179,7 @@ impl Draft {
             _ => Some(format!("process {pid} is in the middle of a turn: wait for its end")),
         };
         if let Some(why) = busy {
-            let answer = Answer::error(why);
+            let answer = Answer::failed(why);
             return self.perform(Effect::AnswerHost { ticket, answer });
         }
         self.emit(Fact::HostCalled { ticket, tool: tool.into(), args: args.into() });

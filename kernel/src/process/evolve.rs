@@ -144,7 +144,7 @@ fn take_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
     let mut slots = Vec::new();
     for block in blocks {
         if let Block::ToolUse { id, name, args, .. } = block {
-            let answer = cut.then(|| Answer::error(NOT_RUN));
+            let answer = cut.then(|| Answer::failed(NOT_RUN));
             slots.push(Slot { answer, ..open(state, id.clone(), name.clone(), args.clone()) });
         }
     }

@@ -26,7 +26,7 @@ use crate::table::admission;
 impl Draft {
     pub(super) fn send_message(&mut self, call: CallId) {
         match send_message::pending(&self.slot(call).args, &self.state.program, &self.state.table) {
-            Err(message) => self.answer_whole(call, Answer::error(message)),
+            Err(message) => self.answer_whole(call, Answer::failed(message)),
             Ok(mut pending) => {
                 if let Address::Process(pid) = pending.to
                     && self.state.heard.contains_key(&pid)
@@ -44,7 +44,7 @@ impl Draft {
     pub(super) fn receive(&mut self, ticket: Arc<str>, (from, call): (Pid, CallId), settled: u32, letter: &Letter) {
         let answer = match self.refusal(letter) {
             _ if self.state.heard.get(&from).is_some_and(|heard| heard.has(call.seq)) => self.receipt(),
-            Some(why) => Answer::error(why),
+            Some(why) => Answer::failed(why),
             None => {
                 let message = self.admit_letter(from, letter);
                 self.emit(Fact::MessageReceived { from, call, settled, message });
@@ -56,7 +56,7 @@ impl Draft {
     }
 
     fn receipt(&self) -> Answer {
-        Answer::ok(Element::new("message_sent").attribute("to", self.state.pid).to_xml())
+        Answer::shown(Element::new("message_sent").attribute("to", self.state.pid))
     }
 
     /// Why a further message is not taken.
@@ -147,7 +147,7 @@ impl Draft {
 
     pub(super) fn list_processes(&mut self, call: CallId) {
         match list_processes::check(&self.slot(call).args) {
-            Err(message) => self.answer_whole(call, Answer::error(message)),
+            Err(message) => self.answer_whole(call, Answer::failed(message)),
             Ok(()) => {
                 self.intend(call);
                 self.perform(Effect::ListProcesses { call });

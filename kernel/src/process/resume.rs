@@ -58,7 +58,7 @@ impl Draft {
         if self.is_repeatable(call, kind) {
             self.perform_call(call, kind);
         } else {
-            self.answer(call, Answer::error(UNKNOWN), 0);
+            self.answer(call, Answer::failed(UNKNOWN), 0);
         }
     }
 }

@@ -10,8 +10,8 @@ use dormouse_proto::program::BUILTIN_TOOLS;
 use dormouse_proto::server::Offer;
 use dormouse_proto::tool::{OutsideTool, ToolSpec};
 
-use super::Image;
 use super::toolbox::told;
+use super::{Image, offered};
 use crate::program::{Program, Served, ServerChoice, ToolChoice, is_tool_name};
 
 /// The longest name of a tool, in bytes.
@@ -87,12 +87,11 @@ impl Given {
             Some(alias) => alias.as_str().into(),
             None => self.free_name(choice, &offer.name),
         };
-        let mut description = offer.description.clone();
-        if tool.alias.is_none() && *name != format!("{}{}", choice.prefix, offer.name) {
-            // Its server's instructions, and its other tools, know it by another name.
-            description = format!("{description}\n\n(Its server calls it `{}`.)", offer.name).trim_start().into();
-        }
-        let spec = ToolSpec { name, description, schema: offer.schema.clone() };
+        // Its server's instructions, and its other tools, know it by another name.
+        let is_renamed = tool.alias.is_none() && *name != format!("{}{}", choice.prefix, offer.name);
+        let remark = is_renamed.then(|| format!("(Its server calls it `{}`.)", offer.name));
+        let (description, schema) = offered::shown(offer, remark);
+        let spec = ToolSpec { name, description, schema };
         let spec = told(spec, tool);
         let mut policy = offer.policy;
         policy.access = tool.access.unwrap_or(policy.access);

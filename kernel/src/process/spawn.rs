@@ -6,6 +6,7 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::{Lifetime, Slot};
+use dormouse_proto::spoken::{SpokenPart, USER_INPUT};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
@@ -47,7 +48,7 @@ impl Draft {
     /// No child comes of the call: its share is given back, and the model is told why.
     pub(super) fn refuse_spawn(&mut self, call: CallId, why: String) {
         self.give_back(call, 0, Some(Usage::default()));
-        self.answer_whole(call, Answer::error(why));
+        self.answer_whole(call, Answer::failed(why));
     }
 
     pub(super) fn take_fetched(&mut self, call: CallId, pending: &PendingSpawn, result: Result<Fetched, FetchError>) {
@@ -65,7 +66,8 @@ impl Draft {
     }
 
     fn spawned(&self, call: CallId, PendingSpawn { program, query, .. }: &PendingSpawn, preloads: &Preloads) -> Child {
-        let said = query.as_str().into();
+        // A model wrote it, and may have copied what others wrote.
+        let said = SpokenPart::new(USER_INPUT, query.clone()).into();
         let birth = Birth {
             access: self.state.access,
             depth: self.state.depth + 1,
@@ -118,5 +120,5 @@ impl Draft {
 /// What a process reads that does not wait for the child.
 fn started(slot: &Slot, child: Pid) -> Answer {
     let program = spawn::program_name(&slot.args);
-    Answer::ok(Element::new("spawned").attribute("pid", child).attribute_if("program", program).to_xml())
+    Answer::shown(Element::new("spawned").attribute("pid", child).attribute_if("program", program))
 }

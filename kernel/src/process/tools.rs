@@ -56,10 +56,10 @@ impl Draft {
         let slot = self.slot(call);
         let Some(binding) = self.state.toolbox.find(&slot.tool) else {
             let names = self.state.toolbox.names().join(", ");
-            return Err(Answer::error(format!("There is no tool '{}'. The tools are: {names}", slot.tool)));
+            return Err(Answer::failed(format!("There is no tool '{}'. The tools are: {names}", slot.tool)));
         };
         if binding.access > self.state.access {
-            return Err(Answer::error(format!(
+            return Err(Answer::failed(format!(
                 "Access denied: '{}' needs {} access, and this process has {}.",
                 slot.tool,
                 binding.access.word(),
@@ -127,7 +127,7 @@ impl Draft {
             }
             Outcome::Summarize(pending) => {
                 if let Some(why) = self.refusal_to_spend() {
-                    return self.answer_whole(call, Answer::error(why));
+                    return self.answer_whole(call, Answer::failed(why));
                 }
                 let model = self.state.summarizer();
                 let request = self.state.summary_request(&model, pending.prompt.clone());
@@ -234,6 +234,7 @@ impl Draft {
     }
 
     fn attach(&mut self, answer: &mut Answer, attached: &[Attachment], source: &str) {
+        // The answer was shown by the rule already; what follows are elements.
         let mut lines: Vec<_> = Some(answer.text.to_string()).into_iter().filter(|text| !text.is_empty()).collect();
         for attachment in attached.iter().take(MOST_ATTACHED) {
             let id = self.state.table.next_id();

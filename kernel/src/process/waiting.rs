@@ -31,7 +31,7 @@ impl Draft {
 
     pub(super) fn receive_messages(&mut self, call: CallId) {
         match receive_messages::timeout_ms(&self.slot(call).args) {
-            Err(message) => self.answer_whole(call, Answer::error(message)),
+            Err(message) => self.answer_whole(call, Answer::failed(message)),
             Ok(_) if self.answer_received(call) => {}
             Ok(0) => self.answer_whole(call, messages(&Said::default())),
             Ok(timeout_ms) => {
@@ -56,7 +56,7 @@ impl Draft {
         let check = |asked: &Wait| if self.slot(call).called { Ok(()) } else { self.check_wait(asked) };
         let asked = wait::asked(&self.slot(call).args).and_then(|asked| check(&asked).map(|()| asked));
         match asked {
-            Err(message) => self.answer_whole(call, Answer::error(message)),
+            Err(message) => self.answer_whole(call, Answer::failed(message)),
             Ok(_) if self.answer_waited(call) => {}
             Ok(Wait { timeout_ms, .. }) => {
                 self.intend(call);
@@ -104,7 +104,7 @@ impl Draft {
 
     fn answer_wait(&mut self, call: CallId, Wait { pids, .. }: &Wait, element: Element) {
         let said = self.take_mail(|pid| pids.as_ref().is_none_or(|pids| pids.contains(&pid)));
-        self.answer_whole(call, Answer::ok(said.shown_in(element).to_xml()));
+        self.answer_whole(call, Answer::shown(said.shown_in(element)));
     }
 
     /// Takes the messages of these processes out of the mailbox: as many of them as one answer may hold, and at least one.
@@ -164,5 +164,5 @@ impl Said {
 
 /// What `receive_messages` shows.
 fn messages(said: &Said) -> Answer {
-    Answer::ok(said.shown_in(Element::new("process_messages").attribute("count", said.texts.len())).to_xml())
+    Answer::shown(said.shown_in(Element::new("process_messages").attribute("count", said.texts.len())))
 }

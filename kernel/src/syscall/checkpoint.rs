@@ -116,7 +116,7 @@ impl CheckpointError {
     #[must_use]
     pub fn answer(&self) -> Answer {
         let message = Element::new("message").text(self.to_string());
-        Answer::error(Element::new("checkpoint_error").attribute("type", self.word()).child(message).to_xml())
+        Answer::failed(Element::new("checkpoint_error").attribute("type", self.word()).child(message))
     }
 }
 

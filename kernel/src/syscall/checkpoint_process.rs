@@ -50,7 +50,7 @@ pub fn label(args: &str) -> Result<Arc<str>, CheckpointError> {
 /// What the caller reads.
 #[must_use]
 pub fn answer(made: &Kept) -> Answer {
-    Answer::ok(made.element().to_xml())
+    Answer::shown(made.element())
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ impl GotoError {
     #[must_use]
     pub fn answer(&self) -> Answer {
         let message = Element::new("message").text(self.to_string());
-        Answer::error(Element::new("goto_error").attribute("type", self.word()).child(message).to_xml())
+        Answer::failed(Element::new("goto_error").attribute("type", self.word()).child(message))
     }
 }
 

@@ -45,7 +45,7 @@ pub fn answer(mut kept: Vec<Kept>) -> Answer {
     let list = Element::new("checkpoint_list")
         .attribute("count", kept.len())
         .attribute_if("not_shown", (hidden > 0).then_some(hidden));
-    Answer::ok(kept.iter().fold(list, |list, kept| list.child(kept.element())).to_xml())
+    Answer::shown(kept.iter().fold(list, |list, kept| list.child(kept.element())))
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ pub fn answer(me: Pid, mut known: Vec<Neighbour>, hidden: usize) -> Answer {
             .attribute_if("parent", row.parent)
             .attribute("status", row.status)
     };
-    Answer::ok(known.iter().fold(list, |list, row| list.child(element(row))).to_xml())
+    Answer::shown(known.iter().fold(list, |list, row| list.child(element(row))))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::message::text_of;
 use dormouse_proto::model::{ModelError, Reply, Usage};
 use dormouse_proto::record::{Entry, Note};
+use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
 
 use super::args::{Args, Key, Kind};
@@ -95,13 +96,14 @@ fn prompt(
         entry.source, extent.total_chars, extent.total_lines, extent.pages
     );
     let focus = focus.map(|focus| format!(" Look in particular for: {focus}")).unwrap_or_default();
+    let asked = ShownText::from(about + &focus);
     let mut shown = Vec::new();
     for page in pages {
         if let Some(slice) = entry.content.page(entry.page_chars, *page)? {
             shown.push(view::content(fd, extent, &Served::Page(*page), slice.part(), None).text.to_string());
         }
     }
-    Ok(format!("{about}{focus}\n\n{}", shown.join("\n")))
+    Ok(format!("{asked}\n\n{}", shown.join("\n")))
 }
 
 /// A summary that a model is asked for. The same arguments and table give the same one.

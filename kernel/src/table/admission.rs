@@ -2,6 +2,8 @@
 //!
 //! Answers of descriptor tools are [`Answer`]s already, and nothing here takes an `Answer`: that is what keeps them from
 //! being wrapped again. Admission never looks at the name of a tool, and never changes the table: it says what to open.
+//!
+//! Nothing here is the kernel's word, so that what is small is shown by the rule of [`ShownText`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Block;
 use dormouse_proto::record::Entry;
+use dormouse_proto::shown::ShownText;
 use dormouse_proto::spoken::{Spoken, SpokenPart};
 use dormouse_proto::temp_file::{self, TempId};
 use dormouse_proto::tool::{Answer, ToolOutput};
@@ -23,8 +26,13 @@ use crate::syscall::temp_file::{contents, unreadable};
 /// What becomes of an output or input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It enters the context as it is.
-    Direct(Answer),
+    /// It enters the context as a text.
+    Direct {
+        /// What the model reads where the text stands by itself: by the rule of [`ShownText`].
+        answer: Answer,
+        /// The text exactly: what an element of the kernel is written around.
+        text: Arc<str>,
+    },
     /// It becomes a descriptor, and the answer, a preview, enters the context in its place.
     Opened {
         /// The descriptor's name: the table's next.
@@ -66,7 +74,7 @@ fn admit(
             let message = format!("Output exceeds {chars} characters. Use read_fd to read more pages.");
             Ok(open(table, kept, source, settings, &message, now_ms))
         }
-        _ => kept.direct("output").map(Admission::Direct),
+        _ => kept.direct("output", |text| ShownText::outside(source, text)),
     }
 }
 
@@ -103,7 +111,11 @@ pub fn admit_input(table: &Table, part: &SpokenPart, settings: Option<&Descripto
             let message = "Large user input has been stored in a file descriptor. Use read_fd to read more pages.";
             open(table, kept, &part.source, settings, message, now_ms)
         }
-        None => kept.direct("input").map_or_else(Admission::lost, Admission::Direct),
+        None if part.is_typed => kept.direct("input", ShownText::typed).unwrap_or_else(Admission::lost),
+        None => {
+            let shown = |text| ShownText::outside(&part.source, text);
+            kept.direct("input", shown).unwrap_or_else(Admission::lost)
+        }
     }
 }
 
@@ -126,7 +138,7 @@ pub fn admit_temp_file(
             let kept = Kept { content: content.clone(), cut_bytes: 0 };
             open(table, kept, &id.to_string(), settings, &message, now_ms)
         }
-        None => contents(id, version, content).map_or_else(Admission::lost, Admission::Direct),
+        None => contents(id, version, content).map_or_else(Admission::lost, Admission::element),
     }
 }
 
@@ -141,7 +153,7 @@ pub fn admit_spoken(
 ) -> (Vec<Block>, Vec<(FdId, Entry<Content>)>) {
     let (mut table, mut opened) = (table.clone(), Vec::new());
     let blocks = spoken.parts.iter().map(|part| match admit_input(&table, part, settings, now_ms) {
-        Admission::Direct(answer) => Block::text(answer.text),
+        Admission::Direct { answer, .. } => Block::text(answer.text),
         Admission::Opened { id, entry, answer } => {
             table.insert(id.clone(), entry.clone());
             opened.push((id, entry));
@@ -181,18 +193,21 @@ impl Kept {
         Self { content: Content::new(bytes), cut_bytes: cut_bytes + cut_here }
     }
 
-    /// What is small enough: binary with a word of what it is, then its base64; and behind a cut a word of that.
-    fn direct(&self, what: &str) -> Result<Answer, Unreadable> {
+    /// What is small enough, and how it is `shown` by itself: binary with a word of what it is, then its base64; and behind a
+    /// cut a word of that.
+    fn direct(&self, what: &str, shown: impl Fn(Arc<str>) -> ShownText) -> Result<Admission, Unreadable> {
         let Self { content, cut_bytes } = self;
-        let mut text = match content.is_binary()? {
-            true => format!("Binary {what} of {} bytes, as base64:\n{}", content.len_bytes(), content.text()?),
-            false => content.text()?.to_string(),
+        let text: Arc<str> = match content.is_binary()? {
+            true => format!("Binary {what} of {} bytes, as base64:\n{}", content.len_bytes(), content.text()?).into(),
+            false => (&*content.text()?).into(),
         };
-        if *cut_bytes > 0 {
-            text.push_str("\n\n");
-            text.push_str(&cut(content, *cut_bytes));
+        let shown = shown(text.clone());
+        if *cut_bytes == 0 {
+            return Ok(Admission::Direct { answer: Answer::shown(shown), text });
         }
-        Ok(Answer::ok(text))
+        let behind = format!("\n\n{}", cut(content, *cut_bytes));
+        let text = [&*text, &*behind].concat().into();
+        Ok(Admission::Direct { answer: Answer::shown(shown.then(behind)), text })
     }
 }
 
@@ -239,7 +254,7 @@ impl Admission {
     #[must_use]
     pub fn produced_chars(&self) -> u64 {
         match self {
-            Self::Direct(answer) => answer.text.chars().count() as u64,
+            Self::Direct { text, .. } => text.chars().count() as u64,
             // What was opened has just been read.
             Self::Opened { entry, .. } => entry.content.total_chars().unwrap_or_default(),
         }
@@ -248,11 +263,16 @@ impl Admission {
     /// What came in cannot be read: an answer that says so.
     #[expect(clippy::needless_pass_by_value, reason = "it maps an error")]
     fn lost(error: Unreadable) -> Self {
-        Self::Direct(unreadable(None, &error))
+        Self::element(unreadable(None, &error))
+    }
+
+    /// What is an element of the kernel already.
+    fn element(answer: Answer) -> Self {
+        Self::Direct { text: answer.text.clone(), answer }
     }
 
     fn with_error_flag(mut self, is_error: bool) -> Self {
-        let (Self::Direct(answer) | Self::Opened { answer, .. }) = &mut self;
+        let (Self::Direct { answer, .. } | Self::Opened { answer, .. }) = &mut self;
         answer.is_error = is_error;
         self
     }
@@ -290,7 +310,7 @@ mod tests {
                 let output = ToolOutput { is_error, ..ToolOutput::ok(bytes) };
                 let admission = admit_output(&Table::new(), output.clone(), "tool:t", Some(&settings(20)), 7);
                 assert_eq!(is_opened(&admission), expected, "{bytes:?}");
-                let (Admission::Direct(answer) | Admission::Opened { answer, .. }) = &admission;
+                let (Admission::Direct { answer, .. } | Admission::Opened { answer, .. }) = &admission;
                 assert_eq!(answer.is_error, is_error);
                 assert!(!is_opened(&admit_output(&Table::new(), output, "tool:t", None, 7)), "descriptors are off");
             }
@@ -331,7 +351,8 @@ mod tests {
     fn small_binary_is_answered_as_base64_that_says_so() {
         let output = ToolOutput::ok(vec![0_u8, 0xff]);
         let admission = admit_output(&Table::new(), output, "tool:t", Some(&settings(20)), 0);
-        assert_eq!(admission, Admission::Direct(Answer::ok("Binary output of 2 bytes, as base64:\nAP8=")));
+        let text = "Binary output of 2 bytes, as base64:\nAP8=";
+        assert_eq!(admission, Admission::Direct { answer: Answer::shown(text), text: text.into() });
     }
 
     #[test]
@@ -339,7 +360,7 @@ mod tests {
         let capped = |max_content_bytes| DescriptorSettings { max_content_bytes, ..settings(20) };
         let output = ToolOutput { cut_bytes: 5, ..ToolOutput::ok("é".repeat(26)) };
         let admission = admit_output(&Table::new(), output.clone(), "tool:t", Some(&capped(31)), 0);
-        let Admission::Direct(answer) = admission else { panic!("15 characters are left") };
+        let Admission::Direct { answer, .. } = admission else { panic!("15 characters are left") };
         let said = "\n\nOnly its first 30 bytes were kept; 27 bytes after them were cut off.";
         assert_eq!(&*answer.text, "é".repeat(15) + said);
         let admission = admit_output(&Table::new(), output, "tool:t", Some(&capped(50)), 0);

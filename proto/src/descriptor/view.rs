@@ -221,7 +221,7 @@ pub fn result(fd: &FdId, source: &str, extent: Extent, message: &str, preview: P
         .child(Element::new("message").text(message));
     let summary = summary.map(|text| Element::new("summary").text(text));
     let element = summary.into_iter().fold(element, Element::child).child(Element::new("preview").text(part.text));
-    Answer::ok(tail.into_iter().fold(element, |element, tail| tail.add_to(element)).to_xml())
+    Answer::shown(tail.into_iter().fold(element, |element, tail| tail.add_to(element)))
 }
 
 /// `fd_content`: a part of a content. Where the answer is bounded, `rest` is what is still to be read of what was asked.
@@ -242,7 +242,7 @@ fn content_in(element: Element, extent: Extent, served: &Served, part: Part<'_>,
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("cut_bytes", extent.cut())
         .attribute_if("pretty", extent.pretty);
-    Answer::ok(go_on(element, rest, extent.pretty).text(part.text).to_xml())
+    Answer::shown(go_on(element, rest, extent.pretty).text(part.text))
 }
 
 fn go_on(element: Element, rest: Option<&Served>, pretty: Option<bool>) -> Element {
@@ -271,7 +271,7 @@ pub fn extraction(source: &FdId, new: &FdId, served: &Served, lines: (u64, u64),
         .attribute("total_chars", extent.total_chars)
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("pretty", extent.pretty);
-    Answer::ok(element.to_xml())
+    Answer::shown(element)
 }
 
 /// The units of a content.
@@ -308,9 +308,7 @@ pub fn units(fd: &FdId, extent: Extent, units: &Units) -> Answer {
         .attribute("total", total)
         .attribute("total_lines", extent.total_lines)
         .attribute_if("message", (*total > listed.len() as u64).then_some(message));
-    Answer::ok(
-        (1_u64..).zip(listed).fold(element, |element, (index, unit)| element.child(unit.element(index))).to_xml(),
-    )
+    Answer::shown((1_u64..).zip(listed).fold(element, |element, (index, unit)| element.child(unit.element(index))))
 }
 
 impl Listed {
@@ -358,7 +356,7 @@ pub fn write(fd: &FdId, written: Written<'_>) -> Answer {
         .attribute_if("pretty", written.pretty)
         .child(Element::new("message").text(message))
         .child(stats);
-    Answer::ok(element.to_xml())
+    Answer::shown(element)
 }
 
 /// What a search found, and which of it is shown.
@@ -401,7 +399,7 @@ pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("pretty", extent.pretty);
     let element = go_on_listing(element, *shown, "matches", "search_fd");
-    Answer::ok(excerpts.iter().fold(element, |element, excerpt| element.child(excerpt.element())).to_xml())
+    Answer::shown(excerpts.iter().fold(element, |element, excerpt| element.child(excerpt.element())))
 }
 
 /// The element with how to go on, where not everything is shown.
@@ -445,5 +443,5 @@ pub fn summary(fd: &FdId, extent: Extent, summary: Summary<'_>) -> Answer {
         .attribute("total_lines", extent.total_lines)
         .attribute("total_chars", extent.total_chars)
         .text(summary.text);
-    Answer::ok(element.to_xml())
+    Answer::shown(element)
 }

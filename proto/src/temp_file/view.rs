@@ -13,7 +13,7 @@ pub fn contents(id: TempId, version: u64, total_chars: u64, encoding: Encoding, 
         .attribute("version", version)
         .attribute("total_chars", total_chars)
         .attribute_if("encoding", encoding.word());
-    Answer::ok(element.text(text).to_xml())
+    Answer::shown(element.text(text))
 }
 
 /// `temp_file` with a word of what was done to it.
@@ -31,7 +31,7 @@ pub fn changed<C>(op: &TempFileOp<C>, id: TempId, version: u64, total_bytes: u64
         .attribute("version", version)
         .attribute("total_bytes", total_bytes)
         .child(Element::new("message").text(message));
-    Answer::ok(element.to_xml())
+    Answer::shown(element)
 }
 
 /// What a reader is told beside the preview of a file that became a descriptor of its own.

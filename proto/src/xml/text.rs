@@ -1,76 +1,94 @@
-//! Texts inside of elements: what XML cannot carry, what goes into CDATA, and where CDATA is split.
+//! Texts inside of elements: what is shown as something else, what goes into CDATA, and where CDATA is split.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
-/// What names of the kernel's own elements begin with. Inside of CDATA none of them may follow a `<` or `</` directly.
-pub const KERNEL_NAMES: [&str; 24] = [
-    "fd_",
-    "preview",
-    "omitted",
-    "ref",
-    "message",
-    "match",
-    "descriptor",
-    "section",
-    "unit",
-    "stats",
-    "summary",
-    "details",
-    "file_descriptor_",
-    "fork",
-    "spawn",
-    "child",
-    "process",
-    "preload",
-    "env_info",
-    "temp_file",
-    "goto",
-    "checkpoint",
-    "wait",
-    "budget_",
-];
+use quick_xml::events::attributes::Attribute;
 
-/// Whether XML 1.0 can carry every character of `text`. At memory bandwidth.
+pub use super::imitation::KERNEL_NAMES;
+use super::imitation::{cuts, openers};
+
+/// Whether every character of `text` is shown as it is: see [`sanitize`]. At memory bandwidth.
 #[must_use]
 pub fn is_carried(text: &str) -> bool {
     let bytes = text.as_bytes();
-    // Control characters are single bytes; U+FFFE and U+FFFF are the bytes EF BF BE and EF BF BF.
-    let control = |byte: u8| (byte < 0x20) & (byte != b'\t') & (byte != b'\n') & (byte != b'\r');
+    let control = |byte: u8| (byte < 0x20) & (byte != b'\t') & (byte != b'\n') & (byte != b'\r') | (byte == 0x7f);
     let controls = bytes.iter().fold(false, |found, byte| found | control(*byte));
-    !controls && memchr::memchr(0xef, bytes).is_none_or(|at| !holds_noncharacter(&bytes[at..]))
+    !controls && (text.is_ascii() || !holds_control(bytes))
 }
 
-/// Without a branch for each byte, since East Asian punctuation begins with the byte EF as well.
-fn holds_noncharacter(bytes: &[u8]) -> bool {
-    let is_it = |seen: &[u8]| (seen[0] == 0xef) & (seen[1] == 0xbf) & (seen[2] >= 0xbe);
-    bytes.windows(3).fold(false, |found, seen| found | is_it(seen))
+/// Whether a control character of more than one byte is in there. Without a branch for each byte, since the bytes that these
+/// characters begin with are frequent in many languages.
+fn holds_control(bytes: &[u8]) -> bool {
+    // C1 is C2 80 to C2 9F, U+061C is D8 9C.
+    let of_two = |a: u8, b: u8| ((a == 0xc2) & (b < 0xa0)) | ((a == 0xd8) & (b == 0x9c));
+    // U+200E and 200F, U+202A to 202E, U+2066 to 2069, and the noncharacters U+FFFE and U+FFFF.
+    let of_three = |a: u8, b: u8, c: u8| {
+        let marks = (b == 0x80) & ((c == 0x8e) | (c == 0x8f) | (0xaa..=0xae).contains(&c));
+        let isolates = (b == 0x81) & (0xa6..=0xa9).contains(&c);
+        ((a == 0xe2) & (marks | isolates)) | ((a == 0xef) & (b == 0xbf) & (c >= 0xbe))
+    };
+    let is_it = |seen: &[u8]| of_two(seen[0], seen[1]) | of_three(seen[0], seen[1], seen[2]);
+    let last = bytes.last_chunk::<2>().is_some_and(|[a, b]| of_two(*a, *b));
+    last | bytes.windows(3).fold(false, |found, seen| found | is_it(seen))
 }
 
-/// The text as it is shown: a control character as its picture (U+2400 onwards), U+FFFE and U+FFFF as U+FFFD. Tab, LF and
-/// CR stay.
+/// The text as it is shown. A character that controls how others are shown, or that XML cannot carry, is shown as what it is: of
+/// C0 and DEL its picture (U+2400 onwards), of C1 and of those that turn the direction of a text its number, as `[U+202E]`;
+/// U+FFFE and U+FFFF as U+FFFD. Tab, LF and CR stay.
 #[must_use]
 pub fn sanitize(text: &str) -> Cow<'_, str> {
     if is_carried(text) {
         return Cow::Borrowed(text);
     }
-    let mut shown = String::with_capacity(text.len());
-    for run in text.split_inclusive(|c| pictured(c).is_some()) {
+    let mut shown = String::with_capacity(text.len() + text.len() / 8);
+    for run in text.split_inclusive(is_control) {
         let mut chars = run.chars();
-        match chars.next_back().and_then(pictured) {
-            Some(picture) => shown.extend([chars.as_str(), picture.encode_utf8(&mut [0; 4])]),
+        match chars.next_back().filter(|c| is_control(*c)) {
+            Some(control) => {
+                shown.push_str(chars.as_str());
+                push_picture(&mut shown, control);
+            }
             None => shown.push_str(run),
         }
     }
     Cow::Owned(shown)
 }
 
-fn pictured(c: char) -> Option<char> {
+fn is_control(c: char) -> bool {
     match c {
-        '\t' | '\n' | '\r' => None,
-        '\u{0}'..'\u{20}' => char::from_u32(0x2400 + u32::from(c)),
-        '\u{fffe}' | '\u{ffff}' => Some('\u{fffd}'),
-        _ => None,
+        '\t' | '\n' | '\r' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        '\u{fffe}' | '\u{ffff}' => true,
+        c => c.is_control(),
     }
+}
+
+fn push_picture(shown: &mut String, control: char) {
+    match control {
+        '\u{0}'..'\u{20}' => shown.extend(char::from_u32(0x2400 + u32::from(control))),
+        '\u{7f}' => shown.push('\u{2421}'),
+        '\u{fffe}' | '\u{ffff}' => shown.push('\u{fffd}'),
+        // To a string that cannot fail.
+        other => drop(write!(shown, "[U+{:04X}]", u32::from(other))),
+    }
+}
+
+/// The value of an attribute, escaped: an XML parser gives back [`sanitize`] of it, and no marker of a message stands in it.
+pub(super) fn attribute(value: &str) -> String {
+    let value = sanitize(value);
+    // Line ends and tabs as well, which a reader would normalize.
+    let escape = |part| Attribute::from(("", part)).value;
+    let (mut escaped, mut from) = (String::with_capacity(value.len()), 0);
+    for opener in openers(&value) {
+        escaped.push_str(&escape(&value[from..opener.start]));
+        let character = value[opener.clone()].chars().next().map_or(0, u32::from);
+        // To a string that cannot fail.
+        let _ = write!(escaped, "&#{character};");
+        from = opener.end;
+    }
+    escaped.push_str(&escape(&value[from..]));
+    escaped
 }
 
 /// Writes a text as the body of an element. A CR is always a character reference, since a parser would turn it into a LF;
@@ -93,42 +111,65 @@ fn write_run(xml: &mut String, run: &str) {
 
 fn needs_cdata(run: &str) -> bool {
     let bytes = run.as_bytes();
-    memchr::memchr3_iter(b'<', b'&', b'>', bytes).any(|at| bytes[at] != b'>' || bytes[..at].ends_with(b"]]"))
+    let escaped = |at: usize| bytes[at] != b'>' || bytes[..at].ends_with(b"]]");
+    memchr::memchr3_iter(b'<', b'&', b'>', bytes).any(escaped) || cuts(run).next().is_some()
 }
 
 fn cdata(xml: &mut String, run: &str) {
     let mut from = 0;
-    for at in splits(run).chain([run.len()]) {
+    for at in splits(run).into_iter().chain([run.len()]) {
         xml.extend(["<![CDATA[", &run[from..at], "]]>"]);
         from = at;
     }
 }
 
-/// Where a CDATA section has to end and another to begin: inside of each `]]>`, and after the `<` of each kernel tag.
-fn splits(run: &str) -> impl Iterator<Item = usize> {
+/// Where a CDATA section has to end and another to begin: inside of each `]]>`, and inside of whatever imitates the kernel.
+fn splits(run: &str) -> Vec<usize> {
     let bytes = run.as_bytes();
-    memchr::memchr2_iter(b'<', b'>', bytes).filter_map(move |at| match bytes[at] {
-        b'>' => bytes[..at].ends_with(b"]]").then_some(at),
-        _ => is_kernel_tag(&bytes[at + 1..]).then_some(at + 1),
-    })
-}
-
-fn is_kernel_tag(after: &[u8]) -> bool {
-    let name = after.strip_prefix(b"/").unwrap_or(after);
-    let Some(first) = name.first().map(u8::to_ascii_lowercase) else { return false };
-    let begins = |known: &[u8]| name.get(..known.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(known));
-    KERNEL_NAMES.iter().map(|known| known.as_bytes()).any(|known| known[0] == first && begins(known))
+    let ends = memchr::memchr_iter(b'>', bytes).filter(|at| bytes[..*at].ends_with(b"]]"));
+    let mut splits: Vec<_> = ends.chain(cuts(run)).collect();
+    splits.sort_unstable();
+    splits
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const CONTROLS: [(&str, &str); 17] = [
+        ("\u{0}", "␀"),
+        ("\u{1b}", "␛"),
+        ("\u{1f}", "␟"),
+        ("\u{7f}", "␡"),
+        ("\u{80}", "[U+0080]"),
+        ("\u{9b}", "[U+009B]"),
+        ("\u{9f}", "[U+009F]"),
+        ("\u{61c}", "[U+061C]"),
+        ("\u{200e}", "[U+200E]"),
+        ("\u{200f}", "[U+200F]"),
+        ("\u{202a}", "[U+202A]"),
+        ("\u{202e}", "[U+202E]"),
+        ("\u{2066}", "[U+2066]"),
+        ("\u{2069}", "[U+2069]"),
+        ("\u{fffe}", "\u{fffd}"),
+        ("\u{ffff}", "\u{fffd}"),
+        ("\u{202d}", "[U+202D]"),
+    ];
+
+    #[test]
+    fn the_neighbours_of_controls_are_shown_as_they_are() {
+        for c in [
+            "\t", "\n", "\r", " ", "~", "\u{a0}", "\u{61b}", "\u{61d}", "\u{200d}", "\u{2010}", "\u{2029}", "\u{202f}",
+            "\u{2065}", "\u{206a}", "\u{fffd}", "\u{feff}", "é", "😀",
+        ] {
+            assert!(is_carried(c) && is_carried(&c.repeat(3)), "{c:?}");
+        }
+    }
+
     #[test]
     fn what_xml_cannot_carry_is_found_wherever_it_stands() {
         for filler in ["", "plain ", "，（ﾟｰ），\u{fffd}\u{feff}"] {
-            for (bad, picture) in [("\u{0}", "␀"), ("\u{1f}", "␟"), ("\u{fffe}", "\u{fffd}"), ("\u{ffff}", "\u{fffd}")]
-            {
+            for (bad, picture) in CONTROLS {
                 for (before, after) in [(0, 0), (0, 9), (9, 0), (1, 1), (40, 40)] {
                     let around = |inside: &str| filler.repeat(before) + inside + &filler.repeat(after);
                     assert!(!is_carried(&around(bad)), "{:?}", around(bad));

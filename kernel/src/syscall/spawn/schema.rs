@@ -1,5 +1,6 @@
 //! What a model is told of `spawn`: the linked programs by name, and only what its own program can give to a child.
 
+use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::ToolSpec;
 use serde_json::{Value, json};
 
@@ -16,7 +17,11 @@ pub fn spec(program: &Program) -> ToolSpec {
         "required": ["program_name", "query"],
         "additionalProperties": false
     });
-    let list: String = program.linked().map(|(name, description, _)| format!("\n- {name}: {description}")).collect();
+    let entry = |name: &str, description: &str| {
+        let description = ShownText::outside(&format!("program:{name}"), description);
+        format!("\n- {name}: {description}")
+    };
+    let list: String = program.linked().map(|(name, description, _)| entry(name, description)).collect();
     ToolSpec {
         name: "spawn".into(),
         description: format!(

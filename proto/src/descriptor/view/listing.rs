@@ -65,7 +65,7 @@ pub struct ListedFd<'a> {
 pub fn list(shown: Shown, listed: &[ListedFd<'_>]) -> Answer {
     let element = Element::new("fd_list").attribute("total", shown.total).attribute("shown", shown.range());
     let element = go_on_listing(element, shown, "descriptors", "list_fds");
-    Answer::ok(listed.iter().fold(element, |element, listed| element.child(listed.element())).to_xml())
+    Answer::shown(listed.iter().fold(element, |element, listed| element.child(listed.element())))
 }
 
 impl ListedFd<'_> {

@@ -16,7 +16,7 @@ impl Section {
 #[must_use]
 pub fn renamed(fd: &FdId, name: Option<&str>, previous: Option<&str>) -> Answer {
     let element = Element::new("fd_renamed").attribute("fd", fd);
-    Answer::ok(element.attribute_if("name", name).attribute_if("previous", previous).to_xml())
+    Answer::shown(element.attribute_if("name", name).attribute_if("previous", previous))
 }
 
 /// `fd_section`: these lines are marked. `replaced` are those that the same id stood for before.
@@ -26,13 +26,13 @@ pub fn marked(fd: &FdId, extent: Extent, ref_id: &str, section: Section, replace
         .attribute("total_lines", extent.total_lines)
         .attribute_if("pretty", extent.pretty)
         .attribute_if("replaced", replaced.map(Section::lines));
-    Answer::ok(element.to_xml())
+    Answer::shown(element)
 }
 
 /// `fd_section`: these lines are no longer marked.
 #[must_use]
 pub fn unmarked(fd: &FdId, ref_id: &str, section: Section) -> Answer {
-    Answer::ok(section_of(fd, ref_id, section).attribute("deleted", true).to_xml())
+    Answer::shown(section_of(fd, ref_id, section).attribute("deleted", true))
 }
 
 fn section_of(fd: &FdId, ref_id: &str, section: Section) -> Element {
@@ -78,5 +78,5 @@ pub fn sections(fd: &FdId, extent: Extent, shown: Shown, listed: &[ListedSection
         let element = Element::new("section").attribute("ref_id", listed.ref_id);
         element.attribute("lines", listed.section.lines()).text(listed.text.as_str())
     });
-    Answer::ok(sections.fold(element, Element::child).to_xml())
+    Answer::shown(sections.fold(element, Element::child))
 }

@@ -49,7 +49,7 @@ pub fn search_all(found: &FoundInAll<'_>) -> Answer {
         .attribute("found_in", found.found_in);
     let element = go_on_listing(element, found.shown, "matches", "search_fd");
     let errors = found.unreadable.iter().map(FdError::element);
-    Answer::ok(found.groups.iter().map(Group::element).chain(errors).fold(element, Element::child).to_xml())
+    Answer::shown(found.groups.iter().map(Group::element).chain(errors).fold(element, Element::child))
 }
 
 impl Group<'_> {

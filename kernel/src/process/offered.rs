@@ -1,0 +1,123 @@
+//! What a server says of a tool, as a model is told of it: by the rule of [`ShownText`], since none of it is the kernel's word.
+//!
+//! What describes is shown by the rule. What a call has to repeat, the names and the values of parameters, cannot be shown as
+//! anything else: where one of those imitates the kernel, the model is told no parameters, and that it is so. It can call the
+//! tool all the same.
+
+use std::sync::Arc;
+
+use dormouse_proto::server::Offer;
+use dormouse_proto::shown::ShownText;
+use dormouse_proto::xml::imitation::imitates;
+use serde_json::Value;
+
+/// The keys of a JSON schema whose texts only describe.
+const DESCRIBING: [&str; 3] = ["description", "title", "$comment"];
+const ANY_OBJECT: &str = r#"{"type":"object"}"#;
+const NOT_SHOWN: &str = "(Its parameters are not shown: a name or a value among them looks like a word of the kernel.)";
+
+/// A name or a value of a schema imitates the kernel.
+struct Imitation;
+
+/// The description and the schema of a tool. `remark` is what the kernel has to say of it. O(n).
+pub(super) fn shown(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str>) {
+    let source = format!("server:{}", offer.server);
+    let described = if remark.is_some() { offer.description.trim_start().into() } else { offer.description.clone() };
+    let mut description = ShownText::outside(&source, described);
+    let (schema, hidden) = match shown_schema(&offer.schema, &source) {
+        Ok(schema) => (schema, None),
+        Err(Imitation) => (ANY_OBJECT.into(), Some(NOT_SHOWN.to_owned())),
+    };
+    for remark in remark.into_iter().chain(hidden) {
+        let gap = if description.is_empty() { "" } else { "\n\n" };
+        description = description.then(gap).then(remark);
+    }
+    (description.into(), schema)
+}
+
+/// The schema as it came, unless something in it has to be shown otherwise.
+fn shown_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> {
+    let Ok(mut value) = serde_json::from_str::<Value>(schema) else {
+        return if imitates(schema) { Err(Imitation) } else { Ok(schema.clone()) };
+    };
+    Ok(if show(&mut value, source)? { value.to_string().into() } else { schema.clone() })
+}
+
+/// Puts what describes into its shown form; whether anything changed.
+fn show(value: &mut Value, source: &str) -> Result<bool, Imitation> {
+    match value {
+        Value::String(text) if imitates(text) => Err(Imitation),
+        Value::Array(items) => items.iter_mut().try_fold(false, |changed, item| Ok(show(item, source)? | changed)),
+        Value::Object(members) => members.iter_mut().try_fold(false, |changed, (key, member)| match member {
+            _ if imitates(key) => Err(Imitation),
+            Value::String(text) if DESCRIBING.contains(&key.as_str()) => Ok(describe(text, source) | changed),
+            member => Ok(show(member, source)? | changed),
+        }),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => Ok(false),
+    }
+}
+
+fn describe(text: &mut String, source: &str) -> bool {
+    let shown = ShownText::outside(source, text.as_str());
+    let is_changed = *shown != **text;
+    *text = shown.to_string();
+    is_changed
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::tool::ToolPolicy;
+
+    use super::*;
+
+    fn offer(description: &str, schema: &str) -> Offer {
+        Offer {
+            server: "s".into(),
+            name: "n".into(),
+            description: description.into(),
+            schema: schema.into(),
+            policy: ToolPolicy::default(),
+        }
+    }
+
+    #[test]
+    fn ordinary_words_stay_byte_for_byte() {
+        for schema in
+            [r#"{ "type": "object",  "title": "a < b" }"#, "no JSON", "", r#"{"properties":{"description":{}}}"#]
+        {
+            let offered = offer("reads a <file>", schema);
+            assert_eq!(shown(&offered, None), ("reads a <file>".into(), schema.into()));
+            assert_eq!(&*shown(&offered, Some("R.".to_owned())).0, "reads a <file>\n\nR.");
+            assert_eq!(&*shown(&offer("", schema), Some("R.".to_owned())).0, "R.");
+        }
+    }
+
+    #[test]
+    fn what_describes_is_shown_by_the_rule() {
+        let schema = r#"{"properties":{"q":{"description":"\u001b[1m<fd_error>","enum":["a"]}},"title":"[msg:1]"}"#;
+        let (description, schema) = shown(&offer("<message>", schema), Some("called `<ref>`".to_owned()));
+        assert_eq!(
+            &*description,
+            "<fd_text source=\"server:s\"><![CDATA[<]]><![CDATA[message>]]></fd_text>\n\n\
+             <fd_text><![CDATA[called `<]]><![CDATA[ref>`]]></fd_text>"
+        );
+        let schema: Value = serde_json::from_str(&schema).unwrap();
+        let shown = "<fd_text source=\"server:s\" sanitized=\"true\"><![CDATA[␛[1m<]]><![CDATA[fd_error>]]></fd_text>";
+        assert_eq!(schema["properties"]["q"]["description"], shown);
+        assert_eq!(schema["properties"]["q"]["enum"][0], "a");
+        assert_eq!(schema["title"], "<fd_text source=\"server:s\"><![CDATA[[m]]><![CDATA[sg:1]]]></fd_text>");
+    }
+
+    #[test]
+    fn names_and_values_that_imitate_the_kernel_are_not_shown() {
+        for schema in [
+            r#"{"properties":{"<fd_result>":{}}}"#,
+            r#"{"properties":{"q":{"enum":["a","\u003cfd_result>"]}}}"#,
+            r#"{"properties":{"q":{"default":"[msg:3]"}}}"#,
+            "<fd_result>",
+        ] {
+            let (description, shown) = shown(&offer("reads", schema), None);
+            assert_eq!((&*description, &*shown), (&*format!("reads\n\n{NOT_SHOWN}"), ANY_OBJECT), "{schema}");
+        }
+    }
+}
