@@ -294,6 +294,78 @@ fn a_command_is_held_to_its_limits() {
     }
 }
 
+/// A variable of a server goes to the server and not to its guard, which is not confined.
+#[test]
+fn what_a_server_is_told_is_not_what_its_guard_follows() {
+    let bench = Bench::new(None);
+    let server = "import json, os, sys\nfor line in sys.stdin:\n message = json.loads(line)\n if 'id' not in message: continue\n \
+                  name = os.environ['RUST_BACKTRACE']\n guard = open('/proc/%d/status' % os.getppid()).read().splitlines()[0]\n \
+                  say = {'protocolVersion': '2025-06-18', 'capabilities': {'tools': {}}, 'serverInfo': {'name': 's', 'version': '1'}}\n \
+                  tool = {'name': 't', 'inputSchema': {'type': 'object'}}\n \
+                  answer = {'initialize': say, 'tools/list': {'tools': [tool]}}.get(message['method'], \
+                  {'content': [{'type': 'text', 'text': name + ' ' + guard}]})\n \
+                  print(json.dumps({'jsonrpc': '2.0', 'id': message['id'], 'result': answer}), flush=True)\n";
+    fs::write(bench.base.join("server.py"), server).unwrap();
+    let library = bench.base.join("none.so");
+    let program = format!(
+        "{PROGRAM}\n[mcp.servers.s]\ncommand = \"python3\"\nargs = [\"-B\", \"server.py\"]\nenv = {{ RUST_BACKTRACE = \"told\", \
+         LD_PRELOAD = {}, LD_DEBUG = \"files\" }}\n[tools.mcp]\ns = \"all\"\n",
+        json!(library)
+    );
+    fs::write(bench.base.join("program.toml"), program).unwrap();
+    let mut command = bench.command("call program.toml --calls - --allow-run=python3");
+    let mut child = command.env("DORMOUSE_LOG", "dormouse_mcp::stderr=trace").spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"{\"tool\": \"s__t\", \"args\": {}}\n").unwrap();
+    let Output { stdout, stderr, .. } = child.wait_with_output().unwrap();
+    let (said, errors) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(said.contains("told Name:"), "{said}{errors}");
+    // The loader of the guard would say the same of the guard's own program.
+    assert!(!errors.contains("dormouse-guard: error") && !errors.contains("calling init: linux-vdso"), "{errors}");
+}
+
+/// A folder that is mounted somewhere else is the same folder.
+#[test]
+fn a_store_is_closed_under_each_name_that_it_has() {
+    if !is_root() {
+        println!("skipped: only root can mount");
+        return;
+    }
+    let bench = Bench::new(None);
+    fs::create_dir_all(bench.base.join("inside/store")).unwrap();
+    let program = PROGRAM
+        .replace("enabled = [\"read_fd\"]", "enabled = [\"read_fd\", \"read_file\", \"list_dir\", \"fd_to_file\"]");
+    fs::write(bench.base.join("program.toml"), program).unwrap();
+    for folder in ["inside/alias", "outside/alias"] {
+        fs::create_dir(bench.base.join(folder)).unwrap();
+    }
+    let calls = [
+        json!({ "open": { "file": "program.toml", "page_size": 500 } }),
+        json!({ "tool": "rsh", "args": { "script": "cat inside/alias/HEAD" } }),
+        json!({ "tool": "rsh", "args": { "script": "cat outside/alias/store/HEAD" } }),
+        json!({ "tool": "sh", "args": { "script": "echo x > inside/alias/new" } }),
+        json!({ "tool": "sh", "args": { "script": "echo x >> outside/alias/store/HEAD" } }),
+        json!({ "tool": "read_file", "args": { "path": "inside/alias/HEAD" } }),
+        json!({ "tool": "read_file", "args": { "path": "outside/alias/store/HEAD" } }),
+        json!({ "tool": "list_dir", "args": { "path": "inside/alias" } }),
+        json!({ "tool": "fd_to_file", "args": { "fd": "fd:1", "file_path": "inside/alias/new" } }),
+        json!({ "tool": "fd_to_file", "args": { "fd": "fd:1", "file_path": "outside/alias/store/a/new" } }),
+    ];
+    let text: String = calls.iter().map(|call| format!("{call}\n")).collect();
+    fs::write(bench.base.join("calls"), text).unwrap();
+    let line = "mount --bind inside/store inside/alias && mount --bind inside outside/alias && exec ./dormouse call program.toml --calls \
+                calls --allow-run=sh --allow-read=. --allow-write=inside,outside --store inside/store";
+    let output = Command::new("unshare").args(["-m", "sh", "-c", line]).current_dir(&bench.base).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let answers: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), calls.len(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (call, answer) in calls.iter().zip(&answers).skip(1) {
+        let said = self::text(answer);
+        let refused =
+            ["Permission denied", "what the kernel keeps as its own", "where the kernel keeps what is its own"];
+        assert!(refused.iter().any(|word| said.contains(word)), "{call}: {said}");
+    }
+}
+
 /// Programs that a command of this test started, by the word that they carry.
 fn running(word: &str) -> usize {
     let entries = fs::read_dir("/proc").unwrap().flatten();

@@ -113,6 +113,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_server_is_confined_unless_the_user_wants_it_otherwise() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["mine", "store", "yours"] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        std::fs::write(dir.path().join("store/HEAD"), "secret").unwrap();
+        let script = "echo x > mine/f && echo wrote mine; echo x > $TMPDIR/f && echo wrote temporary; echo x > yours/f && echo wrote \
+                      yours; echo x > /tmp/f$$ && echo wrote shared; cat store/HEAD; \
+                      python3 -c 'import socket; socket.socket()' && echo has sockets";
+        let given = Permissions::none().allow_run("sh").allow_write("mine").seal("store");
+        let everything = "wrote mine\nwrote temporary\nwrote yours\nwrote shared\nsecrethas sockets\n";
+        for (permissions, expected) in
+            [(given.clone(), "wrote mine\nwrote temporary\n"), (given.allow_unconfined("sh"), everything)]
+        {
+            let host = LocalHost::new(permissions, dir.path()).unwrap();
+            let mut command = sh(script);
+            if expected == everything {
+                command.env.push(("TMPDIR".into(), ServerValue::new(dir.path().display().to_string())));
+            }
+            let mut child = host.serve(&command).unwrap();
+            let mut out = String::new();
+            child.stdout.read_to_string(&mut out).await.unwrap();
+            assert_eq!(out, expected);
+        }
+    }
+
+    #[tokio::test]
     async fn nothing_that_a_server_started_outlives_it() {
         let folder = tempfile::tempdir().unwrap();
         // The grandchild holds the pipe open: that it is closed shows that the grandchild is gone.
