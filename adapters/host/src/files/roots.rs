@@ -30,7 +30,8 @@ struct Root {
 }
 
 impl Roots {
-    /// Opens the folders. `working_dir` is absolute and free of symbolic links.
+    /// Opens the folders; those that are to be written are made where they are absent, unless they would lie in a sealed one.
+    /// `working_dir` is absolute and free of symbolic links.
     pub(super) fn open<'p>(
         purpose: Purpose,
         folders: impl Iterator<Item = &'p Path>,
@@ -40,9 +41,13 @@ impl Roots {
         let named = |folder: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}={}: {error}", purpose.flag(), folder.display()))
         };
-        let roots = folders.map(|folder| Root::open(&working_dir.join(folder)).map_err(|error| named(folder, error)));
+        let sealed: Vec<_> = sealed.map(|folder| canonical_as_far(&working_dir.join(folder))).collect();
+        let roots = folders.map(|folder| {
+            let path = working_dir.join(folder);
+            let made = if purpose == Purpose::Write { make(&path, &sealed) } else { Ok(()) };
+            made.and_then(|()| Root::open(&path)).map_err(|error| named(folder, error))
+        });
         let roots = roots.collect::<io::Result<_>>()?;
-        let sealed = sealed.map(|folder| canonical_as_far(&working_dir.join(folder))).collect();
         Ok(Self { roots, sealed, working_dir: working_dir.to_owned() })
     }
 
@@ -80,6 +85,13 @@ impl Roots {
         }
         Ok((&root.handle, below.to_owned()))
     }
+}
+
+/// Makes a folder and those above it where they are absent. In a sealed folder nothing is made.
+fn make(path: &Path, sealed: &[PathBuf]) -> io::Result<()> {
+    let place = canonical_as_far(path);
+    let is_sealed = sealed.iter().any(|sealed| place.starts_with(sealed));
+    if is_sealed || path.exists() { Ok(()) } else { fs::create_dir_all(path) }
 }
 
 /// A path without symbolic links where it leads to something, and with its last parts as they are where they are absent.
