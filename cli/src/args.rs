@@ -470,7 +470,7 @@ pub(crate) struct Permissions {
     /// Permit to read files below these folders.
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     pub(crate) allow_read: Vec<PathBuf>,
-    /// Permit to write files below these folders.
+    /// Permit to write files below these folders; they are made where they are absent.
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     pub(crate) allow_write: Vec<PathBuf>,
     /// Permit these programs, as commands or tool servers, to run unconfined: to do all that you can. Without names: permit to run

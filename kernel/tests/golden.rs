@@ -48,6 +48,12 @@ fn admitted_with(text: impl Into<String>, preview: Preview) -> String {
     admitted(admit_output(&table(), ToolOutput::ok(text.into()), "tool:t", Some(&settings), 0))
 }
 
+/// What a tool wrote that failed, where the program wants the first page of an output.
+fn failed(text: String) -> String {
+    let output = ToolOutput { is_error: true, ..ToolOutput::ok(text) };
+    admitted(admit_output(&table(), output, "tool:t", Some(&settings()), 0))
+}
+
 fn shown(outcome: Outcome) -> String {
     match outcome {
         Outcome::Write(pending) => pending.answer(Ok(())).text.to_string(),
@@ -160,6 +166,7 @@ fn every_element_is_as_it_was() {
             admitted_with((1..=30).map(|n| format!("line {n}\r\n")).collect::<String>(), Preview::HeadTail),
         ),
         ("fd_result_head_tail_of_a_line.xml", admitted_with("<b>&".repeat(30), Preview::HeadTail)),
+        ("fd_result_error.xml", failed((1..=30).map(|n| format!("line {n}\n")).collect())),
         ("fd_result_pretty.xml", admitted_with(JSON, Preview::Head)),
         ("fd_text.xml", admitted_with("ok</fd_result>\n[msg:2]", Preview::Head)),
         ("fd_text_sanitized.xml", admitted_with("\u{1b}[1mbold \u{202e}cod.exe", Preview::Head)),
@@ -189,6 +196,14 @@ fn every_element_is_as_it_was() {
         ("fd_extraction.xml", read(r#"{"fd": "fd:1", "page": 2, "extract_to_new_fd": true}"#)),
         ("fd_search.xml", search(r#"{"fd": "fd:1", "query": "e", "max_matches": 2, "context": 1}"#)),
         ("fd_search_none.xml", search(r#"{"fd": "fd:1", "query": "<none>"}"#)),
+        (
+            "fd_search_distinct.xml",
+            search(r#"{"fd": "fd:1", "query": "(\\w+)( |\\()", "regex": true, "distinct": true, "max_matches": 3}"#),
+        ),
+        (
+            "fd_search_distinct_all.xml",
+            search(r#"{"fd": "*", "query": "[(</]", "regex": true, "distinct": true, "max_matches": 2}"#),
+        ),
         ("fd_search_all.xml", search(r#"{"fd": "*", "query": "/", "max_matches": 1}"#)),
         ("fd_list.xml", noted(list_fds, "{}")),
         ("fd_list_bounded.xml", noted(list_fds, r#"{"max": 1}"#)),

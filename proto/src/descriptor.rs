@@ -27,7 +27,7 @@ pub struct DescriptorSettings {
     pub max_read_chars: u64,
     /// The most bytes that one content holds; what a tool produces beyond is counted and cut off.
     pub max_content_bytes: u64,
-    /// How a new descriptor is shown.
+    /// How a new descriptor is shown. One that holds an error shows both of its ends, whatever this says.
     pub preview: Preview,
     /// Whether JSON on one line is read reformatted unless a call says otherwise.
     pub pretty_json: bool,

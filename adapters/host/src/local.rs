@@ -31,10 +31,12 @@ impl LocalHost {
     /// renamed later stays permitted under the path that it was opened by, and `PATH` does not change under a running
     /// kernel.
     ///
+    /// A folder that may be written is made where it is absent.
+    ///
     /// Relative file paths and commands start from `working_dir`. That folder is itself not permitted by being named here.
     ///
     /// # Errors
-    /// Where a permitted folder or `working_dir` is not a folder that can be opened, or where a permitted program is
+    /// Where a permitted folder or `working_dir` is not a folder that can be opened, or made, or where a permitted program is
     /// named by a relative path. The message names it.
     pub fn new(permissions: Permissions, working_dir: impl AsRef<Path>) -> io::Result<Self> {
         let working_dir = working_dir.as_ref();
@@ -169,8 +171,6 @@ mod tests {
     async fn files_and_commands_share_a_working_directory() {
         let dir = tempfile::tempdir().unwrap();
         let permissions = Permissions::none().allow_run("cat").allow_read(".").allow_write("out");
-        assert!(LocalHost::new(permissions.clone(), dir.path()).is_err(), "out is not there yet");
-        std::fs::create_dir(dir.path().join("out")).unwrap();
         let host: Arc<dyn Host> = Arc::new(LocalHost::new(permissions, dir.path()).unwrap());
         host.write(write("out/deep/f.txt")).await.unwrap();
         assert_eq!(host.read("out/deep/f.txt".as_ref()).unwrap(), "hello");
@@ -180,6 +180,23 @@ mod tests {
         let out = OutputSink::with_cap(100);
         assert_eq!(tool.call("{}".into(), out.clone()).await, Ok(()));
         assert_eq!(out.take().bytes, "hello");
+    }
+
+    #[test]
+    fn a_folder_to_write_is_made_and_one_to_read_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let open =
+            |permissions: Permissions| LocalHost::new(permissions, dir.path()).map_err(|error| error.to_string());
+        open(Permissions::none().allow_write("new/deep").allow_write("new/deep").seal("store")).unwrap();
+        assert!(dir.path().join("new/deep").is_dir());
+        let absent = open(Permissions::none().allow_read("absent")).unwrap_err();
+        assert!(absent.contains("--allow-read=absent"), "{absent}");
+        for (folder, sealed) in [("store/in", "store"), ("store", "store"), ("file", "store"), ("file/in", "store")] {
+            let error = open(Permissions::none().allow_write(folder).seal(sealed)).unwrap_err();
+            assert!(error.contains(&format!("--allow-write={folder}")), "{error}");
+        }
+        assert!(!dir.path().join("absent").exists() && !dir.path().join("store").exists());
     }
 
     #[test]

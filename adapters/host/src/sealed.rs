@@ -133,7 +133,7 @@ fn gather(path: &Path, kinds: Kinds, found: &mut BTreeSet<Identity>) -> io::Resu
 }
 
 /// A path without symbolic links where it leads to something, and with its last parts as they are where they are absent.
-fn canonical_as_far(path: &Path) -> PathBuf {
+pub(crate) fn canonical_as_far(path: &Path) -> PathBuf {
     let absent = |_| match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => canonical_as_far(parent).join(name),
         _ => path.to_owned(),

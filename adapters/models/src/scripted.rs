@@ -28,6 +28,7 @@
 //! calls = [{ tool = "read_fd", args = { fd = "{{ big.fd }}", page = 2 } }]
 //! # calls_json = '[{"tool": "fork", "args": {"prompts": {{ names | tojson }}}}]'  a template of the whole list instead
 //! delay_ms = 20
+//! # stop = "refusal"        why the model stops: refusal, max_tokens, context_window or pause
 //! # fail = "overloaded"     a failure instead of a reply
 //! ```
 //!
@@ -150,7 +151,8 @@ fn stream(spoken: &Spoken, deltas: &(dyn Fn(Delta) + Send + Sync)) {
 
 fn reply(request: &Request, spoken: Spoken) -> Reply {
     let turn = request.messages.iter().filter(|m| m.role == dormouse_proto::message::Role::Assistant).count();
-    let stop = if spoken.calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+    let finished = if spoken.calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+    let stop = spoken.stop.unwrap_or(finished);
     let text = Some(spoken.text).filter(|text| !text.is_empty()).map(Block::text);
     // The number of the reply makes the name unique in its conversation, in a fork as well as in its parent.
     let uses = spoken.calls.into_iter().enumerate().map(|(index, (name, args))| Block::ToolUse {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::support::{Bench, dormouse, root, shown};
+use crate::support::{Bench, Subject, cargo_that_repeats, dormouse, root, shown};
 use dormouse::id::CallId;
 use dormouse::ports::Store;
 use dormouse::record::{ContentRef, Fact, codec};
@@ -47,10 +47,14 @@ fn journalled(bench: &Bench) -> BTreeMap<(u64, CallId), (usize, usize)> {
     calls
 }
 
+/// An audit with a command that runs for a while: kills are to fall into it.
+fn bench() -> Bench {
+    Bench::of(Subject::Live(root().join("Cargo.toml")), &cargo_that_repeats())
+}
+
 #[test]
 fn an_audit_that_is_killed_at_any_moment_ends_with_the_same_report() {
-    let manifest = root().join("Cargo.toml");
-    let whole = Bench::of(&manifest);
+    let whole = bench();
     // Built before the clock runs: the kills are to fall into the audit.
     dormouse();
     let began = Instant::now();
@@ -63,7 +67,7 @@ fn an_audit_that_is_killed_at_any_moment_ends_with_the_same_report() {
     let mut random = Random(seed);
     for kill in 1..=kills() {
         let after = Duration::from_millis(random.below(duration));
-        println!("kill {kill}: {}", killed(&Bench::of(&manifest), after, &expected));
+        println!("kill {kill}: {}", killed(&bench(), after, &expected));
     }
 }
 
@@ -82,7 +86,7 @@ fn killed(bench: &Bench, after: Duration, expected: &str) -> String {
     let calls = journalled(bench);
     assert!(calls.values().all(|(called, returned)| *called <= 1 && *returned == 1), "{calls:?}");
     let cargo = bench.runs();
-    // Once before the kill, which it may outlive and knock only then, and once after it.
+    // Once before the kill, which it may outlive and be counted only then, and once after it.
     assert!(cargo <= 2, "cargo was asked {before} times before the kill and {cargo} in all");
     let what = if unborn { "was not acknowledged yet, started anew" } else { "resumed" };
     format!("after {} ms, {what}, cargo ran {before} + {} times", after.as_millis(), cargo - before)

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a test prints its seed")]
 
 mod crash;
+mod failure;
 mod report;
 mod stop;
 mod support;

@@ -1,7 +1,5 @@
 //! Running the audit as a user does: the built program, a folder of its own, a count of what it executed.
 
-use std::cell::Cell;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -31,26 +29,43 @@ pub(crate) fn dormouse() -> &'static Path {
     })
 }
 
-/// A folder for one audit: its store, its report, and a `cargo` in front of the real one that counts how often it runs.
+/// The captured metadata, of which the first audit tells.
+pub(crate) fn captured() -> PathBuf {
+    root().join("examples/audit/metadata.json")
+}
+
+/// A `cargo` that prints the captured metadata, after a while in which it can be killed.
+pub(crate) fn cargo_that_repeats() -> String {
+    format!("sleep 0.1; exec cat '{}'", captured().display())
+}
+
+/// What is audited.
+pub(crate) enum Subject {
+    /// What this file holds: `auditor.toml`.
+    Captured(PathBuf),
+    /// What `cargo` says of the workspace of this manifest: `live.toml`.
+    Live(PathBuf),
+}
+
+/// A folder for one audit: its store, a folder that it may write, and a `cargo` that counts how often it runs.
 pub(crate) struct Bench {
     folder: tempfile::TempDir,
-    manifest: PathBuf,
-    /// Where `cargo` knocks when it runs: a tool that reads can write no file, and so leave no note.
-    door: TcpListener,
-    knocks: Cell<usize>,
+    subject: Subject,
 }
 
 impl Bench {
-    /// A bench for an audit of the workspace at `manifest`.
-    pub(crate) fn of(manifest: impl Into<PathBuf>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let door = TcpListener::bind("127.0.0.1:0").unwrap();
-        door.set_nonblocking(true).unwrap();
-        let port = door.local_addr().unwrap().port();
-        let bench = Self { folder, manifest: manifest.into(), door, knocks: Cell::new(0) };
-        std::fs::create_dir(bench.path("bin")).unwrap();
-        let knock = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; exec 3>&-");
-        let script = format!("#!/usr/bin/env bash\n{knock}\nexec '{}' \"$@\"\n", env!("CARGO"));
+    /// A bench for an audit of what was captured.
+    pub(crate) fn captured() -> Self {
+        Self::of(Subject::Captured(captured()), "exit 1")
+    }
+
+    /// A bench for an audit of a subject, with these lines of a shell as its `cargo`.
+    pub(crate) fn of(subject: Subject, cargo: &str) -> Self {
+        let bench = Self { folder: tempfile::tempdir().unwrap(), subject };
+        for folder in ["bin", "out"] {
+            std::fs::create_dir(bench.path(folder)).unwrap();
+        }
+        let script = format!("#!/usr/bin/env bash\necho >> '{}'\n{cargo}\n", bench.path("out/runs").display());
         std::fs::write(bench.path("bin/cargo"), script).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(bench.path("bin/cargo"), mode).unwrap();
@@ -72,17 +87,28 @@ impl Bench {
 
     fn granted(&self, mut command: Command) -> Command {
         command.arg("--store").arg(self.path("store"));
-        command.arg("--allow-run=cargo").arg(format!("--allow-write={}", self.folder.path().display()));
+        command.arg(format!("--allow-write={}", self.path("out").display()));
+        match self.subject {
+            Subject::Captured(_) => command.arg("--allow-read=examples/audit"),
+            Subject::Live(_) => command.arg("--allow-run=cargo"),
+        };
         command
     }
 
     /// Starts the audit.
     pub(crate) fn run(&self) -> Child {
+        self.run_into(&self.path("out/report.md"))
+    }
+
+    /// Starts the audit, with its report at this path.
+    pub(crate) fn run_into(&self, report: &Path) -> Child {
+        let (program, workspace) = match &self.subject {
+            Subject::Captured(file) => ("auditor.toml", format!("described in {}", file.display())),
+            Subject::Live(manifest) => ("live.toml", format!("of {}", manifest.display())),
+        };
+        let input = format!("Audit the workspace {workspace} and write the report to {}", report.display());
         let mut command = self.granted(self.command("run"));
-        let (manifest, report) = (self.manifest.display(), self.path("report.md"));
-        let input = format!("Audit the workspace of {manifest} and write the report to {}", report.display());
-        command.arg("examples/audit/auditor.toml").arg("--input").arg(input);
-        command.spawn().unwrap()
+        command.arg(Path::new("examples/audit").join(program)).arg("--input").arg(input).spawn().unwrap()
     }
 
     /// Goes on with the audit and waits for its end.
@@ -90,22 +116,21 @@ impl Bench {
         self.granted(self.command("resume")).output().unwrap()
     }
 
-    /// Lists the processes, a JSON object a line.
-    pub(crate) fn ps(&self) -> Output {
-        self.command("ps").arg("--store").arg(self.path("store")).arg("--json").output().unwrap()
+    /// The processes: each a JSON object.
+    pub(crate) fn ps(&self) -> Vec<Value> {
+        let listed = self.command("ps").arg("--store").arg(self.path("store")).arg("--json").output().unwrap();
+        assert!(listed.status.success(), "{}", shown(&listed));
+        String::from_utf8(listed.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The report.
     pub(crate) fn report(&self) -> String {
-        std::fs::read_to_string(self.path("report.md")).unwrap()
+        std::fs::read_to_string(self.path("out/report.md")).unwrap()
     }
 
     /// How often cargo ran.
     pub(crate) fn runs(&self) -> usize {
-        while self.door.accept().is_ok() {
-            self.knocks.set(self.knocks.get() + 1);
-        }
-        self.knocks.get()
+        std::fs::read_to_string(self.path("out/runs")).map_or(0, |runs| runs.lines().count())
     }
 }
 

@@ -170,7 +170,7 @@ impl Draft {
     pub(super) fn admit_message_of(&mut self, child: Pid, exit: &Exit, verb: &str) -> Said {
         let (table, settings) = (&self.state.table, self.state.settings());
         let source = format!("{verb}:{child}");
-        let admission = admission::admit_shared(table, &exit.message, &source, settings, self.now_ms);
+        let admission = admission::admit_exit(table, exit, &source, settings, self.now_ms);
         let produced_chars = admission.produced_chars();
         let exact = match &admission {
             Admission::Direct { text, .. } => Some(text.clone()),

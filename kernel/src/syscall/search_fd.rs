@@ -5,9 +5,10 @@
 //! long line each has an element of its own, with the text around it. The scan is one pass, and only what is shown is looked
 //! up in the index.
 //!
-//! A search of `*` goes over every descriptor of the table.
+//! A search of `*` goes over every descriptor of the table. With `distinct`, a search shows each different match once.
 
 mod all;
+mod distinct;
 mod excerpt;
 mod matcher;
 
@@ -33,7 +34,7 @@ pub(super) const ALL: &str = "*";
 /// Matches in one answer, if the call does not say how many.
 const MAX_MATCHES: u64 = 50;
 
-const KEYS: [Key; 8] = [
+const KEYS: [Key; 9] = [
     ("fd", Kind::Text),
     ("query", Kind::Text),
     ("case_sensitive", Kind::Flag),
@@ -41,12 +42,13 @@ const KEYS: [Key; 8] = [
     ("context", Kind::Integer),
     ("start", Kind::Integer),
     ("max_matches", Kind::Integer),
+    ("distinct", Kind::Flag),
     form::KEY,
 ];
 
 const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor, or in all of them at once. Returns the \
 number of all matches, and each match with its line, its page and its character position, which read_fd takes to show what \
-stands around it.";
+stands around it. With `distinct` you get each different match once, with how often it occurs.";
 
 const SCHEMA: &str = r#"{
   "type": "object",
@@ -58,6 +60,7 @@ const SCHEMA: &str = r#"{
     "context": {"type": "integer", "minimum": 0, "description": "Lines to show before and after each match; 0 if left out"},
     "start": {"type": "integer", "minimum": 1, "description": "The number of the first match to show; 1 if left out"},
     "max_matches": {"type": "integer", "minimum": 1, "description": "The most matches to show; 50 if left out"},
+    "distinct": {"type": "boolean", "description": "Show each different match once, the most frequent first, with how often it occurs and without its place. Of a regular expression with groups only the groups are shown, with a tab between two of them"},
     "pretty": {"type": "boolean", "description": "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If left out, JSON on one line is, where the program wants that"}
   },
   "required": ["fd", "query"],
@@ -76,20 +79,20 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
     let args = Args::parse(TOOL.name, args, &[&KEYS])?;
     let fd = args.fd()?;
     let search = Search::parse(&args)?;
+    if args.flag("distinct") == Some(true) {
+        return distinct::run(table, &args, &search, settings);
+    }
     let mut excerpts = Excerpts::new(search.context_lines, settings.max_read_chars);
     if fd == ALL {
         let found = all::find(&search, table, form::asked(&args), settings, &mut excerpts);
-        let found = found.map_err(|error| args.invalid(error.to_string()))?;
+        let found = found.map_err(|error| error.answer(&args))?;
         search.check_start(&args, found.total())?;
         return Ok(Outcome::Answer(found.answer(&search)));
     }
     let (id, entry) = table.resolve(fd)?;
     let view = form::view(&args, entry, form::asked(&args), settings)?;
     let matches = search.find(&mut search.matcher.scan(), &view.entry, 0, &mut excerpts);
-    let matches = matches.map_err(|error| match error {
-        SearchError::Lost(error) => args.lost(error),
-        SearchError::TooSlow(error) => args.invalid(error.to_string()),
-    })?;
+    let matches = matches.map_err(|error| error.answer(&args))?;
     search.check_start(&args, matches)?;
     let (shown, excerpts) = (search.shown(matches, excerpts.shown()), excerpts.take());
     let found = Found { query: search.query, shown, excerpts: excerpts.iter().map(Excerpted::excerpt).collect() };
@@ -100,7 +103,18 @@ fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outco
 #[derive(Debug)]
 enum SearchError {
     TooSlow(TooSlow),
+    TooDifferent,
     Lost(Unreadable),
+}
+
+impl SearchError {
+    fn answer(self, args: &Args) -> FdError {
+        match self {
+            Self::TooSlow(error) => args.invalid(error.to_string()),
+            Self::TooDifferent => args.invalid(distinct::TOO_DIFFERENT),
+            Self::Lost(error) => args.lost(error),
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -9,9 +9,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_proto::descriptor::{DescriptorSettings, view};
+use dormouse_proto::descriptor::{DescriptorSettings, Preview, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Block;
+use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::Entry;
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::spoken::{Spoken, SpokenPart};
@@ -46,7 +47,7 @@ pub enum Admission {
 
 /// Admits what a tool produced: a result or an error, text or binary (ruling 11 of the design). It becomes a descriptor if
 /// the text that would be shown has more characters than `max_direct_output_chars`; `settings` are none where descriptors
-/// are off, and then nothing does. What is beyond `max_content_bytes` is cut off, counted, and said to be. `source` says
+/// are off, and then nothing does. The preview of an error shows both of its ends. What is beyond `max_content_bytes` is cut off, counted, and said to be. `source` says
 /// where it comes from, such as `tool:grep`. O(n), at memory bandwidth.
 #[must_use]
 pub fn admit_output(
@@ -58,7 +59,14 @@ pub fn admit_output(
 ) -> Admission {
     let ToolOutput { bytes, is_error, cut_bytes, attached: _ } = output;
     let kept = Kept::new(bytes, cut_bytes, settings);
+    let of_errors = settings.filter(|_| is_error).map(of_errors);
+    let settings = of_errors.as_ref().or(settings);
     admit(table, kept, source, settings, now_ms).unwrap_or_else(Admission::lost).with_error_flag(is_error)
+}
+
+/// The settings for an error: its cause stands at its end more often than at its beginning, so both are shown.
+fn of_errors(settings: &DescriptorSettings) -> DescriptorSettings {
+    DescriptorSettings { preview: Preview::HeadTail, ..*settings }
 }
 
 fn admit(
@@ -96,6 +104,19 @@ pub fn admit_shared(
     };
     let admission = kept.and_then(|kept| admit(table, kept, source, settings, now_ms));
     admission.unwrap_or_else(Admission::lost)
+}
+
+/// Admits what a child said last, as [`admit_shared`] does. Where the child did not finish, that is an error.
+#[must_use]
+pub fn admit_exit(
+    table: &Table,
+    exit: &Exit,
+    source: &str,
+    settings: Option<&DescriptorSettings>,
+    now_ms: u64,
+) -> Admission {
+    let of_errors = settings.filter(|_| exit.status != ExitStatus::Done).map(of_errors);
+    admit_shared(table, &exit.message, source, of_errors.as_ref().or(settings), now_ms)
 }
 
 /// Admits a part of what the user said. It becomes a descriptor if it has more characters than `max_input_chars` and
@@ -345,6 +366,29 @@ mod tests {
         };
         assert_eq!((id.to_string(), &*entry.source), ("fd:2".into(), "user_input"));
         assert!(answer.text.contains("Large user input has been stored in a file descriptor."), "{}", answer.text);
+    }
+
+    #[test]
+    fn of_an_error_both_ends_are_shown_whatever_the_program_says() {
+        let text = "building\nwarning: unused\nerror: no such file\n";
+        let shown = |admission: &Admission| {
+            let (Admission::Direct { answer, .. } | Admission::Opened { answer, .. }) = admission;
+            let parts = ["building", "warning: unused", "no such file"].map(|part| answer.text.contains(part));
+            (is_opened(admission), parts)
+        };
+        let output = |is_error, settings: &DescriptorSettings| {
+            let output = ToolOutput { is_error, ..ToolOutput::ok(text) };
+            shown(&admit_output(&Table::new(), output, "tool:t", Some(settings), 0))
+        };
+        let exit = |status, settings: &DescriptorSettings| {
+            shown(&admit_exit(&Table::new(), &Exit::new(status, text), "fork:2", Some(settings), 0))
+        };
+        let (head, ends) = ((true, [true, true, false]), (true, [true, false, true]));
+        let settings = DescriptorSettings { page_chars: 40, ..settings(20) };
+        let small = DescriptorSettings { max_direct_output_chars: 100, ..settings };
+        assert_eq!([output(false, &settings), output(true, &settings)], [head, ends]);
+        assert_eq!(output(true, &small), (false, [true; 3]));
+        assert_eq!([exit(ExitStatus::Done, &settings), exit(ExitStatus::Refused, &settings)], [head, ends]);
     }
 
     #[test]

@@ -2,11 +2,13 @@
 //! asked for (ruling 6 of the design).
 
 mod attached;
+mod distinct;
 mod listing;
 mod notes;
 mod search_all;
 
 pub use self::attached::{Attached, attachment, attachments_left_out};
+pub use self::distinct::{Distinct, DistinctMatch, distinct, distinct_in_all};
 pub use self::listing::{ListedFd, Shown, list};
 pub use self::notes::{ListedSection, marked, renamed, section, sections, unmarked};
 pub use self::search_all::{FoundInAll, Group, search_all};

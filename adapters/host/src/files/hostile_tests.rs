@@ -179,7 +179,7 @@ fn paths_inside_are_served_however_they_are_spelled() {
 fn a_root_that_is_no_folder_is_named() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "x").unwrap();
-    for root in ["absent", "file"] {
+    for root in ["file", "file/in"] {
         let error = Files::open(&Permissions::none().allow_write(root), &Arc::default(), dir.path()).unwrap_err();
         assert!(error.to_string().contains(&format!("--allow-write={root}")), "{error}");
     }

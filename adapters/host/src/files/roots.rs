@@ -10,7 +10,7 @@ use dormouse_proto::file::FileError;
 
 use super::asked::{Asked, Purpose};
 use super::place::{self, Place};
-use crate::sealed::Sealed;
+use crate::sealed::{Sealed, canonical_as_far};
 
 /// Folders below which files may be read, or written.
 #[derive(Debug)]
@@ -31,7 +31,8 @@ struct Root {
 }
 
 impl Roots {
-    /// Opens the folders. `working_dir` is absolute and free of symbolic links.
+    /// Opens the folders; those that are to be written are made where they are absent, unless they would lie in a sealed one.
+    /// `working_dir` is absolute and free of symbolic links.
     pub(super) fn open<'p>(
         purpose: Purpose,
         folders: impl Iterator<Item = &'p Path>,
@@ -41,7 +42,11 @@ impl Roots {
         let named = |folder: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}={}: {error}", purpose.flag(), folder.display()))
         };
-        let roots = folders.map(|folder| Root::open(&working_dir.join(folder)).map_err(|error| named(folder, error)));
+        let roots = folders.map(|folder| {
+            let path = working_dir.join(folder);
+            let made = if purpose == Purpose::Write { make(&path, &sealed) } else { Ok(()) };
+            made.and_then(|()| Root::open(&path)).map_err(|error| named(folder, error))
+        });
         let roots = roots.collect::<io::Result<_>>()?;
         Ok(Self { roots, sealed, working_dir: working_dir.to_owned() })
     }
@@ -79,6 +84,12 @@ impl Roots {
         }
         Ok((&root.handle, below.to_owned()))
     }
+}
+
+/// Makes a folder and those above it where they are absent. In a sealed folder nothing is made.
+fn make(path: &Path, sealed: &Sealed) -> io::Result<()> {
+    let is_sealed = sealed.holding(&canonical_as_far(path)).is_some();
+    if is_sealed || path.exists() { Ok(()) } else { fs::create_dir_all(path) }
 }
 
 impl Root {

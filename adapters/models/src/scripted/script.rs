@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_proto::model::ModelErrorKind;
+use dormouse_proto::model::{ModelErrorKind, StopReason};
 use minijinja::Value;
 use serde::Deserialize;
 use toml::Spanned;
@@ -34,6 +34,7 @@ struct TurnEntry {
     calls_json: Option<Spanned<String>>,
     #[serde(default)]
     delay_ms: u64,
+    stop: Option<Spanned<String>>,
     fail: Option<Spanned<String>>,
 }
 
@@ -57,6 +58,7 @@ pub(crate) struct Turn {
     pub(crate) when: Conditions,
     pub(crate) delay: Duration,
     pub(crate) fail: Option<ModelErrorKind>,
+    stop: Option<StopReason>,
     text: Option<String>,
     calls: Calls,
 }
@@ -70,7 +72,17 @@ enum Calls {
 pub(crate) struct Spoken {
     pub(crate) text: String,
     pub(crate) calls: Vec<Call>,
+    /// Why the model stops, if that does not follow from whether it calls anything.
+    pub(crate) stop: Option<StopReason>,
 }
+
+/// The words of `stop`.
+const STOPS: [(&str, StopReason); 4] = [
+    ("refusal", StopReason::Refusal),
+    ("max_tokens", StopReason::MaxTokens),
+    ("context_window", StopReason::ContextWindow),
+    ("pause", StopReason::Pause),
+];
 
 impl Script {
     /// Parses and checks a script. `name` stands in its errors.
@@ -120,14 +132,18 @@ impl Script {
 impl Turn {
     fn check(number: usize, entry: Spanned<TurnEntry>, text: &Text<'_>) -> Result<Self, ScriptError> {
         let span = entry.span();
-        let TurnEntry { name, when, text: says, calls, calls_json, delay_ms, fail } = entry.into_inner();
+        let TurnEntry { name, when, text: says, calls, calls_json, delay_ms, stop, fail } = entry.into_inner();
         let name = name.unwrap_or_else(|| format!("turn {number}"));
         let complain = |message: &str| text.complain(span.clone(), format!("{name}: {message}"));
-        if says.is_none() && calls.is_empty() && calls_json.is_none() && fail.is_none() {
-            return Err(complain("says nothing: give it text, calls, calls_json or fail"));
+        let replies = says.is_some() || !calls.is_empty() || calls_json.is_some() || stop.is_some();
+        if !replies && fail.is_none() {
+            return Err(complain("says nothing: give it text, calls, calls_json, stop or fail"));
         }
-        if fail.is_some() && (says.is_some() || !calls.is_empty() || calls_json.is_some()) {
-            return Err(complain("fails and speaks: give it either fail, or text and calls"));
+        if replies && fail.is_some() {
+            return Err(complain(
+                "fails and speaks: fail stands alone, in place of a reply. To say something and end as failed, give it text \
+                 and stop = \"refusal\"",
+            ));
         }
         if let Some(says) = &says {
             render::check_template(says, text)?;
@@ -141,9 +157,10 @@ impl Turn {
             None => Calls::Listed(calls.into_iter().map(|call| check_call(call, text)).collect::<Result<_, _>>()?),
         };
         let when = Conditions::check(when, text)?;
+        let stop = stop.map(|word| check_stop(&word, text)).transpose()?;
         let fail = fail.map(|word| check_failure(&word, text)).transpose()?;
         let delay = Duration::from_millis(delay_ms);
-        Ok(Self { name, when, delay, fail, text: says.map(Spanned::into_inner), calls })
+        Ok(Self { name, when, delay, fail, stop, text: says.map(Spanned::into_inner), calls })
     }
 
     /// What the turn says and calls in this conversation.
@@ -159,7 +176,7 @@ impl Turn {
             }
         };
         let blame = |error: String| self.blame(&error);
-        Ok(Spoken { text: text.map_err(blame)?, calls: calls.map_err(blame)? })
+        Ok(Spoken { text: text.map_err(blame)?, calls: calls.map_err(blame)?, stop: self.stop })
     }
 
     fn blame(&self, error: &str) -> String {
@@ -187,6 +204,15 @@ fn check_call(call: CallEntry, text: &Text<'_>) -> Result<(String, serde_json::V
     let args = serde_json::Value::Object(args.into_inner());
     render::check_args(&args, span, text)?;
     Ok((call.tool, args))
+}
+
+/// Why the model stops after a turn, by its word.
+fn check_stop(word: &Spanned<String>, text: &Text<'_>) -> Result<StopReason, ScriptError> {
+    let found = STOPS.into_iter().find(|(known, _)| known == word.get_ref());
+    found.map(|(_, stop)| stop).ok_or_else(|| {
+        let words = STOPS.map(|(known, _)| format!("`{known}`")).join(", ");
+        text.complain(word.span(), format!("unknown reason to stop, expected one of {words}"))
+    })
 }
 
 /// The failure that a turn plays, by its word.
@@ -219,7 +245,9 @@ mod tests {
         check("[[turns]]\n", (1, 3), &["unknown field `turns`", "`turn`"]);
         check("[[turn]]\ntext = 'x'\ndelay = 3\n", (3, 1), &["unknown field `delay`", "`delay_ms`"]);
         check("[[turn]]\nname = 'idle'\n", (1, 1), &["idle: says nothing", "text, calls"]);
-        check("[[turn]]\ntext = 'x'\nfail = 'overloaded'\n", (1, 1), &["fails and speaks"]);
+        check("[[turn]]\ntext = 'x'\nfail = 'overloaded'\n", (1, 1), &["fails and speaks", "stop = \"refusal\""]);
+        check("[[turn]]\nstop = 'refusal'\nfail = 'overloaded'\n", (1, 1), &["fails and speaks"]);
+        check("[[turn]]\nstop = 'end_turn'\n", (2, 8), &["`refusal`", "`max_tokens`", "in: 'end_turn'"]);
         check("[[turn]]\nfail = 'tired'\n", (2, 8), &["`overloaded`", "`content_refused`", "in: 'tired'"]);
         check("[[turn]]\ncalls_json = '[]'\ncalls = [{tool = 'a'}]\n", (1, 1), &["both calls and calls_json"]);
         check("[[turn]]\ntext = 'x'\nwhen = {matches = '(a'}\n", (3, 19), &["unclosed group", "in: '(a'"]);

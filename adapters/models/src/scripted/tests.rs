@@ -147,6 +147,21 @@ async fn failures_say_what_is_missing() {
     }
 }
 
+#[tokio::test]
+async fn a_turn_says_something_and_why_it_stops() {
+    let cases = [
+        ("text = 'no: {{ last }}'\nstop = 'refusal'", "no: go", StopReason::Refusal),
+        ("text = 'so f'\nstop = 'max_tokens'\ncalls = [{tool = 'a'}]", "so f", StopReason::MaxTokens),
+        ("stop = 'context_window'", "", StopReason::ContextWindow),
+        ("text = 'I'\nstop = 'pause'", "I", StopReason::Pause),
+        ("text = 'I'\ncalls_json = '[]'", "I", StopReason::EndTurn),
+    ];
+    for (turn, text, stop) in cases {
+        let reply = call(&script(&format!("[[turn]]\n{turn}")), vec![said("go")]).await.0.unwrap();
+        assert_eq!((&*dormouse_proto::message::text_of(&reply.blocks), reply.stop), (text, stop), "{turn}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_delay_is_kept() {
     let began = tokio::time::Instant::now();

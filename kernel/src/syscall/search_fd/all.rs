@@ -12,7 +12,6 @@ use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
 
 use super::excerpt::{Excerpted, Excerpts};
-use super::matcher::TooSlow;
 use super::{Search, SearchError};
 use crate::content::{Content, PrettyError, Unreadable};
 use crate::table::{Form, Table, View, served, view_of};
@@ -65,11 +64,11 @@ pub(super) fn find<'a>(
     asked: Option<Form>,
     settings: &DescriptorSettings,
     excerpts: &mut Excerpts,
-) -> Result<Found<'a>, TooSlow> {
+) -> Result<Found<'a>, SearchError> {
     let mut scan = search.matcher.scan();
     let (mut total, mut descriptors, mut found_in) = (0, 0, 0);
     let (mut groups, mut unreadable) = (Vec::new(), Vec::new());
-    for (fd, entry) in table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. })) {
+    for (fd, entry) in searched(table) {
         descriptors += 1;
         let searched = view(entry, asked, settings).map_err(SearchError::Lost).and_then(|view| {
             let matches = search.find(&mut scan, &view.entry, total, excerpts)?;
@@ -78,11 +77,11 @@ pub(super) fn find<'a>(
         let excerpts_here = excerpts.take();
         let (matches, extent) = match searched {
             Ok(searched) => searched,
-            Err(SearchError::TooSlow(error)) => return Err(error),
             Err(SearchError::Lost(error)) => {
                 unreadable.extend(excerpts.make_room().then(|| lost(fd, &error)));
                 continue;
             }
+            Err(error) => return Err(error),
         };
         total += matches;
         found_in += u64::from(matches > 0);
@@ -97,9 +96,14 @@ pub(super) fn find<'a>(
     Ok(Found { descriptors, found_in, shown, groups, unreadable })
 }
 
+/// The descriptors that are searched.
+pub(super) fn searched(table: &Table) -> impl Iterator<Item = (&FdId, &Entry<Content>)> {
+    table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. }))
+}
+
 /// A descriptor in the form that is asked for. One that has no such form is searched as it is: what is asked of all of them
 /// need not fit each.
-fn view<'a>(
+pub(super) fn view<'a>(
     entry: &'a Entry<Content>,
     asked: Option<Form>,
     settings: &DescriptorSettings,
@@ -111,6 +115,6 @@ fn view<'a>(
     }
 }
 
-fn lost(fd: &FdId, error: &Unreadable) -> FdError {
+pub(super) fn lost(fd: &FdId, error: &Unreadable) -> FdError {
     FdError { kind: FdErrorKind::ContentUnreadable, fd: Some(fd.to_string()), message: error.to_string() }
 }

@@ -14,7 +14,7 @@ const AROUND_CHARS: u64 = 200;
 const CONTEXT_LINE_CHARS: u64 = 400;
 
 /// What the element around an excerpt is reckoned at, so that a flood of tiny ones is bounded as well.
-const ELEMENT_CHARS: u64 = 64;
+pub(super) const ELEMENT_CHARS: u64 = 64;
 
 /// The excerpts of one answer, bounded: beyond the bound matches are counted but not shown. The first is always shown, cut
 /// to the bound.

@@ -2,6 +2,7 @@
 //! pattern of a model can hang the kernel.
 
 mod budget;
+mod groups;
 mod lazy;
 mod pattern;
 mod shape;
@@ -10,6 +11,7 @@ use std::ops::Range;
 
 use memchr::memmem::Finder;
 
+pub(super) use self::groups::Groups;
 use self::pattern::{Pattern, PatternScan};
 pub(super) use self::pattern::{PatternError, TooSlow};
 
@@ -41,6 +43,14 @@ impl<'a> Matcher<'a> {
     /// Finds what this regular expression matches.
     pub(super) fn pattern(query: &str, case: Case) -> Result<Self, PatternError> {
         Pattern::new(query, case).map(Box::new).map(Self::Pattern)
+    }
+
+    /// What tells the groups of its matches, if it has some.
+    pub(super) fn groups(&self) -> Option<Groups<'_>> {
+        match self {
+            Self::Literal(_) => None,
+            Self::Pattern(pattern) => pattern.groups(),
+        }
     }
 
     /// Begins a search, of one text or of several that share what it may cost.

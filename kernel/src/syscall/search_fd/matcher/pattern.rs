@@ -15,6 +15,7 @@ use regex_automata::{Input, meta};
 use regex_syntax::hir::Hir;
 
 use super::budget::Budget;
+use super::groups::Groups;
 use super::lazy::Lazy;
 use super::shape::{Reach, Shape};
 use super::{Case, PATTERN_BYTES};
@@ -66,6 +67,11 @@ impl Pattern {
             .backtrack(false);
         let regex = meta::Builder::new().configure(config).build_from_hir(&hir).map_err(Box::new)?;
         Ok(Self { shape: Shape::of(&hir), hir, regex })
+    }
+
+    /// What tells the groups of its matches, if it has some.
+    pub(super) fn groups(&self) -> Option<Groups<'_>> {
+        (self.regex.captures_len() > 1).then(|| Groups::of(&self.regex, &self.shape))
     }
 }
 

@@ -1,0 +1,78 @@
+//! `fd_search` that shows each different match once.
+
+use super::{Extent, Shown, go_on_listing};
+use crate::descriptor::FdError;
+use crate::id::FdId;
+use crate::tool::Answer;
+use crate::xml::Element;
+
+/// The different texts that a search found, and which of them are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Distinct<'a> {
+    /// The query as it was asked.
+    pub query: &'a str,
+    /// How many matches there are, equal ones included.
+    pub matches: u64,
+    /// How many different texts there are, and which are shown.
+    pub shown: Shown,
+    /// The shown ones.
+    pub values: Vec<DistinctMatch<'a>>,
+}
+
+/// A text that was matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DistinctMatch<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// How many matches have it.
+    pub count: u64,
+    /// Only its beginning is shown.
+    pub truncated: bool,
+}
+
+/// `fd_search` with one `match` for each different text, which says in `count` how many matches have it.
+#[must_use]
+pub fn distinct(fd: &FdId, extent: Extent, found: &Distinct<'_>) -> Answer {
+    let element = found
+        .describe(Element::new("fd_search").attribute("fd", fd))
+        .attribute("pages", extent.pages)
+        .attribute("total_lines", extent.total_lines)
+        .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("pretty", extent.pretty);
+    Answer::ok(found.list(element).to_xml())
+}
+
+/// The same of so many descriptors together, with an `fd_error` for each that could not be searched.
+#[must_use]
+pub fn distinct_in_all(descriptors: u64, found_in: u64, found: &Distinct<'_>, unreadable: &[FdError]) -> Answer {
+    let element = found
+        .describe(Element::new("fd_search").attribute("fd", "*"))
+        .attribute("descriptors", descriptors)
+        .attribute("found_in", found_in);
+    let errors = unreadable.iter().map(FdError::element);
+    Answer::ok(errors.fold(found.list(element), Element::child).to_xml())
+}
+
+impl Distinct<'_> {
+    fn describe(&self, element: Element) -> Element {
+        element
+            .attribute("query", self.query)
+            .attribute("matches", self.matches)
+            .attribute("distinct", self.shown.total)
+            .attribute("shown", self.shown.range())
+    }
+
+    fn list(&self, element: Element) -> Element {
+        let element = go_on_listing(element, self.shown, "different matches", "search_fd");
+        self.values.iter().fold(element, |element, value| element.child(value.element()))
+    }
+}
+
+impl DistinctMatch<'_> {
+    fn element(&self) -> Element {
+        Element::new("match")
+            .attribute("count", self.count)
+            .attribute_if("truncated", self.truncated.then_some(true))
+            .text(self.text)
+    }
+}
