@@ -374,8 +374,9 @@ pub(crate) struct Mcp {
     /// Characters of a page, in front of servers.
     #[arg(long, value_name = "CHARS", default_value_t = 4000, conflicts_with = "program", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) page_size: u32,
-    /// Serve over HTTP at this address, and print the URL. Without an address: at any free port of this machine, for this
-    /// machine alone.
+    /// Serve over HTTP at this address, and print the URL; in a second line, print what a client has to be configured with: a token
+    /// is drawn for each start, and who does not show it is refused. Without an address: at any free port of this machine, for
+    /// this machine alone.
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
     pub(crate) http: Option<SocketAddr>,
     /// Serve pages of the web that come from here, beside those of this machine: https://app.example:443.
@@ -385,9 +386,13 @@ pub(crate) struct Mcp {
     /// that speaks TLS in front.
     #[arg(long, requires_all = ["http", "token_env"])]
     pub(crate) allow_remote: bool,
-    /// Serve only who shows the token that this environment variable holds, as `Authorization: Bearer …`.
+    /// Serve only who shows the token that this environment variable holds, as `Authorization: Bearer …`, in place of one that is
+    /// drawn.
     #[arg(long, value_name = "NAME", requires = "http")]
     pub(crate) token_env: Option<String>,
+    /// Ask for no token: every program and every user of this machine may call every tool.
+    #[arg(long, requires = "http", conflicts_with_all = ["allow_remote", "token_env"])]
+    pub(crate) no_token: bool,
     /// Serve so many sessions at once.
     #[arg(long, value_name = "N", default_value_t = 64, requires = "http", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) max_sessions: u16,
