@@ -12,6 +12,7 @@ use crate::compose::Composition;
 use crate::run::finish;
 use crate::status::Failure;
 use crate::stop::StopSignals;
+use crate::terminal;
 use crate::watch::{Output, Watch};
 
 /// Makes a checkpoint, and prints its number.
@@ -22,7 +23,7 @@ pub(crate) async fn checkpoint(args: Checkpoint) -> Result<ExitCode, Failure> {
     let kept = if args.tree { process.tree().checkpoint(label).await } else { process.checkpoint(label).await };
     drop(process);
     kernel.shutdown().await;
-    writeln!(std::io::stdout(), "{}", kept?.id)?;
+    writeln!(terminal::stdout(), "{}", kept?.id)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -14,6 +14,7 @@ use regex::bytes::Regex;
 use crate::args::{Export, Import};
 use crate::compose::{Composition, check_store, reading};
 use crate::status::Failure;
+use crate::terminal;
 
 /// Masks whatever matches one of these.
 pub(crate) struct Patterns(pub(crate) Vec<Regex>);
@@ -41,7 +42,7 @@ pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
     let (file, told) = written?;
     file.keep().map_err(|error| unusable(&args.file, &error))?;
     let (processes, contents, bytes) = (told.processes, told.contents, told.bytes);
-    writeln!(std::io::stdout(), "{}  {processes} processes  {contents} contents  {bytes} bytes", told.id)?;
+    writeln!(terminal::stdout(), "{}  {processes} processes  {contents} contents  {bytes} bytes", told.id)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -56,7 +57,7 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
     let imported = kernel.import(file).held().await;
     let pids = imported.map(|imported| imported.pids);
     kernel.shutdown().await;
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     for (there, here) in pids? {
         writeln!(out, "{here}  was {there}")?;
     }

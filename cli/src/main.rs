@@ -8,6 +8,7 @@ mod branch;
 mod call;
 mod compose;
 mod export;
+mod findings;
 mod front;
 mod fsck;
 mod gc;
@@ -22,9 +23,11 @@ mod run;
 mod show;
 mod status;
 mod stop;
+mod terminal;
 mod watch;
 
-use std::io::Write;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
 use args::{Arguments, Command};
@@ -33,7 +36,11 @@ use status::Failure;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    std::panic::set_hook(Box::new(tell_of_panic));
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
     log_to_stderr();
     let end = match arguments.command {
         Command::Run(run) => run::run(run).await,
@@ -61,11 +68,30 @@ fn log_to_stderr() {
     use tracing_subscriber::{EnvFilter, fmt};
     let filter = EnvFilter::try_from_env("DORMOUSE_LOG")
         .unwrap_or_else(|_| EnvFilter::new("error,dormouse_store::progress=info"));
-    fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    fmt().with_env_filter(filter).with_ansi(false).with_writer(terminal::stderr).init();
+}
+
+/// An error repeats arguments, which a script may have taken from elsewhere; what was asked for, such as help, does not.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        terminal::tell(error.render().to_string().trim_end());
+    } else {
+        // Where standard output is gone there is nobody to help.
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// A panic may repeat what was read.
+fn tell_of_panic(panic: &PanicHookInfo<'_>) {
+    terminal::tell(&panic.to_string());
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        terminal::tell(&trace.to_string());
+    }
 }
 
 fn complain(failure: &Failure) -> ExitCode {
-    // Where standard error is gone there is nobody to tell.
-    let _ = write!(std::io::stderr(), "{failure}");
+    failure.tell();
     failure.code()
 }

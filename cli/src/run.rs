@@ -15,6 +15,7 @@ use crate::compose::{Composition, load};
 use crate::report::{Line, totals, tree};
 use crate::status::{Failure, code_of};
 use crate::stop::StopSignals;
+use crate::terminal::{self, tell};
 use crate::watch::{Output, Watch};
 
 /// Runs a program to its end.
@@ -156,42 +157,38 @@ async fn stopped(
         Some(path) => format!("Go on with: dormouse resume --store {} and the same --allow flags.", path.display()),
         None => "Without --store nothing was kept.".to_owned(),
     };
-    complain(&format!("stopped. {hint}"));
+    tell(&format!("stopped. {hint}"));
     Ok(ExitCode::from(code))
 }
 
 fn show_json(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> {
     let (produced, entered) = totals(lines);
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     for (pid, settled) in results {
         let (status, message) = match settled {
             Settled::Ended(exit) => (exit.status.word(), &*exit.message),
             Settled::Waits => ("idle", "it waits for input"),
         };
-        writeln!(out, "{}", json!({ "event": "result", "pid": pid.0, "status": status, "message": message }))?;
+        let result = json!({ "event": "result", "pid": pid.0, "status": status, "message": message });
+        writeln!(out, "{}", terminal::json(&result))?;
     }
     let tree = json!({ "event": "tree", "processes": lines, "tool_chars": produced, "context_chars": entered });
-    Ok(writeln!(out, "{tree}")?)
+    Ok(writeln!(out, "{}", terminal::json(&tree))?)
 }
 
 fn show(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> {
-    complain(&format!("\n{}", Line::header()));
-    lines.iter().for_each(|line| complain(&line.to_string()));
+    tell(&format!("\n{}", Line::header()));
+    lines.iter().for_each(|line| tell(&line.to_string()));
     let (produced, entered) = totals(lines);
-    complain(&format!("\ntools returned {produced} characters, {entered} entered a context\n"));
+    tell(&format!("\ntools returned {produced} characters, {entered} entered a context\n"));
     for (pid, settled) in results {
         match settled {
-            Settled::Ended(Exit { status: ExitStatus::Done, message, .. }) => writeln!(std::io::stdout(), "{message}")?,
+            Settled::Ended(Exit { status: ExitStatus::Done, message, .. }) => writeln!(terminal::stdout(), "{message}")?,
             Settled::Ended(Exit { status, message, .. }) => {
-                complain(&format!("process {pid} ended as {}: {message}", status.word()));
+                tell(&format!("process {pid} ended as {}: {message}", status.word()));
             }
-            Settled::Waits => complain(&format!("process {pid} waits for input")),
+            Settled::Waits => tell(&format!("process {pid} waits for input")),
         }
     }
     Ok(())
-}
-
-/// Where standard error is gone there is nobody to tell, and the work goes on.
-fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -17,6 +17,7 @@ use crate::args::Show;
 use crate::export::unusable;
 use crate::history::time;
 use crate::status::Failure;
+use crate::terminal;
 
 /// Checks an export and says who is in it. Exits with 2 where it is not whole.
 pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
@@ -26,10 +27,10 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
     if let Some(error) = heard.failed {
         return Err(error.into());
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     let form = if args.json { Form::Json } else { Form::Text };
     match form {
-        Form::Json => writeln!(out, "{}", head_json(&manifest))?,
+        Form::Json => writeln!(out, "{}", terminal::json(&head_json(&manifest)))?,
         Form::Text => head(&mut out, &manifest)?,
     }
     processes(&mut out, &manifest, form)?;
@@ -61,7 +62,7 @@ fn processes(out: &mut impl Write, manifest: &Manifest, form: Form) -> std::io::
                     "pid": pid, "parent": parent, "known_as": known_as, "program": program, "name": name,
                     "status": status, "facts": facts, "messages": messages, "descriptors": descriptors,
                 });
-                writeln!(out, "{line}")?;
+                writeln!(out, "{}", terminal::json(&line))?;
             }
             Form::Text => {
                 let name = row.name.iter().map(|name| format!(" '{name}'"));
@@ -80,7 +81,8 @@ fn fact(out: &mut impl Write, pid: Pid, line: &LogLine, form: Form) -> std::io::
     match form {
         Form::Json => {
             let (pid, fact) = (pid.0, number.0);
-            writeln!(out, "{}", json!({ "pid": pid, "fact": fact, "at_ms": at_ms, "name": name, "gist": gist }))
+            let line = json!({ "pid": pid, "fact": fact, "at_ms": at_ms, "name": name, "gist": gist });
+            writeln!(out, "{}", terminal::json(&line))
         }
         Form::Text => writeln!(out, "{:>4}@{:<6}  {}  {name:<18} {gist}", pid.0, number.0, time(*at_ms)),
     }
