@@ -9,6 +9,8 @@ use dormouse::{Kernel, Process};
 
 use crate::args::{Branch, Checkpoint, Going, Restore, Store};
 use crate::compose::Composition;
+use crate::requirements::tell_of_missing;
+use crate::resume::hold_others;
 use crate::run::finish;
 use crate::status::Failure;
 use crate::stop::StopSignals;
@@ -47,12 +49,14 @@ async fn go_on(
     let kernel = Composition::on(store).permissions(&going.permissions).models(&going.models).existing().await?;
     let watch = Watch::begin(&kernel, Output::of(going.json));
     let stop = StopSignals::listen()?;
+    hold_others(&kernel, &[]).await?;
     let process = branch(&kernel).stopped().await?;
     if let Some(input) = going.input {
         process.input(input).await?;
     }
     let root = root_of(&kernel, &process).await?;
     drop(process);
+    tell_of_missing(&kernel, &[kernel.inspect(root.pid()).await?.program]);
     if root.exit().is_none() {
         root.tree().cont().await?;
     }

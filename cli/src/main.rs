@@ -19,6 +19,8 @@ mod page;
 mod progress;
 mod ps;
 mod report;
+mod requirements;
+mod resume;
 mod run;
 mod show;
 mod status;
@@ -44,7 +46,7 @@ async fn main() -> ExitCode {
     log_to_stderr();
     let end = match arguments.command {
         Command::Run(run) => run::run(run).await,
-        Command::Resume(resume) => run::resume(resume).await,
+        Command::Resume(resume) => resume::resume(resume).await,
         Command::Ps(ps) => ps::ps(ps).await,
         Command::Gc(gc) => gc::gc(gc).await,
         Command::Fsck(fsck) => fsck::run(&fsck),

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use dormouse::checkpoint::Scope;
 use dormouse::export::{Facts, Manifest, Member, Redaction, Told, log_lines, look};
 use dormouse::id::Pid;
+use dormouse::program::Requirement;
 use dormouse::record::Phase;
 use dormouse::{KernelError, LogLine};
 use serde_json::json;
@@ -16,6 +17,7 @@ use time::OffsetDateTime;
 use crate::args::Show;
 use crate::export::unusable;
 use crate::history::time;
+use crate::requirements::{self, as_json, programs, words};
 use crate::status::Failure;
 use crate::terminal;
 
@@ -29,9 +31,13 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
     }
     let mut out = terminal::stdout();
     let form = if args.json { Form::Json } else { Form::Text };
+    let requirements = programs(&manifest).map(|programs| requirements::of(&programs));
     match form {
-        Form::Json => writeln!(out, "{}", terminal::json(&head_json(&manifest)))?,
-        Form::Text => head(&mut out, &manifest)?,
+        Form::Json => writeln!(out, "{}", terminal::json(&head_json(&manifest, &requirements)))?,
+        Form::Text => {
+            head(&mut out, &manifest)?;
+            needs(&mut out, &requirements)?;
+        }
     }
     processes(&mut out, &manifest, form)?;
     heard.lines.iter().try_for_each(|(pid, line)| fact(&mut out, *pid, line, form))?;
@@ -125,7 +131,19 @@ fn head(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
     writeln!(out, "{contents} contents of {held} bytes, {files} changes of temporary files")
 }
 
-fn head_json(manifest: &Manifest) -> serde_json::Value {
+/// What its programs start and reach on the machine that they run on.
+fn needs(out: &mut impl Write, requirements: &Result<Vec<Requirement>, String>) -> std::io::Result<()> {
+    match requirements {
+        Err(why) => writeln!(out, "What its programs start and reach is not known: {why}"),
+        Ok(none) if none.is_empty() => writeln!(out, "its programs start nothing and reach nothing but their models"),
+        Ok(all) => {
+            writeln!(out, "{:<20} {:<28} STARTS OR REACHES", "PROGRAM", "BY")?;
+            all.iter().try_for_each(|requirement| writeln!(out, "{}", words(requirement)))
+        }
+    }
+}
+
+fn head_json(manifest: &Manifest, requirements: &Result<Vec<Requirement>, String>) -> serde_json::Value {
     let head = &manifest.head;
     let held: u64 = manifest.contents.values().sum();
     json!({
@@ -140,6 +158,8 @@ fn head_json(manifest: &Manifest) -> serde_json::Value {
         "contents": manifest.contents.len(),
         "content_bytes": held,
         "temp_file_changes": manifest.files.len(),
+        "requirements": requirements.as_ref().ok().map(|all| all.iter().map(as_json).collect::<Vec<_>>()),
+        "requirements_unknown": requirements.as_ref().err(),
     })
 }
 

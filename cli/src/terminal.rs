@@ -176,7 +176,8 @@ fn sign(c: char) -> impl Iterator<Item = char> {
 mod tests {
     use super::*;
 
-    const HOSTILE: &str = "a\u{1b}]0;b\u{7}\u{9b}31m\u{85}\u{7f}\0\r\u{202e}\u{2066}\u{200e}\u{61c}\u{200b}\u{feff}\u{e0041}é";
+    const HOSTILE: &str =
+        "a\u{1b}]0;b\u{7}\u{9b}31m\u{85}\u{7f}\0\r\u{202e}\u{2066}\u{200e}\u{61c}\u{200b}\u{feff}\u{e0041}é";
 
     #[test]
     fn what_a_terminal_obeys_and_what_hides_text_is_shown_by_signs() {

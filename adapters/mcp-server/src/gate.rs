@@ -1,7 +1,7 @@
 //! Who is let in over HTTP: by address, by token, and by how many there are.
 
-use std::{fmt, io};
 use std::time::Duration;
+use std::{fmt, io};
 
 /// The names by which clients may call this server, as the header `Host` says: a page of the web that a name was bound to this
 /// machine for says another.

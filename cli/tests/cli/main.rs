@@ -6,3 +6,4 @@ mod export;
 mod mcp;
 mod recordings;
 mod stores;
+mod terminal;

@@ -175,9 +175,13 @@ fn other_machines_are_served_only_where_that_is_said_and_a_token_protects_it() {
 /// The status of a first request with this header.
 fn status(address: &str, header: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let hello =
+        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).to_string();
-    let head = format!("POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{header}Content-Length: {}", hello.len());
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{header}Content-Length: {}",
+        hello.len()
+    );
     let types = "Content-Type: application/json\r\nAccept: application/json, text/event-stream";
     write!(stream, "{head}\r\n{types}\r\n\r\n{hello}").unwrap();
     let mut answer = String::new();
