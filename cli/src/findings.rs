@@ -75,3 +75,30 @@ impl Diagnostic for Shown {
         (!self.labels.is_empty()).then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = _>>)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use dormouse::program::{Program, compile};
+
+    use super::*;
+
+    fn wrong(text: &'static str) -> Finding {
+        let compiled = compile(Path::new("p\u{1b}.toml"), &mut |_| Ok(Bytes::from(text)), &[]);
+        compiled.map(|compiled| Program::name(&compiled.program).to_owned()).unwrap_err().errors()[0].clone()
+    }
+
+    #[test]
+    fn a_place_is_pointed_at_where_it_is_once_all_is_visible() {
+        // TOML takes no control characters of ASCII, and all others.
+        let shown =
+            Shown::from(&wrong("# \u{202e}\u{9b}é\n[model]\nprovider = \"scripted\"\n\"\u{202e}\" = 1\n[tool]\n"));
+        let text = shown.source.inner();
+        assert!(text.starts_with("# \\u{202e}\\u{9b}é\n") && shown.source.name() == "p␛.toml", "{text}");
+        let at: Vec<_> = shown.labels.iter().map(|label| &text[label.offset()..label.offset() + label.len()]).collect();
+        assert_eq!(at, ["\"\\u{202e}\""], "{shown:?}");
+        assert!(!shown.message.contains('\u{202e}'), "{}", shown.message);
+    }
+}

@@ -26,7 +26,7 @@ pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
             let line = json!({ "fact": number, "commit": commit, "at_ms": at_ms, "name": name, "gist": gist });
             writeln!(out, "{}", terminal::json(&line))?;
         } else {
-            writeln!(out, "{number:>6}  {}  {:<18} {}", time(at_ms), line.name, line.gist)?;
+            writeln!(out, "{number:>6}  {}  {:<18} {}", time(at_ms), line.name, terminal::line(&line.gist))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -57,7 +57,7 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
             writeln!(out, "{}", terminal::json(&json!(kept)))?;
         } else {
             let members: Vec<_> = kept.members.iter().map(|member| format!("{}@{}", member.pid, member.at)).collect();
-            writeln!(out, "{}  {}  {}  {}", kept.id, time(kept.at_ms), members.join(" "), kept.label)?;
+            writeln!(out, "{}  {}  {}  {}", kept.id, time(kept.at_ms), members.join(" "), terminal::line(&kept.label))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -52,7 +52,7 @@ impl Progress {
 
 fn plain(event: &Event) {
     let (Some(pid), Some(step)) = (event.pid(), step(event)) else { return };
-    terminal::tell(&format!("[{pid}] {step}"));
+    terminal::tell(&format!("[{pid}] {}", line(&step)));
 }
 
 /// What an event says to a person; none for those that happen too often.

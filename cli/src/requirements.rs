@@ -5,14 +5,14 @@ use dormouse::export::Manifest;
 use dormouse::program::{Bundle, FileUse, NeededBy, Program, Requirement, Resource};
 use serde_json::{Value, json};
 
-use crate::terminal::tell;
+use crate::terminal::{line, tell};
 
 /// Tells the user what these programs need and will be refused. They run all the same.
 pub(crate) fn tell_of_missing<'a>(kernel: &Kernel, programs: impl IntoIterator<Item = &'a Program>) {
     let mut told = Vec::new();
     for missing in programs.into_iter().flat_map(|program| kernel.missing(program)) {
         let Requirement { program, needed_by, .. } = &missing.requirement;
-        let line = format!("warning: {program}, {}: {}", needed_by_words(needed_by), missing.why);
+        let line = line(&format!("warning: {program}, {}: {}", needed_by_words(needed_by), missing.why));
         if !told.contains(&line) {
             tell(&line);
             told.push(line);
@@ -66,7 +66,7 @@ pub(crate) fn words(requirement: &Requirement) -> String {
         Resource::Files(FileUse::Read) => "reads files".to_owned(),
         Resource::Files(FileUse::Write) => "writes files".to_owned(),
     };
-    format!("{program:<20} {:<28} {does}", needed_by_words(needed_by))
+    line(&format!("{program:<20} {:<28} {does}", needed_by_words(needed_by)))
 }
 
 pub(crate) fn as_json(requirement: &Requirement) -> Value {

@@ -16,7 +16,7 @@ use crate::requirements::tell_of_missing;
 use crate::run::finish;
 use crate::status::Failure;
 use crate::stop::StopSignals;
-use crate::terminal::tell;
+use crate::terminal::{line, tell};
 use crate::watch::{Output, Watch};
 
 /// Of so many trees it is said which permissions they lack: to know that, a journal is read.
@@ -77,7 +77,7 @@ pub(crate) async fn hold_others(kernel: &Kernel, roots: &[Pid]) -> Result<(), Fa
 pub(crate) fn who(info: &ProcessInfo) -> String {
     let imported = import_of(info).and_then(|restored| Some((restored.from, restored.foreign?.export?)));
     let imported = imported.map(|(from, export)| format!(", imported from export {export}, where it was {from}"));
-    format!("process {}, {}{}", info.row.pid, info.row.program, imported.unwrap_or_default())
+    line(&format!("process {}, {}{}", info.row.pid, info.row.program, imported.unwrap_or_default()))
 }
 
 /// What a process of an import goes on from.

@@ -74,7 +74,7 @@ fn processes(out: &mut impl Write, manifest: &Manifest, form: Form) -> std::io::
                 let name = row.name.iter().map(|name| format!(" '{name}'"));
                 let known_as = (known_as != pid).then(|| format!(", known as {known_as}"));
                 let notes: String = name.chain(known_as).collect();
-                let who = format!("{}{pid} {program}{notes}", "  ".repeat(depths[&row.pid]));
+                let who = terminal::line(&format!("{}{pid} {program}{notes}", "  ".repeat(depths[&row.pid])));
                 writeln!(out, "{who:<32} {status:<16} {facts:>7} {messages:>9} {descriptors:>5}")?;
             }
         }
@@ -90,7 +90,9 @@ fn fact(out: &mut impl Write, pid: Pid, line: &LogLine, form: Form) -> std::io::
             let line = json!({ "pid": pid, "fact": fact, "at_ms": at_ms, "name": name, "gist": gist });
             writeln!(out, "{}", terminal::json(&line))
         }
-        Form::Text => writeln!(out, "{:>4}@{:<6}  {}  {name:<18} {gist}", pid.0, number.0, time(*at_ms)),
+        Form::Text => {
+            writeln!(out, "{:>4}@{:<6}  {}  {name:<18} {}", pid.0, number.0, time(*at_ms), terminal::line(gist))
+        }
     }
 }
 
@@ -125,7 +127,7 @@ fn head(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
     };
     writeln!(out, "export {}, whole", manifest.id)?;
     writeln!(out, "of process {} {scope}{redacted}, as it stood at {}", head.of, moment(head.at_ms))?;
-    writeln!(out, "made by {}, {} bytes", head.made_by, manifest.bytes)?;
+    writeln!(out, "made by {}, {} bytes", terminal::line(&head.made_by), manifest.bytes)?;
     let held: u64 = manifest.contents.values().sum();
     let (contents, files) = (manifest.contents.len(), manifest.files.len());
     writeln!(out, "{contents} contents of {held} bytes, {files} changes of temporary files")

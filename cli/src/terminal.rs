@@ -5,7 +5,9 @@
 //! hide it. [`visible`] replaces both by signs that can be seen.
 //!
 //! * Standard error is made visible always.
-//! * Standard output is made visible where it is a terminal. In a pipe or a file, it is byte for byte what was to be printed.
+//! * Standard output is made visible where it is a terminal. In a pipe or a file, what a process answered, a page of a file and the
+//!   like are byte for byte what they are.
+//! * What stands in one line of a listing or a message is made one line ([`line`]), so that it cannot look like another.
 //! * JSON has such characters as `\u` escapes always ([`json`]): a parser gives back the same text.
 //!
 //! The lint `disallowed_methods` (clippy.toml) refuses the functions of the standard library elsewhere in this crate. What goes

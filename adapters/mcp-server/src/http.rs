@@ -171,7 +171,7 @@ impl Endpoint {
         let (head, body) = request.into_parts();
         let body = match read(body).await {
             Ok(body) => body,
-            Err(refusal) => return refusal,
+            Err((status, why)) => return said(status, &why),
         };
         // From here to the end of the answer, which may be a stream of events, nobody else gets this place.
         let serving = place.serve();
@@ -216,15 +216,15 @@ impl Endpoint {
 }
 
 /// A whole body, or why it is not taken.
-async fn read(body: Incoming) -> Result<Bytes, Response<Body>> {
-    let too_late = || said(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+async fn read(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
+    let too_late = || (StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned());
     let mut body = Limited::new(body, MAX_BODY_BYTES);
     let gathering = async {
         let mut gathered = BytesMut::new();
         while let Some(frame) = tokio::time::timeout(BODY_PAUSE, body.frame()).await.map_err(|_| too_late())? {
             let frame = frame.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
-                true => said(StatusCode::PAYLOAD_TOO_LARGE, &format!("a body has {MAX_BODY_BYTES} bytes at most")),
-                false => said(StatusCode::BAD_REQUEST, "the body cannot be read"),
+                true => (StatusCode::PAYLOAD_TOO_LARGE, format!("a body has {MAX_BODY_BYTES} bytes at most")),
+                false => (StatusCode::BAD_REQUEST, "the body cannot be read".to_owned()),
             })?;
             if let Ok(data) = frame.into_data() {
                 gathered.extend_from_slice(&data);
