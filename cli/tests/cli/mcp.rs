@@ -137,6 +137,31 @@ fn a_store_keeps_descriptors_until_the_program_is_another() {
 }
 
 #[test]
+fn what_was_imported_under_the_name_of_the_kept_process_is_not_served() {
+    let folder = folder(PROGRAM);
+    let mut client = Client::begin(folder.path(), &["--store", "state"]);
+    client.call("numbers", json!({"upto": 20_000}));
+    client.end();
+    for words in
+        [&["export", "1", "kept.dormouse", "--store", "state"][..], &["import", "kept.dormouse", "--store", "other"]]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+        assert!(command.args(words).current_dir(folder.path()).status().unwrap().success(), "{words:?}");
+    }
+    let mut child = command(folder.path(), &["--store", "other"]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let params =
+        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "{hello}").unwrap();
+    let mut refused = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut refused).unwrap();
+    assert!(refused.contains("imported from another store"), "{refused}");
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
 fn an_origin_that_no_browser_writes_is_refused() {
     for wrong in ["*", "app.example", "https://app.example/path", "ftp://app.example"] {
         let origin = format!("--allow-origin={wrong}");

@@ -41,6 +41,15 @@ fn allow_many_connections() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
+/// How long it takes until a new client is served.
+async fn is_served(served: &Served) -> Duration {
+    let began = Instant::now();
+    let client = Client::new(served.url.clone(), SECRET);
+    let session = client.session().await;
+    assert_eq!(client.call(&session, "echo", json!({"text": "here"})).await.0, "here");
+    began.elapsed()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn half_open_connections_delay_no_client_and_end_no_stream() {
     allow_many_connections();
@@ -52,17 +61,15 @@ async fn half_open_connections_delay_no_client_and_end_no_stream() {
     let call = tokio::spawn(call);
     held.entered(1).await;
     let address = served.url.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap().to_owned();
+    // A busy machine takes longer, crowd or not.
+    let patience = (is_served(&served).await * 10).max(Duration::from_secs(2));
     let mut crowd = Vec::new();
     for connections in [600, 2_000] {
         // The last of these is hung up on at once, and takes no place.
         let sayings = SAYINGS[..3].iter().cycle().take(connections);
         crowd.extend(join_all(sayings.map(|text| says(&address, text))).await);
-        let began = Instant::now();
-        let client = Client::new(served.url.clone(), SECRET);
-        let other = client.session().await;
-        assert_eq!(client.call(&other, "echo", json!({"text": "here"})).await.0, "here");
-        let took = began.elapsed();
-        assert!(took < Duration::from_secs(2), "{connections} connections delayed a client by {took:?}");
+        let took = is_served(&served).await;
+        assert!(took < patience, "{connections} connections delayed a client by {took:?}");
         eprintln!("{connections} half-open connections: a new client was served in {took:?}");
     }
     held.open.add_permits(1);
@@ -90,7 +97,7 @@ async fn who_says_too_little_is_not_waited_for() {
     });
     let ends = join_all(ends).await;
     for (took, answer) in &ends {
-        assert!(*took < Duration::from_secs(15), "{took:?}: {answer}");
+        assert!(*took < Duration::from_secs(30), "{took:?}: {answer}");
     }
     assert!(ends[4].1.starts_with("HTTP/1.1 408"), "{}", ends[4].1);
     served.session().await;
