@@ -16,7 +16,7 @@ use dormouse::id::{CheckpointId, FactNumber, Pid};
     after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, limit, refusal); \
                   2 the command line or a program is wrong; 3 the store cannot be used; 129, 130, 143 stopped by \
                   SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. On a terminal, characters that would control it, or \
-                  reorder or hide text, are shown by signs (␛, \\u{202e}); in a pipe or a file, standard output is exact, and JSON \
+                  reorder or hide text, are shown by signs (␛, \\u{202e}); in a pipe or a file, an answer is exact, and JSON \
                   has them as \\u escapes always. DORMOUSE_LOG=debug shows what happens inside. \
                   DORMOUSE_STORE_KEY holds the key of an encrypted store, where --key-file names none."
 )]
