@@ -54,7 +54,7 @@
 //! This crate only gathers what an embedder needs; the rooms behind it are described in ARCHITECTURE.md.
 
 pub use dormouse_actors::handle::{
-    AskFn, Branch, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder, LogLine, Point, Process,
+    AskFn, Branch, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder, LogLine, Missing, Point, Process,
     ProcessInfo, Recover, Recovery, Start, Tree,
 };
 /// What the expansion of [`macro@tool`] stands on.

@@ -8,6 +8,7 @@ pub mod sweep;
 pub mod tool;
 
 pub use dormouse_kernel::content::Collected;
+pub use dormouse_kernel::program::FileUse;
 pub use host::{Host, NoHost, ServerChild};
 pub use model::{Asked, Model, Provider};
 pub use servers::ToolServers;

@@ -15,7 +15,7 @@ mod restart;
 mod signals;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dormouse_kernel::journal::Tail;
@@ -129,6 +129,8 @@ pub(crate) enum SupervisorMessage {
     Recover { pids: Vec<Pid> },
     /// Nobody holds a seat any more.
     Vacated { pid: Pid },
+    /// Keep these trees held, whoever writes to them.
+    Hold { roots: Vec<Pid> },
 }
 
 /// What is said of processes that rest, sleep and wake.
@@ -169,6 +171,8 @@ pub(crate) struct Supervisor {
     /// Messages that were taken to a receiver so far.
     posted: u64,
     recovering: Recovering,
+    /// Trees that stay held where processes of other trees write to them, by the process that each begins with.
+    kept_held: BTreeSet<Pid>,
 }
 
 impl Actor for SupervisorActor {
@@ -183,7 +187,8 @@ impl Actor for SupervisorActor {
     ) -> Result<Self::State, ActorProcessingErr> {
         let (held_back, recovering) = (BTreeMap::new(), Recovering::default());
         let aliases = table.aliases();
-        Ok(Supervisor { world, myself, table, aliases, held_back, posted: 0, recovering })
+        let kept_held = BTreeSet::new();
+        Ok(Supervisor { world, myself, table, aliases, held_back, posted: 0, recovering, kept_held })
     }
 
     async fn handle(
@@ -255,6 +260,7 @@ impl Supervisor {
             SupervisorMessage::Rest(message) => self.take_rest(message),
             SupervisorMessage::Recover { pids } => self.recover(pids),
             SupervisorMessage::Vacated { pid } => self.vacated(pid),
+            SupervisorMessage::Hold { roots } => self.kept_held.extend(roots),
         }
     }
 
@@ -347,6 +353,7 @@ impl Supervisor {
             // Who no longer waits has dropped its side.
             let _ = reply.send(self.seat(pid));
         }
+        self.kept_held.remove(&self.table.root(pid));
         self.wake(pid);
     }
 

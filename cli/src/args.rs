@@ -15,7 +15,9 @@ use dormouse::id::{CheckpointId, FactNumber, Pid};
     version,
     after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, limit, refusal); \
                   2 the command line or a program is wrong; 3 the store cannot be used; 129, 130, 143 stopped by \
-                  SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. DORMOUSE_LOG=debug shows what happens inside. \
+                  SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. On a terminal, characters that would control it, or \
+                  reorder or hide text, are shown by signs (␛, \\u{202e}); in a pipe or a file, an answer is exact, and JSON \
+                  has them as \\u escapes always. DORMOUSE_LOG=debug shows what happens inside. \
                   DORMOUSE_STORE_KEY holds the key of an encrypted store, where --key-file names none."
 )]
 pub(crate) struct Arguments {
@@ -28,7 +30,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run a program to its end.
     Run(Run),
-    /// Go on with everything in a store that has not ended.
+    /// Go on with what has not ended in a store, or with the trees that are named.
     Resume(Resume),
     /// List the processes of a store.
     Ps(Ps),
@@ -50,7 +52,7 @@ pub(crate) enum Command {
     Restore(Restore),
     /// Write a process, or a tree, into one file: to move it to another store, or to show it to somebody.
     Export(Export),
-    /// Take in what an export holds, as new processes, which are held until they are resumed.
+    /// Take in what an export holds, as new processes, which are held until they are resumed by name.
     Import(Import),
     /// Look into an export, and check it.
     Show(Show),
@@ -100,6 +102,13 @@ pub(crate) struct Input {
 /// `dormouse resume`
 #[derive(Debug, Args)]
 pub(crate) struct Resume {
+    /// Go on with the trees of these processes only, and hold all others. Permissions that are given now are for them. Without any,
+    /// all trees go on but those that were imported and never ran here.
+    #[arg(value_name = "PID", conflicts_with = "imported")]
+    pub(crate) pids: Vec<u64>,
+    /// Go on with imported trees too that never ran here: under the permissions that are given now.
+    #[arg(long)]
+    pub(crate) imported: bool,
     #[command(flatten)]
     pub(crate) store: Store,
     #[command(flatten)]
@@ -310,7 +319,8 @@ pub(crate) struct Export {
 /// `dormouse import`
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// The file that `dormouse export` made. To resume what it holds is to run the programs in it.
+    /// The file that `dormouse export` made. To resume what it holds is to run the programs in it: `dormouse show` lists what
+    /// they start and reach.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// The store's folder; made where there is none.
@@ -318,6 +328,30 @@ pub(crate) struct Import {
     pub(crate) store: PathBuf,
     #[command(flatten)]
     pub(crate) key: Key,
+    /// Go on with what was taken in, and with nothing else in the store, to its end. Permissions and models are for that.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    #[command(flatten)]
+    pub(crate) permissions: Permissions,
+    #[command(flatten)]
+    pub(crate) models: Models,
+    /// Print events and the result as one JSON object a line.
+    #[arg(long, requires = "resume")]
+    pub(crate) json: bool,
+}
+
+impl Import {
+    /// Whether something was said that is of use only where what is taken in goes on.
+    pub(crate) fn is_to_run(&self) -> bool {
+        let Permissions { allow_run, allow_env, allow_net, allow_read, allow_write, allow_unconfined } =
+            &self.permissions;
+        let names = [allow_run, allow_env].into_iter().any(|given| !given.is_empty());
+        let names = names || allow_net.is_some() || allow_unconfined.is_some();
+        let folders = [allow_read, allow_write].into_iter().any(|given| !given.is_empty());
+        let Models { record, replay, redact, prices } = &self.models;
+        let models = record.is_some() || replay.is_some() || prices.is_some() || !redact.is_empty();
+        names || folders || models
+    }
 }
 
 /// `dormouse show`
@@ -374,8 +408,9 @@ pub(crate) struct Mcp {
     /// Characters of a page, in front of servers.
     #[arg(long, value_name = "CHARS", default_value_t = 4000, conflicts_with = "program", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) page_size: u32,
-    /// Serve over HTTP at this address, and print the URL. Without an address: at any free port of this machine, for this
-    /// machine alone.
+    /// Serve over HTTP at this address, and print the URL; in a second line, print what a client has to be configured with: a token
+    /// is drawn for each start, and who does not show it is refused. Without an address: at any free port of this machine, for
+    /// this machine alone.
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
     pub(crate) http: Option<SocketAddr>,
     /// Serve pages of the web that come from here, beside those of this machine: https://app.example:443.
@@ -385,9 +420,13 @@ pub(crate) struct Mcp {
     /// that speaks TLS in front.
     #[arg(long, requires_all = ["http", "token_env"])]
     pub(crate) allow_remote: bool,
-    /// Serve only who shows the token that this environment variable holds, as `Authorization: Bearer …`.
+    /// Serve only who shows the token that this environment variable holds, as `Authorization: Bearer …`, in place of one that is
+    /// drawn.
     #[arg(long, value_name = "NAME", requires = "http")]
     pub(crate) token_env: Option<String>,
+    /// Ask for no token: every program and every user of this machine may call every tool.
+    #[arg(long, requires = "http", conflicts_with_all = ["allow_remote", "token_env"])]
+    pub(crate) no_token: bool,
     /// Serve so many sessions at once.
     #[arg(long, value_name = "N", default_value_t = 64, requires = "http", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) max_sessions: u16,

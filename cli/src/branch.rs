@@ -9,9 +9,12 @@ use dormouse::{Kernel, Process};
 
 use crate::args::{Branch, Checkpoint, Going, Restore, Store};
 use crate::compose::Composition;
+use crate::requirements::tell_of_missing;
+use crate::resume::hold_others;
 use crate::run::finish;
 use crate::status::Failure;
 use crate::stop::StopSignals;
+use crate::terminal;
 use crate::watch::{Output, Watch};
 
 /// Makes a checkpoint, and prints its number.
@@ -22,7 +25,7 @@ pub(crate) async fn checkpoint(args: Checkpoint) -> Result<ExitCode, Failure> {
     let kept = if args.tree { process.tree().checkpoint(label).await } else { process.checkpoint(label).await };
     drop(process);
     kernel.shutdown().await;
-    writeln!(std::io::stdout(), "{}", kept?.id)?;
+    writeln!(terminal::stdout(), "{}", kept?.id)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -46,12 +49,14 @@ async fn go_on(
     let kernel = Composition::on(store).permissions(&going.permissions).models(&going.models).existing().await?;
     let watch = Watch::begin(&kernel, Output::of(going.json));
     let stop = StopSignals::listen()?;
+    hold_others(&kernel, &[]).await?;
     let process = branch(&kernel).stopped().await?;
     if let Some(input) = going.input {
         process.input(input).await?;
     }
     let root = root_of(&kernel, &process).await?;
     drop(process);
+    tell_of_missing(&kernel, &[kernel.inspect(root.pid()).await?.program]);
     if root.exit().is_none() {
         root.tree().cont().await?;
     }

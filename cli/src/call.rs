@@ -1,6 +1,6 @@
 //! `dormouse call`: tool calls against a process, one JSON object a line in, one a line out.
 
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ use crate::args::Call;
 use crate::compose::{Composition, load};
 use crate::status::Failure;
 use crate::stop::StopSignals;
+use crate::terminal;
 
 /// One line of the file of calls.
 #[derive(Deserialize)]
@@ -61,7 +62,7 @@ pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
 }
 
 async fn answer_all(process: Process, mut lines: impl BufRead) -> Result<(), Failure> {
-    let mut out = BufWriter::new(std::io::stdout());
+    let mut out = terminal::stdout();
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -72,7 +73,8 @@ async fn answer_all(process: Process, mut lines: impl BufRead) -> Result<(), Fai
         let line = String::from_utf8_lossy(&line);
         if !line.trim().is_empty() {
             let answer = answer(&process, line.trim()).await?;
-            writeln!(out, "{}", json!({ "is_error": answer.is_error, "text": &*answer.text }))?;
+            let answer = json!({ "is_error": answer.is_error, "text": &*answer.text });
+            writeln!(out, "{}", terminal::json(&answer))?;
             out.flush()?;
         }
     }

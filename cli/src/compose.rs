@@ -13,14 +13,13 @@ use dormouse::models::gemini::GenerateContent;
 use dormouse::models::responses::Responses;
 use dormouse::models::{Recorder, Replayer, ScriptedProvider, ServerProvider, prices};
 use dormouse::ports::Provider;
-use dormouse::program::{Finding, Program, read_prices};
+use dormouse::program::{Program, read_prices};
 use dormouse::{Kernel, KernelBuilder, KernelError};
-use std::io::Write;
 
 use crate::args;
 use crate::export::{Patterns, unusable};
-use crate::key;
 use crate::status::Failure;
+use crate::{findings, key, terminal};
 
 /// A provider, by the word that programs name it with.
 type Named = (&'static str, Arc<dyn Provider>);
@@ -71,8 +70,7 @@ impl<'a> Composition<'a> {
         let Some(path) = self.store else { return self.existing().await };
         match self.existing().await {
             Err(Failure::InUse(why)) => {
-                // Where standard error is gone there is nobody to tell.
-                let _ = writeln!(std::io::stderr(), "{why}\nThis is what it holds at this moment.");
+                terminal::tell(&format!("{why}\nThis is what it holds at this moment."));
                 reading(path, self.key).await
             }
             other => other,
@@ -93,8 +91,7 @@ impl<'a> Composition<'a> {
             Failure::Usage(format!("the permissions cannot be given: {error}. A permitted folder must be there"))
         })?;
         if let Some(lacks) = host.lacks() {
-            // Where standard error is gone there is nobody to warn.
-            let _ = writeln!(std::io::stderr(), "warning: {lacks}");
+            terminal::tell(&format!("warning: {lacks}"));
         }
         let builder = Kernel::builder().host(host).tool_servers(McpClient::default());
         let builder =
@@ -138,7 +135,7 @@ impl<'a> Composition<'a> {
         let Some(path) = self.models.and_then(|models| models.prices.as_deref()) else { return Ok(BTreeMap::new()) };
         let text = std::fs::read_to_string(path).map_err(|error| unusable(path, &error))?;
         let read = read_prices(&path.display().to_string(), &text);
-        read.map_err(|errors| Failure::Usage(rendered(errors.errors())))
+        read.map_err(|errors| Failure::Program(errors.errors().to_vec()))
     }
 
     fn permitted(&self) -> Permissions {
@@ -191,13 +188,7 @@ pub(crate) fn check_store(path: &Path) -> Result<(), Failure> {
 
 /// Compiles a program. Warnings go to standard error; errors point into the file.
 pub(crate) fn load(kernel: &Kernel, path: &Path) -> Result<Program, Failure> {
-    let compiled = kernel.load(path).map_err(|errors| Failure::Usage(rendered(errors.errors())))?;
-    // Where standard error is gone there is nobody to warn.
-    let _ = write!(std::io::stderr(), "{}", rendered(&compiled.warnings));
+    let compiled = kernel.load(path).map_err(|errors| Failure::Program(errors.errors().to_vec()))?;
+    findings::show(&compiled.warnings);
     Ok(compiled.program)
-}
-
-/// Findings with the place in the file that they point to.
-pub(crate) fn rendered(findings: &[Finding]) -> String {
-    findings.iter().map(|finding| format!("{:?}\n", miette::Report::new(finding.clone()))).collect()
 }

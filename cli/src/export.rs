@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
 
+use dormouse::Imported;
 use dormouse::checkpoint::Scope;
 use dormouse::export::{Place, Redact, look};
 use dormouse::host::ExportFile;
@@ -13,7 +14,13 @@ use regex::bytes::Regex;
 
 use crate::args::{Export, Import};
 use crate::compose::{Composition, check_store, reading};
+use crate::requirements::{programs, tell_of_missing};
+use crate::resume::hold_others;
+use crate::run::finish;
 use crate::status::Failure;
+use crate::stop::StopSignals;
+use crate::terminal;
+use crate::watch::{Output, Watch};
 
 /// Masks whatever matches one of these.
 pub(crate) struct Patterns(pub(crate) Vec<Regex>);
@@ -41,13 +48,21 @@ pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
     let (file, told) = written?;
     file.keep().map_err(|error| unusable(&args.file, &error))?;
     let (processes, contents, bytes) = (told.processes, told.contents, told.bytes);
-    writeln!(std::io::stdout(), "{}  {processes} processes  {contents} contents  {bytes} bytes", told.id)?;
+    writeln!(terminal::stdout(), "{}  {processes} processes  {contents} contents  {bytes} bytes", told.id)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes in an export, and prints the new pids, each with its number in the export. Nothing of it runs.
+/// Takes in an export, and prints the new pids, each with its number in the export. Nothing of it runs, unless it is to be resumed
+/// at once.
 pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
     let file = File::open(&args.file).map_err(|error| unusable(&args.file, &error))?;
+    if args.resume {
+        return import_and_resume(args, file).await;
+    }
+    if args.is_to_run() {
+        let why = "permissions and models are for what runs, and what is imported is held: add --resume, or give them to resume";
+        return Err(Failure::Usage(why.to_owned()));
+    }
     if check_store(&args.store).is_err() {
         // No store is made for a file that is not taken in.
         look(&file, &mut ())?;
@@ -56,11 +71,26 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
     let imported = kernel.import(file).held().await;
     let pids = imported.map(|imported| imported.pids);
     kernel.shutdown().await;
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     for (there, here) in pids? {
         writeln!(out, "{here}  was {there}")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes in an export, and goes on with exactly that.
+async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure> {
+    let manifest = look(&file, &mut ())?;
+    let composition = Composition::of(Some(&args.store), &args.key);
+    let kernel = composition.permissions(&args.permissions).models(&args.models).kernel().await?;
+    // Programs that do not compile here are refused by the import, which says why.
+    tell_of_missing(&kernel, &programs(&manifest).unwrap_or_default());
+    hold_others(&kernel, &[]).await?;
+    let watch = Watch::begin(&kernel, Output::of(args.json));
+    let stop = StopSignals::listen()?;
+    let Imported { process, pids, .. } = kernel.import(file).await?;
+    pids.iter().for_each(|(there, here)| terminal::tell(&format!("imports process {here}, which was {there}")));
+    finish(kernel, vec![process], watch, stop, Some(&args.store)).await
 }
 
 /// A file that was named cannot be used.

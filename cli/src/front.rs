@@ -12,7 +12,6 @@ use dormouse_mcp_server::{Files, ProxySettings, Upstream, proxy_program};
 use serde_json::json;
 
 use crate::args::Mcp;
-use crate::compose::rendered;
 use crate::status::Failure;
 
 /// The names of the two files that the program is made of.
@@ -77,7 +76,7 @@ impl Front {
             (SERVERS.to_owned(), self.text.clone().into()),
         ]);
         let compiled = kernel.compile(PROGRAM, &files);
-        Ok(compiled.map_err(|errors| Failure::Usage(rendered(errors.errors())))?.program)
+        Ok(compiled.map_err(|errors| Failure::Program(errors.errors().to_vec()))?.program)
     }
 }
 

@@ -10,8 +10,8 @@ use dormouse::ports::StoreError;
 use dormouse::store::{Finding, Repair, fsck};
 
 use crate::args::Fsck;
-use crate::key;
 use crate::status::{Failure, with_key_hint};
+use crate::{key, terminal};
 
 /// Reports the damage. Exits with 0 where there is none, 1 where there is some, 2 where the store cannot be looked over.
 pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
         Err(error @ StoreError::Key { .. }) => return Err(Failure::Usage(with_key_hint(&error))),
         Err(error) => return Err(Failure::Usage(error.to_string())),
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     for finding in &checkup.findings {
         writeln!(out, "{finding}{}", held_by(finding, &holders))?;
     }

@@ -16,9 +16,9 @@ use dormouse::store::{LogStore, Options};
 
 use crate::args::Gc;
 use crate::compose::check_store;
-use crate::key;
 use crate::status::Failure;
 use crate::stop::StopSignals;
+use crate::{key, terminal};
 
 /// Collects, or counts, and says what that came to. A signal breaks it off at the next step.
 pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
@@ -111,7 +111,7 @@ fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         Purpose::Count => ("would give up", "would free"),
         Purpose::Free => ("gave up", "freed"),
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     writeln!(
         out,
         "{gave}  {} checkpoints, {} processes, {} histories in part",

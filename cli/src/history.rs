@@ -10,22 +10,23 @@ use serde_json::json;
 use crate::args::{Checkpoints, Diff, Log, Store};
 use crate::compose::Composition;
 use crate::status::Failure;
+use crate::terminal;
 
 /// Lists the facts of a process.
 pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
     let kernel = looking(&args.store).await?;
     let lines = kernel.log(Pid(args.pid)).await;
     kernel.shutdown().await;
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     let is_asked = |number: u64| args.from <= number && args.to.is_none_or(|to| number <= to);
     for line in lines?.into_iter().filter(|line| is_asked(line.number.0)) {
         let (number, commit, at_ms) = (line.number.0, line.commit.0, line.at_ms);
         if args.json {
             let (name, gist) = (line.name, line.gist);
             let line = json!({ "fact": number, "commit": commit, "at_ms": at_ms, "name": name, "gist": gist });
-            writeln!(out, "{line}")?;
+            writeln!(out, "{}", terminal::json(&line))?;
         } else {
-            writeln!(out, "{number:>6}  {}  {:<18} {}", time(at_ms), line.name, line.gist)?;
+            writeln!(out, "{number:>6}  {}  {:<18} {}", time(at_ms), line.name, terminal::line(&line.gist))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -36,9 +37,9 @@ pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
     let kernel = looking(&args.store).await?;
     let diff = kernel.diff((args.left.pid, args.left.at), (args.right.pid, args.right.at)).await;
     kernel.shutdown().await;
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     if args.json {
-        writeln!(out, "{}", json!(diff?))?
+        writeln!(out, "{}", terminal::json(&json!(diff?)))?
     } else {
         write!(out, "{}", diff?)?
     }
@@ -50,13 +51,13 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
     let kernel = looking(&args.store).await?;
     let checkpoints = kernel.checkpoints().await;
     kernel.shutdown().await;
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     for kept in checkpoints? {
         if args.json {
-            writeln!(out, "{}", json!(kept))?;
+            writeln!(out, "{}", terminal::json(&json!(kept)))?;
         } else {
             let members: Vec<_> = kept.members.iter().map(|member| format!("{}@{}", member.pid, member.at)).collect();
-            writeln!(out, "{}  {}  {}  {}", kept.id, time(kept.at_ms), members.join(" "), kept.label)?;
+            writeln!(out, "{}  {}  {}  {}", kept.id, time(kept.at_ms), members.join(" "), terminal::line(&kept.label))?;
         }
     }
     Ok(ExitCode::SUCCESS)

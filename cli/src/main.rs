@@ -8,6 +8,7 @@ mod branch;
 mod call;
 mod compose;
 mod export;
+mod findings;
 mod front;
 mod fsck;
 mod gc;
@@ -18,13 +19,17 @@ mod page;
 mod progress;
 mod ps;
 mod report;
+mod requirements;
+mod resume;
 mod run;
 mod show;
 mod status;
 mod stop;
+mod terminal;
 mod watch;
 
-use std::io::Write;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
 use args::{Arguments, Command};
@@ -35,6 +40,7 @@ fn main() -> ExitCode {
     // Before anything else: this program may have been started as the guard of a command.
     dormouse::host::guard::enter();
     dormouse::host::hide_this_process();
+    std::panic::set_hook(Box::new(tell_of_panic));
     match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime.block_on(run_command()),
         Err(error) => complain(&Failure::Run(format!("the program cannot run: {error}"))),
@@ -42,11 +48,14 @@ fn main() -> ExitCode {
 }
 
 async fn run_command() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
     log_to_stderr();
     let end = match arguments.command {
         Command::Run(run) => run::run(run).await,
-        Command::Resume(resume) => run::resume(resume).await,
+        Command::Resume(resume) => resume::resume(resume).await,
         Command::Ps(ps) => ps::ps(ps).await,
         Command::Gc(gc) => gc::gc(gc).await,
         Command::Fsck(fsck) => fsck::run(&fsck),
@@ -70,11 +79,30 @@ fn log_to_stderr() {
     use tracing_subscriber::{EnvFilter, fmt};
     let filter = EnvFilter::try_from_env("DORMOUSE_LOG")
         .unwrap_or_else(|_| EnvFilter::new("error,dormouse_store::progress=info"));
-    fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    fmt().with_env_filter(filter).with_ansi(false).with_writer(terminal::stderr).init();
+}
+
+/// An error repeats arguments, which a script may have taken from elsewhere; what was asked for, such as help, does not.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        terminal::tell(error.render().to_string().trim_end());
+    } else {
+        // Where standard output is gone there is nobody to help.
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// A panic may repeat what was read.
+fn tell_of_panic(panic: &PanicHookInfo<'_>) {
+    terminal::tell(&panic.to_string());
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        terminal::tell(&trace.to_string());
+    }
 }
 
 fn complain(failure: &Failure) -> ExitCode {
-    // Where standard error is gone there is nobody to tell.
-    let _ = write!(std::io::stderr(), "{failure}");
+    failure.tell();
     failure.code()
 }

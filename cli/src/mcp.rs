@@ -1,6 +1,7 @@
 //! `dormouse mcp`: the tools of a program, and those that read descriptors, for any client of the Model Context Protocol.
 //!
-//! Over standard output goes the protocol and nothing else. With `--http`, it is one line: the URL.
+//! Over standard output goes the protocol and nothing else. With `--http`, it is the URL, and behind it, where a token was drawn, what
+//! a client has to be configured with: one line each.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use dormouse::host::Permissions;
 use dormouse_mcp_server::{Hosts, HttpSettings, Keeping, McpServer, ServeError, Token};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::args::Mcp;
@@ -17,6 +19,7 @@ use crate::export::unusable;
 use crate::front::Front;
 use crate::status::Failure;
 use crate::stop::StopSignals;
+use crate::terminal;
 
 /// With a store, contents beyond so many bytes are read from it.
 const RESIDENT_BYTES: u64 = 256 << 20;
@@ -26,7 +29,7 @@ const LEAST_TOKEN_CHARS: usize = 16;
 
 /// Serves until the input ends, or the program is told to stop. What its tools run ends with it.
 pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
-    let http = args.http.map(|address| Ok::<_, Failure>((address, settings(address, &args)?))).transpose()?;
+    let http = args.http.map(|address| Ok::<_, Failure>((address, door(address, &args)?))).transpose()?;
     let front = front(&args)?;
     let composition = Composition::of(args.store.as_deref(), &args.key).permissions(&args.permissions);
     let implied = front.as_ref().map_or_else(Permissions::none, Front::permissions);
@@ -43,8 +46,8 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
     let mut code = None;
     let stopped = async { code = Some(stop.next().await) };
     let served = match http {
-        None => server.serve_pipe(tokio::io::stdin(), tokio::io::stdout(), stopped).await.map_err(Failure::from),
-        Some((address, settings)) => over_http(&server, address, settings, stopped).await,
+        None => over_pipe(&server, stopped).await,
+        Some((address, door)) => over_http(&server, address, door, stopped).await,
     };
     server.end().await;
     kernel.shutdown().await;
@@ -68,10 +71,22 @@ fn front(args: &Mcp) -> Result<Option<Front>, Failure> {
     Front::command(&command, arguments).map(Some).map_err(Failure::Usage)
 }
 
+#[expect(clippy::disallowed_methods, reason = "what goes there is the protocol, to its last byte")]
+async fn over_pipe(server: &McpServer, stopped: impl Future<Output = ()>) -> Result<(), Failure> {
+    Ok(server.serve_pipe(tokio::io::stdin(), tokio::io::stdout(), stopped).await?)
+}
+
+/// Who is let in.
+struct Door {
+    settings: HttpSettings,
+    /// The token that was drawn, if one was: clients have to be told.
+    drawn: Option<String>,
+}
+
 async fn over_http(
     server: &McpServer,
     address: SocketAddr,
-    settings: HttpSettings,
+    Door { settings, drawn }: Door,
     stopped: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     let listening = async {
@@ -81,12 +96,23 @@ async fn over_http(
     };
     let cannot = |error: std::io::Error| Failure::Usage(format!("nothing can listen at {address}: {error}"));
     let (listener, at) = listening.await.map_err(cannot)?;
-    let mut out = std::io::stdout();
-    writeln!(out, "http://{at}/mcp").and_then(|()| out.flush())?;
+    let url = format!("http://{at}/mcp");
+    let mut out = terminal::stdout();
+    writeln!(out, "{url}")?;
+    if let Some(secret) = drawn {
+        writeln!(out, "{}", terminal::json(&client_entry(&url, &secret)))?;
+    }
+    out.flush()?;
     Ok(server.serve_http(listener, settings, stopped).await?)
 }
 
-fn settings(address: SocketAddr, args: &Mcp) -> Result<HttpSettings, Failure> {
+/// What a client is configured with, in the words that clients of this protocol keep.
+fn client_entry(url: &str, secret: &str) -> Value {
+    let headers = json!({ "Authorization": format!("Bearer {secret}") });
+    json!({ "mcpServers": { "dormouse": { "url": url, "headers": headers } } })
+}
+
+fn door(address: SocketAddr, args: &Mcp) -> Result<Door, Failure> {
     if !address.ip().is_loopback() && !args.allow_remote {
         return Err(Failure::Usage(format!(
             "{address} can be reached from other machines. Say so with --allow-remote and --token-env NAME, or serve at \
@@ -94,9 +120,17 @@ fn settings(address: SocketAddr, args: &Mcp) -> Result<HttpSettings, Failure> {
         )));
     }
     let hosts = if args.allow_remote { Hosts::Any } else { Hosts::Loopback };
-    let token = args.token_env.as_deref().map(token).transpose()?;
+    let (token, drawn) = match &args.token_env {
+        Some(name) => (Some(token(name)?), None),
+        None if args.no_token => (None, None),
+        None => {
+            let drawn = Token::draw().map_err(|error| Failure::Run(format!("no token can be drawn: {error}")))?;
+            (Some(drawn.0), Some(drawn.1))
+        }
+    };
     let (max_sessions, idle) = (usize::from(args.max_sessions), Duration::from_millis(args.idle));
-    Ok(HttpSettings { hosts, origins: args.allow_origin.clone(), token, max_sessions, idle })
+    let settings = HttpSettings { hosts, origins: args.allow_origin.clone(), token, max_sessions, idle };
+    Ok(Door { settings, drawn })
 }
 
 /// An origin as browsers write it.

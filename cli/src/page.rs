@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::args::Page;
 use crate::status::Failure;
+use crate::terminal;
 
 /// Prints all pages of a file.
 pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {
@@ -15,7 +16,7 @@ pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {
     let bytes = bytes.map_err(|error| Failure::Usage(format!("{}: {error}", args.file.display())))?;
     let content = Content::new(bytes);
     let total = content.total_pages(args.page_size)?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(terminal::stdout());
     for number in 1..=total {
         let page = content.page(args.page_size, number)?.expect("pages count from 1 to their total");
         if args.json {
@@ -26,7 +27,7 @@ pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {
                 "truncated": page.truncated,
                 "text": &*page.text,
             });
-            writeln!(out, "{line}")?;
+            writeln!(out, "{}", terminal::json(&line))?;
         } else {
             let marks = [(page.continued, ", continued"), (page.truncated, ", truncated")];
             let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();

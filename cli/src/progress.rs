@@ -1,13 +1,15 @@
 //! The progress of a running swarm: a tree with spinners on a terminal, plain lines when piped.
 
 use std::collections::HashMap;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use dormouse::id::Pid;
 use dormouse::process::Exit;
 use dormouse::{Event, Fact};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::terminal::{self, coloured_stderr, line};
 
 /// Shows events as they come.
 pub(crate) enum Progress {
@@ -32,7 +34,7 @@ struct Branch {
 impl Progress {
     /// A tree where standard error is a terminal.
     pub(crate) fn new() -> Self {
-        if std::io::stderr().is_terminal() {
+        if coloured_stderr().is_terminal() {
             Self::Tree(Tree { bars: MultiProgress::new(), processes: HashMap::new() })
         } else {
             Self::Plain
@@ -50,8 +52,7 @@ impl Progress {
 
 fn plain(event: &Event) {
     let (Some(pid), Some(step)) = (event.pid(), step(event)) else { return };
-    // Where standard error is gone there is nobody to show it to.
-    let _ = writeln!(std::io::stderr(), "[{pid}] {step}");
+    terminal::tell(&format!("[{pid}] {}", line(&step)));
 }
 
 /// What an event says to a person; none for those that happen too often.
@@ -96,7 +97,7 @@ fn ended(exit: &Exit) -> String {
 /// The first line, up to 80 characters.
 fn shortened(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
-    let short: String = line.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let short: String = line.chars().take(80).collect();
     if short.len() < text.trim_end().len() { format!("{short}…") } else { short }
 }
 
@@ -108,8 +109,8 @@ impl Tree {
         }
         let (Some(Branch { bar, .. }), Some(step)) = (self.processes.get(&pid), step(event)) else { return };
         match event {
-            Event::Exited { .. } => bar.finish_with_message(step),
-            _ => bar.set_message(step),
+            Event::Exited { .. } => bar.finish_with_message(line(&step)),
+            _ => bar.set_message(line(&step)),
         }
     }
 
@@ -125,7 +126,7 @@ impl Tree {
         };
         let style = ProgressStyle::with_template("{prefix}{spinner} {wide_msg}");
         bar.set_style(style.expect("the template is valid").tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏✓"));
-        bar.set_prefix(format!("{}{pid} {program} ", "  ".repeat(depth)));
+        bar.set_prefix(format!("{}{pid} {} ", "  ".repeat(depth), line(program)));
         bar.enable_steady_tick(Duration::from_millis(120));
         self.processes.insert(pid, Branch { depth, bar, last_child: None });
         if let Some(above) = parent.and_then(|parent| self.processes.get_mut(&parent)) {

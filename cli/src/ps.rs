@@ -9,6 +9,7 @@ use crate::args::Ps;
 use crate::compose::Composition;
 use crate::report::{Line, tree};
 use crate::status::Failure;
+use crate::terminal;
 
 /// Lists them as a tree, with what each holds. Exits with 3 where a journal cannot be read.
 pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
@@ -17,12 +18,12 @@ pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
     let roots: Vec<_> = processes.iter().filter(|info| info.row.parent.is_none()).map(|info| info.row.pid).collect();
     let lines = tree(&kernel, &roots).await?;
     kernel.shutdown().await;
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     if !args.json {
         writeln!(out, "{}", Line::header())?;
     }
     for line in &lines {
-        if args.json { writeln!(out, "{}", json!(line))? } else { writeln!(out, "{line}")? }
+        if args.json { writeln!(out, "{}", terminal::json(&json!(line)))? } else { writeln!(out, "{line}")? }
     }
     let readable = lines.iter().all(|line| line.unreadable().is_none());
     Ok(if readable { ExitCode::SUCCESS } else { ExitCode::from(3) })

@@ -6,6 +6,8 @@ use dormouse::id::Pid;
 use dormouse::{Amount, Kernel, KernelError, ProcessInfo, View};
 use serde::Serialize;
 
+use crate::terminal::line;
+
 /// A process in the tree.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Line {
@@ -98,14 +100,14 @@ impl Line {
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let branch = if self.depth == 0 { String::new() } else { format!("{}└ ", "  ".repeat(self.depth - 1)) };
-        let name = format!("{branch}{} {}", self.pid, self.program);
+        let name = format!("{branch}{} {}", self.pid, line(&self.program));
         write!(
             f,
             "{name:<28} {:<14} {:>6} {:>9} {:>5} {:>12} {:>12}",
             self.status, self.facts, self.messages, self.descriptors, self.produced_chars, self.entered_chars
         )?;
         match &self.unreadable {
-            Some(why) => write!(f, "\n  {why}"),
+            Some(why) => write!(f, "\n  {}", line(why)),
             None => Ok(()),
         }
     }

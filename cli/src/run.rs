@@ -1,4 +1,4 @@
-//! `dormouse run` and `dormouse resume`.
+//! `dormouse run`, and showing what becomes of what runs.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -10,11 +10,14 @@ use dormouse::spoken::{Spoken, SpokenPart, USER_INPUT};
 use dormouse::{Kernel, Process, View};
 use serde_json::json;
 
-use crate::args::{Input, Resume, Run};
+use crate::args::{Input, Run};
 use crate::compose::{Composition, load};
 use crate::report::{Line, totals, tree};
+use crate::requirements::tell_of_missing;
+use crate::resume::hold_others;
 use crate::status::{Failure, code_of};
 use crate::stop::StopSignals;
+use crate::terminal::{self, tell};
 use crate::watch::{Output, Watch};
 
 /// Runs a program to its end.
@@ -33,32 +36,10 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     }
     let watch = Watch::begin(&kernel, Output::of(args.json));
     let stop = StopSignals::listen()?;
+    tell_of_missing(&kernel, [&program]);
+    hold_others(&kernel, &[]).await?;
     let process = start.await?;
     finish(kernel, vec![process], watch, stop, args.store.as_deref()).await
-}
-
-/// Goes on with everything that has not ended. Where all has, the newest result is shown once more.
-pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
-    let kernel = Composition::on(&args.store).permissions(&args.permissions).models(&args.models).existing().await?;
-    let watch = Watch::begin(&kernel, Output::of(args.json));
-    let stop = StopSignals::listen()?;
-    let roots: Vec<_> = kernel.processes().await?.into_iter().filter(|info| info.row.parent.is_none()).collect();
-    kernel.resume_all().await?;
-    let mut going_on = Vec::new();
-    for root in roots.iter().filter(|root| root.row.exit.is_none()) {
-        going_on.push(kernel.process(root.row.pid).await?);
-    }
-    match roots.last() {
-        None => {
-            return Err(Failure::Usage(format!(
-                "the store {} holds no process: run a program",
-                args.store.folder.display()
-            )));
-        }
-        Some(newest) if going_on.is_empty() => going_on.push(kernel.process(newest.row.pid).await?),
-        Some(_) => {}
-    }
-    finish(kernel, going_on, watch, stop, Some(&args.store.folder)).await
 }
 
 fn no_input(program: &str) -> String {
@@ -157,42 +138,40 @@ async fn stopped(
         Some(path) => format!("Go on with: dormouse resume --store {} and the same --allow flags.", path.display()),
         None => "Without --store nothing was kept.".to_owned(),
     };
-    complain(&format!("stopped. {hint}"));
+    tell(&format!("stopped. {hint}"));
     Ok(ExitCode::from(code))
 }
 
 fn show_json(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> {
     let (produced, entered) = totals(lines);
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     for (pid, settled) in results {
         let (status, message) = match settled {
             Settled::Ended(exit) => (exit.status.word(), &*exit.message),
             Settled::Waits => ("idle", "it waits for input"),
         };
-        writeln!(out, "{}", json!({ "event": "result", "pid": pid.0, "status": status, "message": message }))?;
+        let result = json!({ "event": "result", "pid": pid.0, "status": status, "message": message });
+        writeln!(out, "{}", terminal::json(&result))?;
     }
     let tree = json!({ "event": "tree", "processes": lines, "tool_chars": produced, "context_chars": entered });
-    Ok(writeln!(out, "{tree}")?)
+    Ok(writeln!(out, "{}", terminal::json(&tree))?)
 }
 
 fn show(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> {
-    complain(&format!("\n{}", Line::header()));
-    lines.iter().for_each(|line| complain(&line.to_string()));
+    tell(&format!("\n{}", Line::header()));
+    lines.iter().for_each(|line| tell(&line.to_string()));
     let (produced, entered) = totals(lines);
-    complain(&format!("\ntools returned {produced} characters, {entered} entered a context\n"));
+    tell(&format!("\ntools returned {produced} characters, {entered} entered a context\n"));
     for (pid, settled) in results {
         match settled {
-            Settled::Ended(Exit { status: ExitStatus::Done, message, .. }) => writeln!(std::io::stdout(), "{message}")?,
-            Settled::Ended(Exit { status, message, .. }) => {
-                complain(&format!("process {pid} ended as {}: {message}", status.word()));
+            Settled::Ended(Exit { status: ExitStatus::Done, message, .. }) => {
+                writeln!(terminal::stdout(), "{message}")?
             }
-            Settled::Waits => complain(&format!("process {pid} waits for input")),
+            Settled::Ended(Exit { status, message, .. }) => {
+                tell(&format!("process {pid} ended as {}: {message}", status.word()));
+            }
+            Settled::Waits => tell(&format!("process {pid} waits for input")),
         }
     }
     Ok(())
-}
-
-/// Where standard error is gone there is nobody to tell, and the work goes on.
-fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use dormouse::checkpoint::Scope;
 use dormouse::export::{Facts, Manifest, Member, Redaction, Told, log_lines, look};
 use dormouse::id::Pid;
+use dormouse::program::Requirement;
 use dormouse::record::Phase;
 use dormouse::{KernelError, LogLine};
 use serde_json::json;
@@ -16,7 +17,9 @@ use time::OffsetDateTime;
 use crate::args::Show;
 use crate::export::unusable;
 use crate::history::time;
+use crate::requirements::{self, as_json, programs, words};
 use crate::status::Failure;
+use crate::terminal;
 
 /// Checks an export and says who is in it. Exits with 2 where it is not whole.
 pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
@@ -26,11 +29,15 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
     if let Some(error) = heard.failed {
         return Err(error.into());
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     let form = if args.json { Form::Json } else { Form::Text };
+    let requirements = programs(&manifest).map(|programs| requirements::of(&programs));
     match form {
-        Form::Json => writeln!(out, "{}", head_json(&manifest))?,
-        Form::Text => head(&mut out, &manifest)?,
+        Form::Json => writeln!(out, "{}", terminal::json(&head_json(&manifest, &requirements)))?,
+        Form::Text => {
+            head(&mut out, &manifest)?;
+            needs(&mut out, &requirements)?;
+        }
     }
     processes(&mut out, &manifest, form)?;
     heard.lines.iter().try_for_each(|(pid, line)| fact(&mut out, *pid, line, form))?;
@@ -61,13 +68,13 @@ fn processes(out: &mut impl Write, manifest: &Manifest, form: Form) -> std::io::
                     "pid": pid, "parent": parent, "known_as": known_as, "program": program, "name": name,
                     "status": status, "facts": facts, "messages": messages, "descriptors": descriptors,
                 });
-                writeln!(out, "{line}")?;
+                writeln!(out, "{}", terminal::json(&line))?;
             }
             Form::Text => {
                 let name = row.name.iter().map(|name| format!(" '{name}'"));
                 let known_as = (known_as != pid).then(|| format!(", known as {known_as}"));
                 let notes: String = name.chain(known_as).collect();
-                let who = format!("{}{pid} {program}{notes}", "  ".repeat(depths[&row.pid]));
+                let who = terminal::line(&format!("{}{pid} {program}{notes}", "  ".repeat(depths[&row.pid])));
                 writeln!(out, "{who:<32} {status:<16} {facts:>7} {messages:>9} {descriptors:>5}")?;
             }
         }
@@ -80,9 +87,12 @@ fn fact(out: &mut impl Write, pid: Pid, line: &LogLine, form: Form) -> std::io::
     match form {
         Form::Json => {
             let (pid, fact) = (pid.0, number.0);
-            writeln!(out, "{}", json!({ "pid": pid, "fact": fact, "at_ms": at_ms, "name": name, "gist": gist }))
+            let line = json!({ "pid": pid, "fact": fact, "at_ms": at_ms, "name": name, "gist": gist });
+            writeln!(out, "{}", terminal::json(&line))
         }
-        Form::Text => writeln!(out, "{:>4}@{:<6}  {}  {name:<18} {gist}", pid.0, number.0, time(*at_ms)),
+        Form::Text => {
+            writeln!(out, "{:>4}@{:<6}  {}  {name:<18} {}", pid.0, number.0, time(*at_ms), terminal::line(gist))
+        }
     }
 }
 
@@ -117,13 +127,25 @@ fn head(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
     };
     writeln!(out, "export {}, whole", manifest.id)?;
     writeln!(out, "of process {} {scope}{redacted}, as it stood at {}", head.of, moment(head.at_ms))?;
-    writeln!(out, "made by {}, {} bytes", head.made_by, manifest.bytes)?;
+    writeln!(out, "made by {}, {} bytes", terminal::line(&head.made_by), manifest.bytes)?;
     let held: u64 = manifest.contents.values().sum();
     let (contents, files) = (manifest.contents.len(), manifest.files.len());
     writeln!(out, "{contents} contents of {held} bytes, {files} changes of temporary files")
 }
 
-fn head_json(manifest: &Manifest) -> serde_json::Value {
+/// What its programs start and reach on the machine that they run on.
+fn needs(out: &mut impl Write, requirements: &Result<Vec<Requirement>, String>) -> std::io::Result<()> {
+    match requirements {
+        Err(why) => writeln!(out, "What its programs start and reach is not known: {why}"),
+        Ok(none) if none.is_empty() => writeln!(out, "its programs start nothing and reach nothing but their models"),
+        Ok(all) => {
+            writeln!(out, "{:<20} {:<28} STARTS OR REACHES", "PROGRAM", "BY")?;
+            all.iter().try_for_each(|requirement| writeln!(out, "{}", words(requirement)))
+        }
+    }
+}
+
+fn head_json(manifest: &Manifest, requirements: &Result<Vec<Requirement>, String>) -> serde_json::Value {
     let head = &manifest.head;
     let held: u64 = manifest.contents.values().sum();
     json!({
@@ -138,6 +160,8 @@ fn head_json(manifest: &Manifest) -> serde_json::Value {
         "contents": manifest.contents.len(),
         "content_bytes": held,
         "temp_file_changes": manifest.files.len(),
+        "requirements": requirements.as_ref().ok().map(|all| all.iter().map(as_json).collect::<Vec<_>>()),
+        "requirements_unknown": requirements.as_ref().err(),
     })
 }
 

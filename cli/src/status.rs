@@ -1,18 +1,22 @@
 //! How the program itself ends: its exit codes.
 
-use std::fmt;
 use std::process::ExitCode;
 
 use dormouse::KernelError;
 use dormouse::ports::StoreError;
 use dormouse::ports::Unreadable;
 use dormouse::process::ExitStatus;
+use dormouse::program::Finding;
+
+use crate::{findings, terminal};
 
 /// Why a command did not do its work.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line, a file it names, or a program is wrong.
+    /// The command line, or a file that it names, is wrong.
     Usage(String),
+    /// A program is wrong.
+    Program(Vec<Finding>),
     /// The store cannot be used.
     Store(String),
     /// Another program has the store open.
@@ -29,17 +33,19 @@ impl Failure {
         match self {
             Self::Closed => ExitCode::SUCCESS,
             Self::Run(_) => ExitCode::from(1),
-            Self::Usage(_) => ExitCode::from(2),
+            Self::Usage(_) | Self::Program(_) => ExitCode::from(2),
             Self::Store(_) | Self::InUse(_) => ExitCode::from(3),
         }
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Failure {
+    /// Says it on standard error.
+    pub(crate) fn tell(&self) {
         match self {
-            Self::Usage(text) | Self::Store(text) | Self::InUse(text) | Self::Run(text) => writeln!(f, "{text}"),
-            Self::Closed => Ok(()),
+            Self::Usage(text) | Self::Store(text) | Self::InUse(text) | Self::Run(text) => terminal::tell(text),
+            Self::Program(findings) => findings::show(findings),
+            Self::Closed => {}
         }
     }
 }

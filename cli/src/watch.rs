@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::progress::Progress;
+use crate::terminal;
 
 /// Whom the output is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +70,7 @@ async fn progress(mut events: Events) {
 /// Where standard output is gone the run still goes on to its end.
 async fn print(mut events: Events) {
     while let Some(event) = events.next().await {
-        let _ = writeln!(std::io::stdout(), "{}", line(&event));
+        let _ = writeln!(terminal::stdout(), "{}", terminal::json(&line(&event)));
     }
 }
 

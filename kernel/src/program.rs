@@ -31,6 +31,7 @@ mod library;
 mod parameters;
 mod path;
 mod prices;
+mod requirement;
 mod servers;
 mod tools;
 
@@ -43,6 +44,7 @@ pub use self::compile::{Compiled, compile};
 pub use self::finding::{Finding, ProgramErrors};
 pub use self::library::{Demo, Limits, ModelChoice, Program, Script};
 pub use self::prices::{Unpriced, read_prices};
+pub use self::requirement::{FileUse, NeededBy, Requirement, Resource};
 pub use self::servers::{Served, ServerChoice};
 pub use self::tools::ToolChoice;
 pub(crate) use self::tools::is_tool_name;

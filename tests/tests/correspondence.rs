@@ -541,3 +541,31 @@ async fn where_not_all_are_listed_the_newest_are() {
     assert!(list.starts_with("<process_list count=\"100\" not_shown=\"20\">"), "{list}");
     assert!(list.contains("pid=\"120\"") && list.contains("pid=\"22\"") && !list.contains("pid=\"21\""), "{list}");
 }
+
+#[tokio::test]
+async fn a_tree_that_is_kept_held_is_woken_by_the_host_and_by_no_other_tree() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = async || {
+        let builder = Kernel::open(LogStore::open(folder.path()).unwrap());
+        builder.model("m", FnModel(hears)).build().await.unwrap()
+    };
+    let kernel = open().await;
+    for name in ["inbox", "sender", "other"] {
+        named(&kernel, name, TOOLS).await;
+    }
+    kernel.shutdown().await;
+    let kernel = open().await;
+    let status =
+        async |pid| kernel.processes().await.unwrap().into_iter().find(|info| info.row.pid == pid).unwrap().status;
+    kernel.hold([Pid(1)]).unwrap();
+    let sender = kernel.resume(Pid(2)).await.unwrap();
+    let refused = send(&sender, "inbox", "wake up").await;
+    assert!(refused.is_error && refused.text.contains("the user has not resumed it"), "{}", refused.text);
+    assert_eq!(status(Pid(1)).await, "held");
+    let taken = send(&sender, "other", "wake up").await;
+    assert!(!taken.is_error && status(Pid(3)).await != "held", "{}", taken.text);
+    kernel.resume(Pid(1)).await.unwrap();
+    let taken = send(&sender, "inbox", "good morning").await;
+    assert!(!taken.is_error, "{}", taken.text);
+    kernel.shutdown().await;
+}

@@ -165,6 +165,17 @@ impl Kernel {
         Ok(resumed)
     }
 
+    /// Keeps these trees held, each named by the process that it begins with: what processes of other trees write to them is
+    /// refused, and wakes nobody. One goes on when any process of it is [resumed](Self::resume), or the host speaks to it. For a host
+    /// that runs some trees under permissions that are not meant for all.
+    ///
+    /// # Errors
+    /// [`KernelError::Closed`].
+    pub fn hold(&self, roots: impl IntoIterator<Item = Pid>) -> Result<(), KernelError> {
+        let roots = roots.into_iter().collect();
+        self.supervisor.cast(SupervisorMessage::Hold { roots }).map_err(|_| KernelError::Closed)
+    }
+
     /// How a process stood after its last durable fact, read from its journal: for one that does not run.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::content::Collected;
+use dormouse_kernel::program::FileUse;
 use dormouse_proto::command::Command;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Listing};
 use dormouse_proto::server::ServerCommand;
@@ -52,6 +53,26 @@ pub trait Host: Send + Sync + 'static {
     /// to the kernel itself, as the folder of its store does. A host that offers no files has nothing to do.
     fn seal(&self, path: &Path) {
         let _ = path;
+    }
+
+    /// Whether this program may be started for one that names it, as [`command`](Self::command) and [`serve`](Self::serve)
+    /// start it. It is asked before a process is born, to tell the user; nothing is started. No host objects by default.
+    ///
+    /// # Errors
+    /// A text for the user: that it is not permitted, and what permits it, or that it is not there.
+    fn permits_program(&self, program: &str) -> Result<(), String> {
+        let _ = program;
+        Ok(())
+    }
+
+    /// Whether there is any folder whose files may be used so. It is asked before a process is born, to tell the user. No host
+    /// objects by default.
+    ///
+    /// # Errors
+    /// A text for the user: that there is none, and what permits one.
+    fn permits_files(&self, file_use: FileUse) -> Result<(), String> {
+        let _ = file_use;
+        Ok(())
     }
 
     /// Writes a file: atomically, confined to the permitted roots, never blocking on a FIFO or device.
@@ -115,6 +136,14 @@ pub struct NoHost;
 impl Host for NoHost {
     fn command(&self, command: &Command) -> Arc<dyn Tool> {
         Arc::new(Refusing { command: command.clone() })
+    }
+
+    fn permits_program(&self, program: &str) -> Result<(), String> {
+        Err(format!("{program} cannot run: this kernel was built without a host. Build it with `.host(…)`."))
+    }
+
+    fn permits_files(&self, _: FileUse) -> Result<(), String> {
+        Err("files cannot be used: this kernel was built without a host. Build it with `.host(…)`.".to_owned())
     }
 
     fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>> {

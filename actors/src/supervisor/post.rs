@@ -58,6 +58,10 @@ impl Supervisor {
     fn receiver(&self, from: Pid, to: &Address) -> Result<(Pid, Pid), String> {
         let meant = |number: Pid| Meant { number, pid: self.meant(from, number) };
         let to = self.table.receiver(from, to, meant, self.world.limits.reach)?;
+        let root = self.table.root(to);
+        if self.kept_held.contains(&root) && self.table.root(from) != root {
+            return Err(format!("Process {to} does not run: the user has not resumed it. Nothing was sent."));
+        }
         let known = self.known_to(to, from).ok_or_else(|| {
             format!("Process {to} cannot be written to: the number of this process means another one there.")
         })?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Collected, Host, ServerChild, Tool};
+use dormouse_actors::ports::{Collected, FileUse, Host, ServerChild, Tool};
 use dormouse_proto::command::Command;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Listing};
 use dormouse_proto::server::ServerCommand;
@@ -93,6 +93,24 @@ impl Host for LocalHost {
         Err(format!(
             "this kernel may not connect to {machine}:{port}: the user has to start it with --allow-net={machine}:{port}, or \
              Permissions::allow_net(\"{machine}:{port}\")."
+        ))
+    }
+
+    fn permits_program(&self, program: &str) -> Result<(), String> {
+        self.launcher.find(program).map(drop)
+    }
+
+    fn permits_files(&self, file_use: FileUse) -> Result<(), String> {
+        let (is_permitted, done, flag) = match file_use {
+            FileUse::Read => (self.permissions.read().next().is_some(), "read", "read"),
+            FileUse::Write => (self.permissions.write().next().is_some(), "written", "write"),
+        };
+        if is_permitted {
+            return Ok(());
+        }
+        Err(format!(
+            "no file can be {done}: the user has to start this kernel with --allow-{flag}=DIR, or \
+             Permissions::allow_{flag}(\"DIR\")."
         ))
     }
 
@@ -197,6 +215,24 @@ mod tests {
             assert!(error.contains(&format!("--allow-write={folder}")), "{error}");
         }
         assert!(!dir.path().join("absent").exists() && !dir.path().join("store").exists());
+    }
+
+    #[test]
+    fn what_is_permitted_is_said_before_it_is_used() {
+        let nothing = LocalHost::new(Permissions::none(), ".").unwrap();
+        let refusals = [
+            (nothing.permits_program("cat"), "--allow-run=cat,"),
+            (nothing.permits_files(FileUse::Read), "--allow-read=DIR,"),
+            (nothing.permits_files(FileUse::Write), "--allow-write=DIR,"),
+        ];
+        for (refused, flag) in refusals {
+            assert!(refused.clone().unwrap_err().contains(flag), "{refused:?}");
+        }
+        let permissions = Permissions::none().allow_run("cat").allow_run("absent-7").allow_read(".").allow_write(".");
+        let host = LocalHost::new(permissions, ".").unwrap();
+        assert_eq!(host.permits_program("cat"), Ok(()));
+        assert!(host.permits_program("absent-7").unwrap_err().contains("there is no program"));
+        assert_eq!([FileUse::Read, FileUse::Write].map(|file_use| host.permits_files(file_use)), [Ok(()), Ok(())]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Who is let in over HTTP: by address, by token, and by how many there are.
 
-use std::fmt;
 use std::time::Duration;
+use std::{fmt, io};
 
 /// The names by which clients may call this server, as the header `Host` says: a page of the web that a name was bound to this
 /// machine for says another.
@@ -47,6 +47,17 @@ impl Token {
         Self(blake3::hash(secret.as_bytes()))
     }
 
+    /// A token that nobody can guess, and its characters: 32 bytes drawn by the operating system, as hexadecimal digits.
+    ///
+    /// # Errors
+    /// Where the operating system gives no random bytes.
+    pub fn draw() -> io::Result<(Self, String)> {
+        let mut bytes = [0; 32];
+        getrandom::getrandom(&mut bytes)?;
+        let secret = blake3::Hash::from_bytes(bytes).to_hex().to_string();
+        Ok((Self::new(&secret), secret))
+    }
+
     /// Whether a header `Authorization` shows it.
     pub(crate) fn is_shown_in(&self, authorization: Option<&[u8]>) -> bool {
         let shown = authorization.and_then(|header| {
@@ -76,6 +87,9 @@ mod tests {
         {
             assert!(!token.is_shown_in(wrong));
         }
+        let ((drawn, secret), (_, other)) = (Token::draw().unwrap(), Token::draw().unwrap());
+        assert!(drawn.is_shown_in(Some(format!("Bearer {secret}").as_bytes())));
+        assert!(secret != other && secret.len() == 64 && secret.bytes().all(|byte| byte.is_ascii_hexdigit()));
         assert!(!format!("{:?}", HttpSettings { token: Some(token), ..HttpSettings::default() }).contains("sesame"));
     }
 }

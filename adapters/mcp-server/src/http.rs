@@ -1,13 +1,14 @@
 //! Sessions over streamable HTTP, at `/mcp`.
 //!
-//! A request passes the gate (path, token, how many sessions there are), is read under a bound and a deadline, and then is the
-//! protocol's, which checks `Host` and `Origin` and keeps the sessions.
+//! A connection takes a place at the door, which gives places away again that nobody proved to need. A request passes the gate
+//! (path, token, how many sessions there are), is read under a bound and deadlines, and then is the protocol's, which checks
+//! `Host` and `Origin` and keeps the sessions.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, Limited};
@@ -22,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::door::{Door, Place};
 use crate::gate::{Hosts, HttpSettings, Token};
 use crate::handler::{Handler, Sessions};
 use crate::seat::Seat;
@@ -42,8 +44,12 @@ const MAX_BODY_BYTES: usize = 64 << 20;
 /// In which it must have said it.
 const BODY_DEADLINE: Duration = Duration::from_secs(60);
 
-/// In which the headers of a request must have come.
-const HEADER_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a client may pause in the middle of a body.
+const BODY_PAUSE: Duration = Duration::from_secs(5);
+
+/// In which the headers of a request must have come, counted from the moment when they could. A connection that is kept alive is
+/// closed after it, too, where no further request comes.
+const HEADER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Connections at once: a few for each session.
 const MAX_CONNECTIONS: usize = 512;
@@ -77,15 +83,16 @@ impl McpServer {
         }
         let stop = CancellationToken::new();
         let endpoint = Arc::new(self.endpoint(settings, stop.clone()));
-        let (connections, places) = (TaskTracker::new(), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
+        let (connections, door) = (TaskTracker::new(), Door::new(MAX_CONNECTIONS));
         let accepting = async {
             loop {
-                let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
                 let stream = accept(&listener).await?;
+                let place = door.admit().await;
                 let (endpoint, stop) = (endpoint.clone(), stop.clone());
                 connections.spawn(async move {
-                    stop.run_until_cancelled(speak(stream, endpoint)).await;
-                    drop(place);
+                    let place = Arc::new(place);
+                    let speaking = place.evicted().run_until_cancelled_owned(speak(stream, endpoint, place.clone()));
+                    stop.run_until_cancelled(speaking).await;
                 });
             }
         };
@@ -142,12 +149,12 @@ async fn accept(listener: &TcpListener) -> Result<TcpStream, ServeError> {
     }
 }
 
-async fn speak(stream: TcpStream, endpoint: Arc<Endpoint>) {
+async fn speak(stream: TcpStream, endpoint: Arc<Endpoint>, place: Arc<Place>) {
     // Small messages are not held back; where that cannot be said, they are.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let endpoint = endpoint.clone();
-        async move { Ok::<_, Infallible>(endpoint.answer(request).await) }
+        let (endpoint, place) = (endpoint.clone(), place.clone());
+        async move { Ok::<_, Infallible>(endpoint.answer(request, &place).await) }
     });
     let mut connection = http1::Builder::new();
     let connection = connection.timer(TokioTimer::new()).header_read_timeout(HEADER_DEADLINE);
@@ -157,28 +164,24 @@ async fn speak(stream: TcpStream, endpoint: Arc<Endpoint>) {
 }
 
 impl Endpoint {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>, place: &Arc<Place>) -> Response<Body> {
         if let Some(refusal) = self.refuse(&request).await {
             return refusal;
         }
         let (head, body) = request.into_parts();
-        let read = tokio::time::timeout(BODY_DEADLINE, Limited::new(body, MAX_BODY_BYTES).collect());
-        match read.await {
-            Err(_) => said(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                said(StatusCode::PAYLOAD_TOO_LARGE, &format!("a body has {MAX_BODY_BYTES} bytes at most"))
-            }
-            Ok(Err(_)) => said(StatusCode::BAD_REQUEST, "the body cannot be read"),
-            Ok(Ok(body)) => {
-                let is_end = head.method == Method::DELETE;
-                let mut response = self.protocol.handle(Request::from_parts(head, Full::new(body.to_bytes()))).await;
-                if is_end && response.status() == StatusCode::ACCEPTED {
-                    // The session is over by now, and some clients believe that of nothing but this.
-                    *response.status_mut() = StatusCode::NO_CONTENT;
-                }
-                response
-            }
+        let body = match read(body).await {
+            Ok(body) => body,
+            Err((status, why)) => return said(status, &why),
+        };
+        // From here to the end of the answer, which may be a stream of events, nobody else gets this place.
+        let serving = place.serve();
+        let is_end = head.method == Method::DELETE;
+        let mut response = self.protocol.handle(Request::from_parts(head, Full::new(body))).await;
+        if is_end && response.status() == StatusCode::ACCEPTED {
+            // The session is over by now, and some clients believe that of nothing but this.
+            *response.status_mut() = StatusCode::NO_CONTENT;
         }
+        response.map(|body| serving.until_the_end_of(body))
     }
 
     /// Why this is no request for the protocol, if it is none.
@@ -210,6 +213,26 @@ impl Endpoint {
         }
         None
     }
+}
+
+/// A whole body, or why it is not taken.
+async fn read(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
+    let too_late = || (StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned());
+    let mut body = Limited::new(body, MAX_BODY_BYTES);
+    let gathering = async {
+        let mut gathered = BytesMut::new();
+        while let Some(frame) = tokio::time::timeout(BODY_PAUSE, body.frame()).await.map_err(|_| too_late())? {
+            let frame = frame.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
+                true => (StatusCode::PAYLOAD_TOO_LARGE, format!("a body has {MAX_BODY_BYTES} bytes at most")),
+                false => (StatusCode::BAD_REQUEST, "the body cannot be read".to_owned()),
+            })?;
+            if let Ok(data) = frame.into_data() {
+                gathered.extend_from_slice(&data);
+            }
+        }
+        Ok(gathered.freeze())
+    };
+    tokio::time::timeout(BODY_DEADLINE, gathering).await.unwrap_or_else(|_| Err(too_late()))
 }
 
 fn said(status: StatusCode, text: &str) -> Response<Body> {

@@ -10,6 +10,7 @@
 //! tools that it shows are those that a kernel was given.
 
 mod answer;
+mod door;
 mod gate;
 mod handler;
 mod http;

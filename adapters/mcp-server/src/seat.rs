@@ -58,8 +58,10 @@ impl Processes {
         let begin = || self.kernel.start(self.program.clone()).session().without_input().name(KEPT);
         let kept = match self.kernel.named(KEPT).await {
             Err(KernelError::UnknownName(_)) => return begin().await,
-            kept => self.kernel.resume(kept?.pid()).await?,
+            kept => kept?.pid(),
         };
+        self.refuse_import(kept).await?;
+        let kept = self.kernel.resume(kept).await?;
         let probe = self.begin().await?;
         let (now, then) = (standing(&probe).await?, standing(&kept).await?);
         end(&probe).await;
@@ -72,6 +74,19 @@ impl Processes {
         );
         end(&kept).await;
         begin().await
+    }
+
+    /// What was imported may have any name, and would run under permissions that are meant for another.
+    async fn refuse_import(&self, kept: Pid) -> Result<(), KernelError> {
+        let mut processes = self.kernel.processes().await?.into_iter();
+        let row = processes.find(|info| info.row.pid == kept).map(|info| info.row);
+        match row.and_then(|row| row.restored?.foreign) {
+            None => Ok(()),
+            Some(_) => Err(KernelError::Unborn(format!(
+                "the store has a process of the name '{KEPT}' that was imported from another store, process {kept}. It is not \
+                 resumed: serve from another store"
+            ))),
+        }
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, BTreeMap<Pid, Process>> {

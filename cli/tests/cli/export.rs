@@ -1,5 +1,6 @@
 //! The program moves a process from one store to another, and shows what it moves.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -78,8 +79,150 @@ fn a_point_of_the_past_goes_on_elsewhere() {
     let folder = ran();
     printed(folder.path(), "export 1@4 early.dormouse --store here --tree", 0);
     assert_eq!(printed(folder.path(), "import early.dormouse --store there", 0), "3  was 1\n");
-    let resumed = printed(folder.path(), "resume --store there --json", 0);
+    let resumed = printed(folder.path(), "resume 3 --store there --json", 0);
     assert!(resumed.contains("hunter2"), "{resumed}");
+}
+
+/// The word for how each process of a store stands, by its pid.
+fn states(folder: &Path, store: &str) -> BTreeMap<u64, String> {
+    let lines = printed(folder, &format!("ps --store {store} --json"), 0);
+    let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("it is JSON"));
+    let state = |line: serde_json::Value| Some((line["pid"].as_u64()?, line["status"].as_str()?.to_owned()));
+    lines.filter_map(state).collect()
+}
+
+#[test]
+fn what_was_imported_runs_where_it_is_named_and_nothing_else_runs_with_it() {
+    let folder = ran();
+    let at = folder.path();
+    printed(at, "export 1@4 early.dormouse --store here --tree", 0);
+    for pid in 3..6 {
+        assert_eq!(printed(at, "import early.dormouse --store there", 0), format!("{pid}  was 1\n"));
+    }
+    let held = || states(at, "there").into_iter().filter(|(_, state)| state == "held").map(|(pid, _)| pid);
+    let refused = printed(at, "resume --store there", 2);
+    for pid in 3..6 {
+        assert!(refused.contains(&format!("process {pid}, notes, imported from export ")), "{refused}");
+    }
+    assert!(refused.contains("stays held") && refused.contains("--imported"), "{refused}");
+    assert_eq!(held().collect::<Vec<_>>(), [3, 4, 5]);
+    let output = dormouse(at, "resume 4 --store there");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(out, "It was hunter2.\n", "{err}");
+    assert!(err.contains("resumes process 4, notes, imported from export ") && !err.contains("process 3"), "{err}");
+    assert_eq!(held().collect::<Vec<_>>(), [3, 5]);
+    let child = dormouse(at, "resume 6 --store there");
+    let err = String::from_utf8_lossy(&child.stderr);
+    assert!(err.contains("process 6 is part of the tree of process 4"), "{err}");
+    assert!(printed(at, "resume 3 77 --store there", 2).contains("no process 77"));
+    printed(at, "run notes.toml --input go --store there", 0);
+    assert_eq!(held().collect::<Vec<_>>(), [3, 5]);
+    assert!(printed(at, "resume --store there", 2).contains("stays held"), "what ran here has ended");
+    let output = dormouse(at, "import early.dormouse --store there --resume");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(out, "It was hunter2.\n", "{err}");
+    assert!(err.contains(", which was 1"), "{err}");
+    assert_eq!(held().collect::<Vec<_>>(), [3, 5]);
+    assert!(printed(at, "import early.dormouse --store there --allow-run=ls", 2).contains("--resume"));
+    assert_eq!(printed(at, "resume --store there --imported", 0), "It was hunter2.\nIt was hunter2.\n");
+    assert_eq!(held().count(), 0);
+}
+
+const NEEDY: &str = r#"
+[model]
+name = "notes"
+provider = "scripted"
+script = "script.toml"
+[prompt]
+user = "hello"
+[tools]
+enabled = ["fd_to_file", "list_dir", "spawn"]
+[[tools.command]]
+name = "history"
+description = "Shows the history."
+argv = ["git", "log", "--grep=two words"]
+env = ["GIT_DIR"]
+[tools.mcp]
+files = "all"
+[mcp.servers.files]
+command = "npx"
+args = ["server", "/tmp"]
+env = { TOKEN = "${SECRET}" }
+optional = true
+[env_info]
+commands = ["uname -a"]
+env_vars = { region = "REGION" }
+[linked_programs]
+far = "far.toml"
+"#;
+
+const FAR: &str = r#"
+[model]
+name = "far"
+provider = "openai-chat"
+base_url = "https://models.example/v1"
+api_key_env = "FAR_KEY"
+"#;
+
+#[test]
+fn what_a_program_starts_and_reaches_is_listed_and_said_before_it_runs() {
+    let folder = ran();
+    let at = folder.path();
+    fs::write(at.join("needy.toml"), NEEDY).expect("it can be written");
+    fs::write(at.join("far.toml"), FAR).expect("it can be written");
+    let said = |line: &str| String::from_utf8_lossy(&dormouse(at, line).stderr).into_owned();
+    let flags = [
+        "needy.toml, command history (write): this kernel may not run `git`: the user has to start it with --allow-run=git,",
+        "--allow-env=GIT_DIR,",
+        "needy.toml, server files: this kernel may not run `npx`: the user has to start it with --allow-run=npx,",
+        "--allow-env=SECRET,",
+        "needy.toml, tool fd_to_file: no file can be written: the user has to start this kernel with --allow-write=DIR,",
+        "--allow-read=DIR,",
+        "needy.toml, env_info: this kernel may not run `uname`: the user has to start it with --allow-run=uname,",
+        "--allow-env=REGION,",
+        "far.toml, model far: this kernel may not connect to models.example:443: the user has to start it with --allow-net=models.example:443,",
+        "--allow-env=FAR_KEY,",
+    ];
+    let warned = said("run needy.toml --store needy");
+    let warnings: Vec<_> = warned.lines().filter(|line| line.starts_with("warning: ")).collect();
+    assert_eq!(warnings.len(), flags.len(), "{warned}");
+    for (warning, flag) in warnings.iter().zip(flags) {
+        assert!(warning.contains(flag), "{flag} in {warning}");
+    }
+    assert!(warned.find("warning: ") < warned.find("[1] needy starts"), "{warned}");
+    let allowed = "--allow-run=uname --allow-env=REGION,SECRET,GIT_DIR,FAR_KEY --allow-net=models.example --allow-read=. --allow-write=.";
+    let warned = said(&format!("run needy.toml {allowed}"));
+    assert!(warned.contains("`git`") && warned.contains("`npx`"), "{warned}");
+    assert_eq!(warned.lines().filter(|line| line.starts_with("warning: ")).count(), 2, "{warned}");
+    printed(at, "export 1@0 needy.dormouse --store needy --tree", 0);
+    let shown = printed(at, "show needy.dormouse", 0);
+    let lines = [
+        "needy.toml command history (write) runs git log \"--grep=two words\"",
+        "needy.toml command history (write) reads the variable GIT_DIR",
+        "needy.toml server files runs npx server /tmp",
+        "needy.toml server files reads the variable SECRET",
+        "needy.toml tool fd_to_file writes files",
+        "needy.toml tool list_dir reads files",
+        "needy.toml env_info runs uname -a",
+        "needy.toml env_info reads the variable REGION",
+        "far.toml model far connects to https://models.example/v1",
+        "far.toml model far reads the variable FAR_KEY",
+    ];
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    for line in lines {
+        assert!(shown.lines().any(|shown| words(shown) == line), "{line} in {shown}");
+    }
+    let head = printed(at, "show needy.dormouse --json", 0);
+    let head: serde_json::Value =
+        serde_json::from_str(head.lines().next().expect("it has a head")).expect("it is JSON");
+    let requirements = head["requirements"].as_array().expect("they are listed");
+    assert_eq!(requirements.len(), lines.len());
+    assert_eq!(requirements[0]["needs"]["runs"][2], "--grep=two words");
+    assert_eq!((&requirements[0]["by"], &requirements[0]["access"]), (&"command".into(), &"write".into()));
+    printed(at, "import needy.dormouse --store there", 0);
+    for line in ["resume 2 --store there", "import needy.dormouse --store there --resume"] {
+        assert!(said(line).contains("--allow-run=git"), "{line}");
+    }
 }
 
 #[test]

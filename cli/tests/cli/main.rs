@@ -8,3 +8,4 @@ mod export;
 mod mcp;
 mod recordings;
 mod stores;
+mod terminal;

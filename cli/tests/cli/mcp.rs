@@ -137,6 +137,31 @@ fn a_store_keeps_descriptors_until_the_program_is_another() {
 }
 
 #[test]
+fn what_was_imported_under_the_name_of_the_kept_process_is_not_served() {
+    let folder = folder(PROGRAM);
+    let mut client = Client::begin(folder.path(), &["--store", "state"]);
+    client.call("numbers", json!({"upto": 20_000}));
+    client.end();
+    for words in
+        [&["export", "1", "kept.dormouse", "--store", "state"][..], &["import", "kept.dormouse", "--store", "other"]]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+        assert!(command.args(words).current_dir(folder.path()).status().unwrap().success(), "{words:?}");
+    }
+    let mut child = command(folder.path(), &["--store", "other"]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let params =
+        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "{hello}").unwrap();
+    let mut refused = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut refused).unwrap();
+    assert!(refused.contains("imported from another store"), "{refused}");
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
 fn an_origin_that_no_browser_writes_is_refused() {
     for wrong in ["*", "app.example", "https://app.example/path", "ftp://app.example"] {
         let origin = format!("--allow-origin={wrong}");
@@ -172,19 +197,69 @@ fn other_machines_are_served_only_where_that_is_said_and_a_token_protects_it() {
     assert!(short.contains("too short") && !short.contains("sesame"), "{short}");
 }
 
-#[test]
-fn over_http_it_prints_its_url_and_serves_until_it_is_stopped() {
-    let folder = folder(PROGRAM);
-    let mut child = command(folder.path(), &["--http"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut url = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
-    let address = url.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp")).unwrap();
-    assert!(address.starts_with("127.0.0.1:"), "{url}");
+/// The status of a first request with this header.
+fn status(address: &str, header: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    write!(stream, "GET /elsewhere HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let hello =
+        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).to_string();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{header}Content-Length: {}",
+        hello.len()
+    );
+    let types = "Content-Type: application/json\r\nAccept: application/json, text/event-stream";
+    write!(stream, "{head}\r\n{types}\r\n\r\n{hello}").unwrap();
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    answer.split_whitespace().nth(1).unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+#[test]
+fn over_http_it_prints_its_url_and_a_token_and_serves_until_it_is_stopped() {
+    let folder = folder(PROGRAM);
+    let mut secrets = Vec::new();
+    for (args, secret) in [(&["--http"][..], None), (&["--http"], None), (&["--http", "--no-token"], Some(""))] {
+        let mut child = command(folder.path(), args).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut url, mut entry) = (String::new(), String::new());
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        lines.read_line(&mut url).unwrap();
+        let address = url.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp")).unwrap();
+        assert!(address.starts_with("127.0.0.1:"), "{url}");
+        let header = secret.map(str::to_owned).unwrap_or_else(|| {
+            lines.read_line(&mut entry).unwrap();
+            let entry: Value = serde_json::from_str(&entry).unwrap();
+            let entry = &entry["mcpServers"]["dormouse"];
+            assert_eq!(entry["url"], url.trim());
+            format!("Authorization: {}\r\n", entry["headers"]["Authorization"].as_str().unwrap())
+        });
+        assert_eq!(status(address, &header), "200");
+        if secret.is_none() {
+            assert_eq!(status(address, ""), "401");
+            assert_eq!(status(address, "Authorization: Bearer 0123456789abcdef\r\n"), "401");
+        }
+        secrets.push(header);
+        assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(143));
+    }
+    assert_ne!(secrets[0], secrets[1], "each start draws its own");
+    for args in [["--http", "--no-token", "--token-env=T"], ["--http", "--no-token", "--allow-remote"]] {
+        assert!(refused(&args, "").contains("cannot be used with"), "{args:?}");
+    }
+}
+
+#[test]
+fn over_http_it_serves_who_shows_the_token_of_the_user_and_does_not_print_it() {
+    let (folder, token) = (folder(PROGRAM), "a token of the user's own");
+    let mut command = command(folder.path(), &["--http", "--token-env=MCP_TOKEN"]);
+    let mut child = command.env("MCP_TOKEN", token).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut url, mut rest) = (String::new(), String::new());
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    lines.read_line(&mut url).unwrap();
+    let address = url.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp")).unwrap();
+    assert_eq!(status(address, ""), "401");
+    assert_eq!(status(address, &format!("Authorization: Bearer {token}\r\n")), "200");
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(143));
+    lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
 }

@@ -52,6 +52,12 @@ impl Finding {
         self.source_text.name()
     }
 
+    /// The text of that file, which the labels point into.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.source_text.inner()
+    }
+
     /// The line, counted from 1; none for a finding about the file as a whole.
     #[must_use]
     pub fn line(&self) -> Option<usize> {

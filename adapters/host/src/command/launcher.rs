@@ -204,7 +204,11 @@ impl Launcher {
         matches(self.permissions.unconfined(), program, Some(found))
     }
 
-    fn find(&self, program: &str) -> Result<PathBuf, String> {
+    /// The program that a command names.
+    ///
+    /// # Errors
+    /// A text for the model, where it is not permitted or not found.
+    pub(crate) fn find(&self, program: &str) -> Result<PathBuf, String> {
         let found = if program.contains('/') {
             Some(self.working_dir.join(program)).filter(|path| is_program(path))
         } else {

@@ -12,32 +12,62 @@ use tokio::task::JoinHandle;
 
 use super::support::{hello, large, page_of, said, server, within};
 
-struct Served {
-    url: String,
-    client: reqwest::Client,
+/// Somebody who speaks to a server, by connections of its own.
+pub(super) struct Client {
+    pub(super) url: String,
+    http: reqwest::Client,
+}
+
+pub(super) struct Served {
+    client: Client,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<Result<(), ServeError>>,
 }
 
+impl std::ops::Deref for Served {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
 impl Served {
     async fn new(server: &McpServer, settings: HttpSettings) -> Self {
+        Self::with_token(server, settings, "").await
+    }
+
+    pub(super) async fn with_token(server: &McpServer, settings: HttpSettings, token: &str) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let client = Client::new(format!("http://{}/mcp", listener.local_addr().unwrap()), token);
         let (stop, stopped) = oneshot::channel();
         let server = server.clone();
         let serving =
             tokio::spawn(async move { server.serve_http(listener, settings, async { drop(stopped.await) }).await });
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { url, client, stop, serving }
+        Self { client, stop, serving }
     }
 
-    fn request(&self, method: Method, session: Option<&str>) -> RequestBuilder {
-        let request = self.client.request(method, &self.url).header("accept", "application/json, text/event-stream");
+    pub(super) async fn end(self) {
+        drop(self.stop);
+        within(self.serving).await.unwrap().unwrap();
+    }
+}
+
+impl Client {
+    pub(super) fn new(url: String, token: &str) -> Self {
+        let authorization = (!token.is_empty()).then(|| ("authorization", format!("Bearer {token}")));
+        let headers = authorization.into_iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let http = reqwest::Client::builder().no_proxy().default_headers(headers.collect());
+        Self { url, http: http.build().unwrap() }
+    }
+
+    pub(super) fn request(&self, method: Method, session: Option<&str>) -> RequestBuilder {
+        let request = self.http.request(method, &self.url).header("accept", "application/json, text/event-stream");
         session.into_iter().fold(request, |request, session| request.header("mcp-session-id", session))
     }
 
-    fn post(&self, session: Option<&str>, id: u64, method: &str, params: Value) -> RequestBuilder {
+    pub(super) fn post(&self, session: Option<&str>, id: u64, method: &str, params: Value) -> RequestBuilder {
         let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         self.request(Method::POST, session).json(&message)
     }
@@ -47,7 +77,7 @@ impl Served {
     }
 
     /// A session that has begun.
-    async fn session(&self) -> String {
+    pub(super) async fn session(&self) -> String {
         let begun = self.begin().await;
         assert_eq!(begun.status(), StatusCode::OK);
         let session = begun.headers()["mcp-session-id"].to_str().unwrap().to_owned();
@@ -58,25 +88,20 @@ impl Served {
         session
     }
 
-    async fn call(&self, session: &str, tool: &str, args: Value) -> (String, bool) {
+    pub(super) async fn call(&self, session: &str, tool: &str, args: Value) -> (String, bool) {
         let params = json!({"name": tool, "arguments": args});
         let answer = within(self.post(Some(session), 7, "tools/call", params).send()).await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         said(&message(answer, 7).await)
     }
 
-    async fn status(&self, request: RequestBuilder) -> StatusCode {
+    pub(super) async fn status(&self, request: RequestBuilder) -> StatusCode {
         within(request.send()).await.unwrap().status()
-    }
-
-    async fn end(self) {
-        drop(self.stop);
-        within(self.serving).await.unwrap().unwrap();
     }
 }
 
 /// The answer to request `id` out of a stream of events.
-async fn message(response: Response, id: u64) -> Value {
+pub(super) async fn message(response: Response, id: u64) -> Value {
     let text = within(response.text()).await.unwrap();
     let events =
         text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim).filter(|data| !data.is_empty());
@@ -232,7 +257,7 @@ async fn what_is_no_request_is_refused_by_name() {
     let (server, _kernel, _held) = server().await;
     let served = Served::new(&server, HttpSettings::default()).await;
     let session = served.session().await;
-    let elsewhere = served.client.get(served.url.replace("/mcp", "/other"));
+    let elsewhere = served.http.get(served.url.replace("/mcp", "/other"));
     assert_eq!(served.status(elsewhere).await, StatusCode::NOT_FOUND);
     let bad = served.request(Method::POST, Some(&session)).header("content-type", "application/json").body("{");
     assert!(served.status(bad).await.is_client_error());

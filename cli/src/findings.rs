@@ -1,0 +1,104 @@
+//! What is wrong with a program file, with the lines that it is about. The file may be a stranger's.
+
+use std::fmt;
+use std::io::Write;
+
+use dormouse::program::Finding;
+use miette::{Diagnostic, LabeledSpan, NamedSource, Report, Severity, SourceSpan};
+
+use crate::terminal::{coloured_stderr, visible};
+
+/// Shows findings on standard error, in colours where that is a terminal which has them.
+pub(crate) fn show(findings: &[Finding]) {
+    for finding in findings {
+        let report = Report::new(Shown::from(finding));
+        // Where standard error is gone there is nobody to tell.
+        let _ = writeln!(coloured_stderr(), "{report:?}");
+    }
+}
+
+/// A finding all of whose text is visible. The places in the file are moved to where they are in that.
+#[derive(Debug)]
+struct Shown {
+    message: String,
+    help: Option<String>,
+    severity: Option<Severity>,
+    source: NamedSource<String>,
+    labels: Vec<LabeledSpan>,
+}
+
+impl From<&Finding> for Shown {
+    fn from(finding: &Finding) -> Self {
+        let moved = |label: LabeledSpan| {
+            let from = shown_bytes(finding.text(), label.offset());
+            let to = shown_bytes(finding.text(), label.offset() + label.len());
+            let text = label.label().map(|text| visible(text).into_owned());
+            LabeledSpan::new_with_span(text, SourceSpan::from(from..to))
+        };
+        Self {
+            message: visible(&finding.to_string()).into_owned(),
+            help: finding.advice().map(|help| visible(help).into_owned()),
+            severity: Diagnostic::severity(finding),
+            source: NamedSource::new(visible(finding.file()), visible(finding.text()).into_owned()),
+            labels: finding.labels().into_iter().flatten().map(moved).collect(),
+        }
+    }
+}
+
+/// How many bytes the first `at` bytes of a text take once they are visible.
+fn shown_bytes(text: &str, at: usize) -> usize {
+    visible(&text[..text.floor_char_boundary(at)]).len()
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Shown {}
+
+impl Diagnostic for Shown {
+    fn severity(&self) -> Option<Severity> {
+        self.severity
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn miette::SourceCode> {
+        Some(&self.source)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        (!self.labels.is_empty()).then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = _>>)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use dormouse::program::{Program, compile};
+
+    use super::*;
+
+    fn wrong(text: &'static str) -> Finding {
+        let compiled = compile(Path::new("p\u{1b}.toml"), &mut |_| Ok(Bytes::from(text)), &[]);
+        compiled.map(|compiled| Program::name(&compiled.program).to_owned()).unwrap_err().errors()[0].clone()
+    }
+
+    #[test]
+    fn a_place_is_pointed_at_where_it_is_once_all_is_visible() {
+        // TOML takes no control characters of ASCII, and all others.
+        let shown =
+            Shown::from(&wrong("# \u{202e}\u{9b}é\n[model]\nprovider = \"scripted\"\n\"\u{202e}\" = 1\n[tool]\n"));
+        let text = shown.source.inner();
+        assert!(text.starts_with("# \\u{202e}\\u{9b}é\n") && shown.source.name() == "p␛.toml", "{text}");
+        let at: Vec<_> = shown.labels.iter().map(|label| &text[label.offset()..label.offset() + label.len()]).collect();
+        assert_eq!(at, ["\"\\u{202e}\""], "{shown:?}");
+        assert!(!shown.message.contains('\u{202e}'), "{}", shown.message);
+    }
+}

@@ -1,0 +1,105 @@
+//! What programs start and reach, in words: listed by `dormouse show`, and said before something runs that is not permitted to.
+
+use dormouse::Kernel;
+use dormouse::export::Manifest;
+use dormouse::program::{Bundle, FileUse, NeededBy, Program, Requirement, Resource};
+use serde_json::{Value, json};
+
+use crate::terminal::{line, tell};
+
+/// Tells the user what these programs need and will be refused. They run all the same.
+pub(crate) fn tell_of_missing<'a>(kernel: &Kernel, programs: impl IntoIterator<Item = &'a Program>) {
+    let mut told = Vec::new();
+    for missing in programs.into_iter().flat_map(|program| kernel.missing(program)) {
+        let Requirement { program, needed_by, .. } = &missing.requirement;
+        let line = line(&format!("warning: {program}, {}: {}", needed_by_words(needed_by), missing.why));
+        if !told.contains(&line) {
+            tell(&line);
+            told.push(line);
+        }
+    }
+}
+
+/// The programs of the processes of an export, each once.
+///
+/// # Errors
+/// Why they cannot be compiled.
+pub(crate) fn programs(manifest: &Manifest) -> Result<Vec<Program>, String> {
+    let mut known = Vec::new();
+    let mut programs = Vec::new();
+    for member in &manifest.members {
+        let (hash, key) = (member.image.bundle.hash, &*member.image.program);
+        if known.contains(&(hash, key)) {
+            continue;
+        }
+        known.push((hash, key));
+        let bundle = manifest.programs.get(&hash).ok_or("a program is not in it")?;
+        let bundle = Bundle::from_bytes(bundle).map_err(|error| error.to_string())?;
+        let tools = bundle.host_tools();
+        let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+        let compiled = bundle.compile(&tools).map_err(|errors| errors.to_string())?;
+        programs.push(compiled.program.by_key(key).ok_or_else(|| format!("its files hold no program {key}"))?);
+    }
+    Ok(programs)
+}
+
+/// What these programs need, each once.
+pub(crate) fn of(programs: &[Program]) -> Vec<Requirement> {
+    let mut all = Vec::new();
+    for requirement in programs.iter().flat_map(Program::requirements) {
+        if !all.contains(&requirement) {
+            all.push(requirement);
+        }
+    }
+    all
+}
+
+/// A requirement as a line: program, part of it, what that does.
+pub(crate) fn words(requirement: &Requirement) -> String {
+    let Requirement { program, needed_by, resource } = requirement;
+    let does = match resource {
+        Resource::Command(argv) => {
+            format!("runs {}", argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+        }
+        Resource::Address { url, .. } => format!("connects to {url}"),
+        Resource::Variable(name) => format!("reads the variable {name}"),
+        Resource::Files(FileUse::Read) => "reads files".to_owned(),
+        Resource::Files(FileUse::Write) => "writes files".to_owned(),
+    };
+    line(&format!("{program:<20} {:<28} {does}", needed_by_words(needed_by)))
+}
+
+pub(crate) fn as_json(requirement: &Requirement) -> Value {
+    let Requirement { program, needed_by, resource } = requirement;
+    let (kind, name, access) = match needed_by {
+        NeededBy::Model(name) => ("model", Some(name), None),
+        NeededBy::Command(name, access) => ("command", Some(name), Some(access.word())),
+        NeededBy::Tool(name) => ("tool", Some(name), None),
+        NeededBy::Server(name) => ("server", Some(name), None),
+        NeededBy::Environment => ("env_info", None, None),
+    };
+    let resource = match resource {
+        Resource::Command(argv) => json!({ "runs": argv }),
+        Resource::Address { url, .. } => json!({ "connects_to": url }),
+        Resource::Variable(name) => json!({ "reads_variable": name }),
+        Resource::Files(FileUse::Read) => json!({ "files": "read" }),
+        Resource::Files(FileUse::Write) => json!({ "files": "write" }),
+    };
+    json!({ "program": program, "by": kind, "name": name, "access": access, "needs": resource })
+}
+
+fn needed_by_words(needed_by: &NeededBy) -> String {
+    match needed_by {
+        NeededBy::Model(name) => format!("model {name}"),
+        NeededBy::Command(name, access) => format!("command {name} ({})", access.word()),
+        NeededBy::Tool(name) => format!("tool {name}"),
+        NeededBy::Server(name) => format!("server {name}"),
+        NeededBy::Environment => "env_info".to_owned(),
+    }
+}
+
+/// A word of a command line, so that it can be told from two.
+fn quoted(word: &str) -> String {
+    let is_plain = !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\'));
+    if is_plain { word.to_owned() } else { format!("{word:?}") }
+}

@@ -1,0 +1,230 @@
+//! Standard output and standard error: the only way to either, and what makes text safe to show there.
+//!
+//! What this program shows comes from others too: model servers' error texts, tools, names and paths in stores and exports, the
+//! programs of strangers. A terminal obeys control sequences in such text, and a reader is deceived by characters that reorder or
+//! hide it. [`visible`] replaces both by signs that can be seen.
+//!
+//! * Standard error is made visible always.
+//! * Standard output is made visible where it is a terminal. In a pipe or a file, what a process answered, a page of a file and the
+//!   like are byte for byte what they are.
+//! * What stands in one line of a listing or a message is made one line ([`line`]), so that it cannot look like another.
+//! * JSON has such characters as `\u` escapes always ([`json`]): a parser gives back the same text.
+//!
+//! The lint `disallowed_methods` (clippy.toml) refuses the functions of the standard library elsewhere in this crate. What goes
+//! around this module says so: progress bars, which take visible text only, and the protocol of `dormouse mcp`.
+
+use std::borrow::Cow;
+use std::fmt::{Arguments, Write as _};
+use std::io::{self, IsTerminal, Stderr, Stdout, Write};
+
+use serde_json::Value;
+
+/// Standard output: exact, unless it is a terminal.
+#[expect(clippy::disallowed_methods, reason = "this is the way to it")]
+pub(crate) fn stdout() -> Output<Stdout> {
+    let out = io::stdout();
+    let form = if out.is_terminal() { Form::Visible } else { Form::Exact };
+    Output { out, form, held: Vec::new() }
+}
+
+/// Standard error.
+#[expect(clippy::disallowed_methods, reason = "this is the way to it")]
+pub(crate) fn stderr() -> Output<Stderr> {
+    Output { out: io::stderr(), form: Form::Visible, held: Vec::new() }
+}
+
+/// Standard error for text that is safe already and holds colours.
+#[expect(clippy::disallowed_methods, reason = "the caller made it visible, then coloured it")]
+pub(crate) fn coloured_stderr() -> Stderr {
+    io::stderr()
+}
+
+/// Tells the user something, on standard error. Where that is gone there is nobody to tell, and the work goes on.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(stderr(), "{text}");
+}
+
+/// Where text goes.
+pub(crate) struct Output<W> {
+    out: W,
+    form: Form,
+    /// The beginning of a character whose other bytes have not come yet.
+    held: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Exact,
+    Visible,
+}
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.form == Form::Exact {
+            return self.out.write(bytes);
+        }
+        self.held.extend_from_slice(bytes);
+        let held = std::mem::take(&mut self.held);
+        let (text, rest) = held.split_at(held.len() - incomplete(&held));
+        self.held = rest.to_vec();
+        self.out.write_all(visible(&String::from_utf8_lossy(text)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    /// At once, so that what other threads write does not come in between.
+    fn write_fmt(&mut self, text: Arguments<'_>) -> io::Result<()> {
+        self.write_all(text.to_string().as_bytes())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let held = std::mem::take(&mut self.held);
+        self.out.write_all(String::from_utf8_lossy(&held).as_bytes())?;
+        self.out.flush()
+    }
+}
+
+/// How many bytes at the end are the beginning of a character.
+fn incomplete(bytes: &[u8]) -> usize {
+    match str::from_utf8(&bytes[bytes.len().saturating_sub(4)..]) {
+        Ok(_) => 0,
+        // Bytes before a whole character may be the end of one that began earlier.
+        Err(_) => bytes.utf8_chunks().last().map_or(0, |chunk| match chunk.invalid() {
+            [] => 0,
+            rest if str::from_utf8(rest).is_err_and(|error| error.error_len().is_none()) => rest.len(),
+            _ => 0,
+        }),
+    }
+}
+
+/// The text without anything that a terminal obeys or that deceives a reader: a control character as its picture, as models see
+/// it (`␛`), any other by its number (`\u{202e}`). Line feeds and tabs stay, and a carriage return in front of a line feed.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_control() && byte != b'\n' && byte != b'\t') {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut before = None;
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_line_end = c == '\r' && chars.peek() == Some(&'\n');
+        match is_line_end || is_harmless(c, before) {
+            true => shown.push(c),
+            false => shown.extend(sign(c)),
+        }
+        before = Some(c);
+    }
+    Cow::Owned(shown)
+}
+
+/// The same, in one line.
+pub(crate) fn line(text: &str) -> String {
+    visible(text).replace('\n', "␊").replace(['\t', '\r'], " ")
+}
+
+/// A value as JSON in one line, whose text is safe to show anywhere.
+pub(crate) fn json(value: &Value) -> String {
+    let text = value.to_string();
+    if text.is_ascii() && !text.contains('\u{7f}') {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_harmless(c, None) {
+            true => shown.push(c),
+            // Nothing but strings holds such characters.
+            false => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                write!(shown, "\\u{unit:04x}").expect("a string takes all text");
+            }),
+        }
+    }
+    shown
+}
+
+/// Whether a character does nothing but show itself, behind this one.
+fn is_harmless(c: char, before: Option<char>) -> bool {
+    let is_behind_a_letter = || before.is_some_and(|before| !before.is_ascii() && !is_hidden(before));
+    match c {
+        '\n' | '\t' => true,
+        // Joiners are part of scripts and of emoji, where one follows a letter or a sign.
+        '\u{200c}' | '\u{200d}' => is_behind_a_letter(),
+        // So are the selectors of text or colour, of digits too.
+        '\u{fe0e}' | '\u{fe0f}' => is_behind_a_letter() || before.is_some_and(|before| before.is_ascii_graphic()),
+        c => !is_hidden(c),
+    }
+}
+
+/// Characters that control a terminal, reorder text, or take no room.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// What stands for a character that cannot be shown.
+fn sign(c: char) -> impl Iterator<Item = char> {
+    let picture = match c {
+        '\0'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)),
+        '\u{7f}' => Some('␡'),
+        _ => None,
+    };
+    let number = picture.is_none().then(|| c.escape_unicode());
+    picture.into_iter().chain(number.into_iter().flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str =
+        "a\u{1b}]0;b\u{7}\u{9b}31m\u{85}\u{7f}\0\r\u{202e}\u{2066}\u{200e}\u{61c}\u{200b}\u{feff}\u{e0041}é";
+
+    #[test]
+    fn what_a_terminal_obeys_and_what_hides_text_is_shown_by_signs() {
+        let cases = [
+            ("plain\ttext\n", "plain\ttext\n"),
+            ("naïve 日本 🦔 e\u{301}", "naïve 日本 🦔 e\u{301}"),
+            ("\u{1b}[2J", "␛[2J"),
+            ("a\r\nb\rc", "a\r\nb␍c"),
+            ("\u{9b}1m\u{7f}", "\\u{9b}1m␡"),
+            ("x\u{202e}txt.exe", "x\\u{202e}txt.exe"),
+            ("pay\u{200b}pal\u{200d}", "pay\\u{200b}pal\\u{200d}"),
+            ("می\u{200c}خواهم 👩\u{200d}💻 1\u{fe0f}\u{20e3}", "می\u{200c}خواهم 👩\u{200d}💻 1\u{fe0f}\u{20e3}"),
+            ("é\u{200d}\u{200d}", "é\u{200d}\\u{200d}"),
+            ("\u{2028}\u{e0041}", "\\u{2028}\\u{e0041}"),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(visible(text), shown, "{text:?}");
+        }
+        assert!(!visible(HOSTILE).chars().any(is_hidden));
+        assert_eq!(line("a\nb\t\u{1b}"), "a␊b ␛");
+    }
+
+    #[test]
+    fn json_reads_back_as_it_was_and_shows_nothing_hidden() {
+        let value = serde_json::json!({ HOSTILE: [HOSTILE, 1, "\u{200c}\u{10ffff}"] });
+        let text = json(&value);
+        assert!(!text.chars().any(is_hidden), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+    }
+
+    #[test]
+    fn characters_that_come_in_parts_are_shown_whole() {
+        let text = format!("{HOSTILE}日本🦔\u{202e}");
+        for size in [1, 2, 3, 5, 64] {
+            let mut shown = Output { out: Vec::new(), form: Form::Visible, held: Vec::new() };
+            text.as_bytes().chunks(size).for_each(|part| shown.write_all(part).unwrap());
+            shown.flush().unwrap();
+            assert_eq!(String::from_utf8(shown.out).unwrap(), visible(&text), "{size}");
+        }
+        let mut broken = Output { out: Vec::new(), form: Form::Visible, held: Vec::new() };
+        broken.write_all(b"a\xff\xe2\x80").unwrap();
+        broken.flush().unwrap();
+        assert_eq!(String::from_utf8(broken.out).unwrap(), "a\u{fffd}\u{fffd}");
+        let mut exact = Output { out: Vec::new(), form: Form::Exact, held: Vec::new() };
+        exact.write_all(b"a\xff\x1b").unwrap();
+        assert_eq!(exact.out, b"a\xff\x1b");
+    }
+}

@@ -1,0 +1,251 @@
+//! What a program starts and reaches outside of the kernel, as its file says: for who decides whether to run it.
+//!
+//! Nothing here asks whether that is permitted, or is there.
+
+use dormouse_proto::server::{Server, ServerValue, Transport};
+use dormouse_proto::tool::Access;
+use url::Url;
+
+use super::library::{ModelChoice, Program};
+
+/// Tools of the kernel and of its host that use files of the host, and how.
+const FILE_TOOLS: [(&str, FileUse); 3] =
+    [("fd_to_file", FileUse::Write), ("read_file", FileUse::Read), ("list_dir", FileUse::Read)];
+
+/// Something that a program needs of the machine that it runs on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Requirement {
+    /// The program, by the name of its file in its bundle.
+    pub program: String,
+    /// What of it needs the resource.
+    pub needed_by: NeededBy,
+    /// What it is.
+    pub resource: Resource,
+}
+
+/// The part of a program that needs a resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NeededBy {
+    /// The model of this name.
+    Model(String),
+    /// The declared command of this name, which a process calls that may do this.
+    Command(String, Access),
+    /// The tool of this name, which uses files.
+    Tool(String),
+    /// The tool server of this name.
+    Server(String),
+    /// What a process is told about the machine at its birth.
+    Environment,
+}
+
+/// A part of the machine, or another machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resource {
+    /// A program that is started: its name or path, and its arguments as they are written.
+    Command(Vec<String>),
+    /// A machine that is connected to.
+    Address {
+        /// The address, without user name, password and query: those may be secrets.
+        url: String,
+        /// The machine and the port, if the address is one.
+        endpoint: Option<(String, u16)>,
+    },
+    /// An environment variable that is read, by name.
+    Variable(String),
+    /// Files, in any folder that is permitted.
+    Files(FileUse),
+}
+
+/// What is done with files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileUse {
+    /// They are read, or listed.
+    Read,
+    /// They are written.
+    Write,
+}
+
+impl Program {
+    /// What this program and all that it links start and reach, in the order of their files, each once. What a provider is asked by
+    /// its name alone is not in it: that needs no permission.
+    #[must_use]
+    pub fn requirements(&self) -> Vec<Requirement> {
+        let mut all = Vec::new();
+        for program in self.linked_closure() {
+            for (needed_by, resource) in program.own_requirements() {
+                let requirement = Requirement { program: program.key().to_owned(), needed_by, resource };
+                if !all.contains(&requirement) {
+                    all.push(requirement);
+                }
+            }
+        }
+        all
+    }
+
+    /// This program, and every one that can be reached from it by links.
+    fn linked_closure(&self) -> Vec<Self> {
+        let mut found = vec![self.clone()];
+        let mut next = 0;
+        while let Some(program) = found.get(next).cloned() {
+            for (_, _, linked) in program.linked() {
+                if !found.contains(&linked) {
+                    found.push(linked);
+                }
+            }
+            next += 1;
+        }
+        found
+    }
+
+    fn own_requirements(&self) -> Vec<(NeededBy, Resource)> {
+        let models = self.models().iter().flat_map(of_model);
+        let commands = self.commands().iter().flat_map(|command| {
+            let variables = command.env.iter().cloned().map(Resource::Variable);
+            let started = [Resource::Command(command.argv.clone())].into_iter().chain(variables);
+            let needed_by = NeededBy::Command(command.name.clone(), command.policy.access);
+            started.map(move |resource| (needed_by.clone(), resource))
+        });
+        let servers = self.servers().iter().flat_map(|choice| of_server(&choice.server));
+        let declares = |name: &str| self.commands().iter().any(|command| command.name == name);
+        let files = FILE_TOOLS.iter().filter(|(name, _)| self.tools().iter().any(|tool| tool.name == *name));
+        let files = files.filter(|(name, _)| !declares(name));
+        let files = files.map(|(name, file_use)| (NeededBy::Tool((*name).to_owned()), Resource::Files(*file_use)));
+        let told = self.environment();
+        let run = told.commands.iter().filter_map(|command| command.argv.clone()).map(Resource::Command);
+        let read = told.env_vars.iter().map(|variable| Resource::Variable(variable.name.clone()));
+        let told = run.chain(read).map(|resource| (NeededBy::Environment, resource));
+        models.chain(commands).chain(servers).chain(files).chain(told).collect()
+    }
+}
+
+fn of_model(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Resource)> {
+    let address = model.base_url.as_deref().map(address);
+    let key = model.api_key_env.clone().map(Resource::Variable);
+    let needed_by = NeededBy::Model(model.name.clone());
+    address.into_iter().chain(key).map(move |resource| (needed_by.clone(), resource))
+}
+
+fn of_server(server: &Server) -> impl Iterator<Item = (NeededBy, Resource)> {
+    let (reached, values) = match &server.transport {
+        Transport::Stdio(command) => {
+            let argv = std::iter::once(&command.program).chain(&command.args).cloned().collect();
+            (Resource::Command(argv), &command.env)
+        }
+        Transport::Http { url, headers } => (address(url), headers),
+    };
+    let variables: Vec<_> = values.iter().flat_map(|(_, value)| ServerValue::variables(value)).collect();
+    let needed_by = NeededBy::Server(server.name.to_string());
+    let resources = std::iter::once(reached).chain(variables.into_iter().map(Resource::Variable));
+    resources.map(move |resource| (needed_by.clone(), resource))
+}
+
+/// An address as the clients of this system read it.
+fn address(written: &str) -> Resource {
+    let Ok(mut url) = Url::parse(written.trim()) else {
+        return Resource::Address { url: written.to_owned(), endpoint: None };
+    };
+    let endpoint = url.host_str().map(str::to_owned).zip(url.port_or_known_default());
+    // Where an address has no room for these, it has none.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    Resource::Address { url: url.to_string(), endpoint }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+
+    use super::super::compile;
+    use super::*;
+
+    const ENTRY: &str = r#"
+[model]
+name = "m"
+provider = "openai-chat"
+base_url = "https://models.example/v1"
+api_key_env = "THEIR_KEY"
+[tools]
+enabled = ["fd_to_file", "read_fd", "list_dir", "spawn"]
+[tools.mcp]
+files = "all"
+far = "all"
+[mcp.servers.files]
+command = "npx"
+args = ["server", "/tmp"]
+env = { TOKEN = "${SECRET:-none}" }
+[mcp.servers.far]
+url = "https://tools.example/mcp"
+headers = { Authorization = "Bearer ${FAR_KEY}" }
+[[tools.command]]
+name = "log"
+description = "Shows the history."
+argv = ["git", "log", "{file}"]
+parameters.file = { type = "string", description = "A file." }
+env = ["GIT_DIR"]
+[linked_programs]
+deep = "deep.toml"
+"#;
+    const DEEP: &str = r#"
+[model]
+name = "d"
+provider = "scripted"
+[tools]
+enabled = ["spawn"]
+[env_info]
+commands = ["uname -a"]
+env_vars = { region = "REGION" }
+[linked_programs]
+back = "entry.toml"
+"#;
+
+    #[test]
+    fn a_program_says_what_it_and_all_that_it_links_start_and_reach() {
+        let mut read = |path: &Path| Ok(Bytes::from(if path.ends_with("deep.toml") { DEEP } else { ENTRY }));
+        let program = compile(Path::new("entry.toml"), &mut read, &["list_dir"]).unwrap().program;
+        let words = |words: &[&str]| Resource::Command(words.iter().map(|word| (*word).to_owned()).collect());
+        let variable = |name: &str| Resource::Variable(name.into());
+        let (model, log) = (NeededBy::Model("m".into()), NeededBy::Command("log".into(), Access::Write));
+        let (files, far) = (NeededBy::Server("files".into()), NeededBy::Server("far".into()));
+        let expected = [
+            ("entry.toml", model.clone(), address("https://models.example/v1")),
+            ("entry.toml", model, variable("THEIR_KEY")),
+            ("entry.toml", log.clone(), words(&["git", "log", "{file}"])),
+            ("entry.toml", log, variable("GIT_DIR")),
+            ("entry.toml", files.clone(), words(&["npx", "server", "/tmp"])),
+            ("entry.toml", files, variable("SECRET")),
+            ("entry.toml", far.clone(), address("https://tools.example/mcp")),
+            ("entry.toml", far, variable("FAR_KEY")),
+            ("entry.toml", NeededBy::Tool("fd_to_file".into()), Resource::Files(FileUse::Write)),
+            ("entry.toml", NeededBy::Tool("list_dir".into()), Resource::Files(FileUse::Read)),
+            ("deep.toml", NeededBy::Environment, words(&["uname", "-a"])),
+            ("deep.toml", NeededBy::Environment, variable("REGION")),
+        ];
+        let expected = expected.map(|(program, needed_by, resource)| Requirement {
+            program: program.to_owned(),
+            needed_by,
+            resource,
+        });
+        assert_eq!(program.requirements(), expected);
+        let linked = program.linked_program("deep").unwrap();
+        assert_eq!(linked.requirements().len(), expected.len(), "links lead back");
+        assert_eq!(linked.requirements()[0].program, "deep.toml");
+    }
+
+    #[test]
+    fn an_address_is_read_as_clients_read_it_and_shows_no_secret() {
+        let at = |machine: &str, port| Some((machine.to_owned(), port));
+        for (written, url, endpoint) in [
+            ("https://me:secret@a.example/x?key=secret#y", "https://a.example/x", at("a.example", 443)),
+            ("https://a.example\\@b.example:1/", "https://a.example/@b.example:1/", at("a.example", 443)),
+            ("http://[::1]:9", "http://[::1]:9/", at("[::1]", 9)),
+            ("http://127.1", "http://127.0.0.1/", at("127.0.0.1", 80)),
+            ("nowhere", "nowhere", None),
+        ] {
+            assert_eq!(address(written), Resource::Address { url: url.into(), endpoint }, "{written}");
+        }
+    }
+}
