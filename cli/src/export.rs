@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use dormouse::checkpoint::Scope;
-use dormouse::export::{Place, Redact, look};
+use dormouse::export::{Place, Redact, skim};
 use dormouse::host::ExportFile;
 use regex::bytes::Regex;
 
@@ -50,7 +50,7 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
     let file = File::open(&args.file).map_err(|error| unusable(&args.file, &error))?;
     if check_store(&args.store).is_err() {
         // No store is made for a file that is not taken in.
-        look(&file, &mut ())?;
+        skim(&file, &mut ())?;
     }
     let kernel = Composition::of(Some(&args.store), &args.key).kernel().await?;
     let imported = kernel.import(file).held().await;
