@@ -43,7 +43,10 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
         let again = skim(&file, &mut printer)?;
         printer.done?;
         if again.id != manifest.id {
-            return Err(Failure::Usage(format!("{}: it was replaced by another while it was read", args.file.display())));
+            return Err(Failure::Usage(format!(
+                "{}: it was replaced by another while it was read",
+                args.file.display()
+            )));
         }
     }
     out.flush()?;

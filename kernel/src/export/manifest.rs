@@ -11,16 +11,13 @@ use dormouse_proto::record::{ContentRef, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use super::{ExportError, Keep, Piece, Scanner};
-use crate::program::MAX_BUNDLE_BYTES;
+use crate::program::MAX_PROGRAM_BYTES;
 
 /// No number of a file may be greater: what counts on from it must have somewhere to go.
 const MAX_NUMBER: u64 = 1 << 53;
 /// Nor may the highest number of its store be: pids go on behind it, and what is exported then is to be taken in again.
 const MAX_LAST: u64 = 1 << 48;
 const MAX_COUNT: u32 = 1 << 31;
-
-/// More than the files of a program take as a bundle.
-const MAX_PROGRAM_BYTES: u64 = MAX_BUNDLE_BYTES as u64 + (8 << 20);
 
 /// An export, whole and checked. Contents are named; of them only programs are held. Where it was checked to keep
 /// [nothing](Keep::Nothing), it holds neither processes nor programs: they were told.

@@ -38,7 +38,9 @@ pub enum CodecError {
         left: u64,
     },
     /// What the record holds takes far more memory than its bytes.
-    #[error("the record cannot be decoded: what it holds takes more than the {allowed} bytes of memory that its length allows")]
+    #[error(
+        "the record cannot be decoded: what it holds takes more than the {allowed} bytes of memory that its length allows"
+    )]
     Expands {
         /// How many bytes of memory it may take.
         allowed: u64,

@@ -109,8 +109,7 @@ struct Rest<'de>(&'de [u8]);
 impl Reader for Rest<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> Result<(), DecodeError> {
         let additional = bytes.len().saturating_sub(self.0.len());
-        let (read, rest) =
-            self.0.split_at_checked(bytes.len()).ok_or(DecodeError::UnexpectedEnd { additional })?;
+        let (read, rest) = self.0.split_at_checked(bytes.len()).ok_or(DecodeError::UnexpectedEnd { additional })?;
         bytes.copy_from_slice(read);
         self.0 = rest;
         Ok(())
@@ -163,7 +162,9 @@ impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
         match self.number::<u8>()? {
             0 => visitor.visit_none(),
             1 => visitor.visit_some(self),
-            other => Err(CodecError::Decode(format!("{other} neither says that something is there nor that it is not"))),
+            other => {
+                Err(CodecError::Decode(format!("{other} neither says that something is there nor that it is not")))
+            }
         }
     }
 
