@@ -10,7 +10,7 @@ use arbitrary::Unstructured;
 use dormouse_actors::ports::{Backing, Batch, Entry, Store};
 use dormouse_fuzz::forge::export;
 use dormouse_fuzz::forge::store::Forged;
-use dormouse_fuzz::forging::{EXPORT, facts, forgeries, member, recover, within_bounds};
+use dormouse_fuzz::forging::{EXPORT, facts, forgeries, member, named, recover, within_bounds};
 use dormouse_kernel::temp_files::{TempFiles, evolve};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
@@ -116,6 +116,7 @@ fn look(dir: &PathBuf) {
             let mut files = TempFiles::default();
             for change in store.temp_files(row.pid).unwrap_or_default() {
                 if let Ok(change) = codec::decode::<TempFileRecord<ContentRef>>(&change.record) {
+                    let Ok(change) = change.try_map(&mut |content| Ok::<_, ()>(named(content))) else { continue };
                     evolve(&mut files, &change);
                 }
             }
