@@ -207,11 +207,11 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Whether its numbers can be those of a record: whoever has the store's key can seal any.
+    /// Whether its numbers can be those of a record: whoever has the store's key can seal any. A subject is a name, which nothing is
+    /// added to.
     fn is_possible(&self) -> bool {
-        let Self { commit, since, synced, at_ms, length, subject, first, count, .. } = *self;
-        let is_counted =
-            [commit, since, synced, at_ms, length, subject, first, count].iter().all(|number| *number <= MOST);
+        let Self { commit, since, synced, at_ms, length, first, count, .. } = *self;
+        let is_counted = [commit, since, synced, at_ms, length, first, count].iter().all(|number| *number <= MOST);
         // Each fact takes the 4 bytes of its length.
         is_counted && (self.kind != Kind::Facts || count <= length / 4)
     }
@@ -396,7 +396,7 @@ mod tests {
             (most.clone(), true),
             (Header { at_ms: MOST + 1, ..header() }, false),
             (Header { length: u64::MAX, ..header() }, false),
-            (Header { subject: u64::MAX, ..header() }, false),
+            (Header { subject: u64::MAX, ..header() }, true),
             (Header { first: u64::MAX, ..header() }, false),
             (Header { kind: Kind::Content, count: u64::MAX, ..header() }, false),
             (Header { count: 7, ..header() }, false),
