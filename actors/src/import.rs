@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::export::{Birth, Checker, ExportError, Manifest, Told};
+use dormouse_kernel::export::{Birth, Checker, ExportError, Keep, Manifest, Told};
 use dormouse_kernel::process::{Beginning, State};
 use dormouse_kernel::program::Program;
 use dormouse_proto::id::ContentHash;
@@ -35,16 +35,25 @@ const BATCH_CONTENTS: usize = 256;
 /// # Errors
 /// [`KernelError::Export`], [`KernelError::ExportFile`].
 pub fn look(mut file: impl Read, told: &mut impl Told) -> Result<Manifest, KernelError> {
-    checked(&mut file, told, &mut |_| Ok(()))
+    checked(&mut file, Keep::Processes, told, &mut |_| Ok(()))
+}
+
+/// The same, and keeps no process, only their programs: what is to be known of a process, `told` hears.
+///
+/// # Errors
+/// As [`look`].
+pub fn skim(mut file: impl Read, told: &mut impl Told) -> Result<Manifest, KernelError> {
+    checked(&mut file, Keep::Programs, told, &mut |_| Ok(()))
 }
 
 /// The same; `after` is asked after each part whether to go on.
 fn checked<T: Told>(
     file: &mut impl Read,
+    keep: Keep,
     told: &mut T,
     after: &mut dyn FnMut(&mut T) -> Result<(), KernelError>,
 ) -> Result<Manifest, KernelError> {
-    let (mut checker, mut part) = (Checker::default(), vec![0; PART_BYTES]);
+    let (mut checker, mut part) = (Checker::new(keep), vec![0; PART_BYTES]);
     loop {
         let len = match file.read(&mut part) {
             Ok(0) => return Ok(checker.finish()?),
@@ -118,7 +127,7 @@ fn begun(world: &World, birth: Birth<'_>, beginning: Beginning) -> dormouse_kern
 pub(crate) fn bring(world: &World, file: &mut (impl Read + Seek), plan: &Plan) -> Result<(), KernelError> {
     rewind(file)?;
     let mut batch = Batch::default();
-    let again = checked(file, &mut batch, &mut |batch| match batch.is_full() {
+    let again = checked(file, Keep::Programs, &mut batch, &mut |batch| match batch.is_full() {
         true => batch.commit(world),
         false => Ok(()),
     })?;

@@ -34,5 +34,5 @@ pub use durability::Durability;
 pub use error::KernelError;
 pub use event::{DescriptorView, Event, Fact, View};
 pub use export::Exported;
-pub use import::look;
+pub use import::{look, skim};
 pub use recovery::LoadError;

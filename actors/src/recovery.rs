@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use dormouse_kernel::journal::Tail;
 use dormouse_kernel::process::{State, StateError, evolve};
-use dormouse_kernel::program::{Bundle, Program};
+use dormouse_kernel::program::{Bundle, MAX_PROGRAM_BYTES, Program};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
@@ -90,7 +90,9 @@ pub(crate) fn load(
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
         let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;
-        evolve(&mut state, &fact.try_map(&mut content)?);
+        let fact = fact.try_map(&mut content)?;
+        state.check(&fact).map_err(|source| LoadError::State { pid, source })?;
+        evolve(&mut state, &fact);
     }
     check_prices(world, &state, purpose).map_err(|reason| LoadError::Program { pid, reason })?;
     Ok(Loaded { pid, state, last: base.plus(facts.len()), tail })
@@ -145,6 +147,10 @@ fn compiled(world: &World, pid: Pid, image: &Image<ContentRef>, purpose: Purpose
     let cache = || world.compiled.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = cache().find(image) {
         return Ok(known.program);
+    }
+    if image.bundle.len > MAX_PROGRAM_BYTES {
+        let reason = format!("it is said to have {} bytes; up to {MAX_PROGRAM_BYTES} are valid", image.bundle.len);
+        return Err(LoadError::Program { pid, reason });
     }
     let bundle = world.residents.content(image.bundle);
     let program = compile(world, pid, &bundle.bytes()?, &image.program, purpose)?;

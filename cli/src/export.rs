@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use dormouse::Imported;
 use dormouse::checkpoint::Scope;
-use dormouse::export::{Place, Redact, look};
+use dormouse::export::{Place, Redact, look, skim};
 use dormouse::host::ExportFile;
 use regex::bytes::Regex;
 
@@ -65,7 +65,7 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
     }
     if check_store(&args.store).is_err() {
         // No store is made for a file that is not taken in.
-        look(&file, &mut ())?;
+        skim(&file, &mut ())?;
     }
     let kernel = Composition::of(Some(&args.store), &args.key).kernel().await?;
     let imported = kernel.import(file).held().await;
@@ -84,7 +84,8 @@ async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure
     let composition = Composition::of(Some(&args.store), &args.key);
     let kernel = composition.permissions(&args.permissions).models(&args.models).kernel().await?;
     // Programs that do not compile here are refused by the import, which says why.
-    tell_of_missing(&kernel, &programs(&manifest).unwrap_or_default());
+    let named = manifest.members.iter().map(|member| (member.image.bundle.hash, &*member.image.program));
+    tell_of_missing(&kernel, &programs(named, &manifest.programs).unwrap_or_default());
     hold_others(&kernel, &[]).await?;
     let watch = Watch::begin(&kernel, Output::of(args.json));
     let stop = StopSignals::listen()?;

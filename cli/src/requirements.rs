@@ -1,7 +1,10 @@
 //! What programs start and reach, in words: listed by `dormouse show`, and said before something runs that is not permitted to.
 
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
 use dormouse::Kernel;
-use dormouse::export::Manifest;
+use dormouse::id::ContentHash;
 use dormouse::program::{Bundle, FileUse, NeededBy, Program, Requirement, Resource};
 use serde_json::{Value, json};
 
@@ -20,20 +23,22 @@ pub(crate) fn tell_of_missing<'a>(kernel: &Kernel, programs: impl IntoIterator<I
     }
 }
 
-/// The programs of the processes of an export, each once.
+/// The programs of an export that its processes name, by the files that they are made of and which of them; each once.
 ///
 /// # Errors
 /// Why they cannot be compiled.
-pub(crate) fn programs(manifest: &Manifest) -> Result<Vec<Program>, String> {
+pub(crate) fn programs<'a>(
+    named: impl Iterator<Item = (ContentHash, &'a str)>,
+    bundles: &BTreeMap<ContentHash, Bytes>,
+) -> Result<Vec<Program>, String> {
     let mut known = Vec::new();
     let mut programs = Vec::new();
-    for member in &manifest.members {
-        let (hash, key) = (member.image.bundle.hash, &*member.image.program);
+    for (hash, key) in named {
         if known.contains(&(hash, key)) {
             continue;
         }
         known.push((hash, key));
-        let bundle = manifest.programs.get(&hash).ok_or("a program is not in it")?;
+        let bundle = bundles.get(&hash).ok_or("a program is not in it")?;
         let bundle = Bundle::from_bytes(bundle).map_err(|error| error.to_string())?;
         let tools = bundle.host_tools();
         let tools: Vec<&str> = tools.iter().map(String::as_str).collect();

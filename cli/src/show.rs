@@ -1,13 +1,17 @@
 //! `dormouse show`: what an export holds, once all of it was checked.
+//!
+//! The file is read as a stream, and no more of a process is kept than its line. Its facts, where they are asked for, are read in a
+//! second pass: nothing of a file is printed before all of it was checked, and nothing is held until then.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufWriter, Seek, Write};
 use std::process::ExitCode;
 
 use dormouse::checkpoint::Scope;
-use dormouse::export::{Facts, Manifest, Member, Redaction, Told, log_lines, look};
-use dormouse::id::Pid;
+use dormouse::export::{Facts, Manifest, Member, Redaction, Told, log_lines, skim};
+use dormouse::id::{ContentHash, Pid};
+use dormouse::process::ProcessRow;
 use dormouse::program::Requirement;
 use dormouse::record::Phase;
 use dormouse::{KernelError, LogLine};
@@ -23,26 +27,42 @@ use crate::terminal;
 
 /// Checks an export and says who is in it. Exits with 2 where it is not whole.
 pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
-    let file = File::open(&args.file).map_err(|error| unusable(&args.file, &error))?;
-    let mut heard = Heard { is_asked: args.log, lines: Vec::new(), failed: None };
-    let manifest = look(file, &mut heard)?;
+    let mut file = File::open(&args.file).map_err(|error| unusable(&args.file, &error))?;
+    let mut heard = Heard { reads_facts: args.log, processes: Vec::new(), failed: None };
+    let manifest = skim(&file, &mut heard)?;
     if let Some(error) = heard.failed {
         return Err(error.into());
     }
-    let mut out = terminal::stdout();
+    let mut out = BufWriter::new(terminal::stdout());
     let form = if args.json { Form::Json } else { Form::Text };
-    let requirements = programs(&manifest).map(|programs| requirements::of(&programs));
+    let named = heard.processes.iter().map(|line| (line.bundle, &*line.key));
+    let requirements = programs(named, &manifest.programs).map(|programs| requirements::of(&programs));
     match form {
-        Form::Json => writeln!(out, "{}", terminal::json(&head_json(&manifest, &requirements)))?,
+        Form::Json => writeln!(out, "{}", terminal::json(&head_json(&manifest, heard.processes.len(), &requirements)))?,
         Form::Text => {
             head(&mut out, &manifest)?;
             needs(&mut out, &requirements)?;
         }
     }
-    processes(&mut out, &manifest, form)?;
-    heard.lines.iter().try_for_each(|(pid, line)| fact(&mut out, *pid, line, form))?;
+    processes(&mut out, &manifest, &heard.processes, form)?;
+    if args.log {
+        file.rewind().map_err(|error| unusable(&args.file, &error))?;
+        let mut printer = Printer { out: &mut out, form, done: Ok(()) };
+        let again = skim(&file, &mut printer)?;
+        printer.done?;
+        if again.id != manifest.id {
+            return Err(Failure::Usage(format!(
+                "{}: it was replaced by another while it was read",
+                args.file.display()
+            )));
+        }
+    }
+    out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// A tree that goes deeper is shown as if it did not: no file makes its lines longer and longer.
+const MOST_INDENTED: usize = 64;
 
 /// How something is printed.
 #[derive(Clone, Copy)]
@@ -52,15 +72,25 @@ enum Form {
     Json,
 }
 
-fn processes(out: &mut impl Write, manifest: &Manifest, form: Form) -> std::io::Result<()> {
+/// What is shown of a process.
+struct Line {
+    row: ProcessRow,
+    /// Its program: the files that it is made of, and which of them.
+    bundle: ContentHash,
+    key: String,
+    status: &'static str,
+    messages: usize,
+    descriptors: usize,
+}
+
+fn processes(out: &mut impl Write, manifest: &Manifest, lines: &[Line], form: Form) -> std::io::Result<()> {
     if let Form::Text = form {
         writeln!(out, "{:<32} {:<16} {:>7} {:>9} {:>5}", "PROCESS", "STATUS", "FACTS", "MESSAGES", "FDS")?;
     }
-    let depths = depths(manifest);
-    for Member { row, image, .. } in &manifest.members {
+    let depths = depths(lines);
+    for Line { row, status, messages, descriptors, .. } in lines {
         let (pid, known_as, program) = (row.pid.0, row.known_as().0, &*row.program);
         let facts = manifest.facts.get(&row.pid).copied().unwrap_or_default();
-        let (status, messages, descriptors) = (status(&image.phase), image.messages.len(), image.table.len());
         match form {
             Form::Json => {
                 let (parent, name) = (row.parent.map(|pid| pid.0), row.name.as_deref());
@@ -74,7 +104,8 @@ fn processes(out: &mut impl Write, manifest: &Manifest, form: Form) -> std::io::
                 let name = row.name.iter().map(|name| format!(" '{name}'"));
                 let known_as = (known_as != pid).then(|| format!(", known as {known_as}"));
                 let notes: String = name.chain(known_as).collect();
-                let who = terminal::line(&format!("{}{pid} {program}{notes}", "  ".repeat(depths[&row.pid])));
+                let indented = "  ".repeat(depths[&row.pid].min(MOST_INDENTED));
+                let who = terminal::line(&format!("{indented}{pid} {program}{notes}"));
                 writeln!(out, "{who:<32} {status:<16} {facts:>7} {messages:>9} {descriptors:>5}")?;
             }
         }
@@ -96,21 +127,39 @@ fn fact(out: &mut impl Write, pid: Pid, line: &LogLine, form: Form) -> std::io::
     }
 }
 
-/// The facts that an export tells, where they are asked for.
+/// What an export tells of its processes; their facts are read where they are asked for, to see that all have a meaning.
 struct Heard {
-    is_asked: bool,
-    lines: Vec<(Pid, LogLine)>,
+    reads_facts: bool,
+    processes: Vec<Line>,
     failed: Option<KernelError>,
 }
 
 impl Told for Heard {
+    fn member(&mut self, member: &Member) {
+        let Member { row, image, .. } = member;
+        let (status, messages, descriptors) = (status(&image.phase), image.messages.len(), image.table.len());
+        let (bundle, key) = (image.bundle.hash, image.program.to_string());
+        self.processes.push(Line { row: row.clone(), bundle, key, status, messages, descriptors });
+    }
+
     fn facts(&mut self, facts: Facts) {
-        if !self.is_asked {
-            return;
+        if self.reads_facts && self.failed.is_none() {
+            self.failed = log_lines(&facts).find_map(Result::err);
         }
-        match log_lines(&facts) {
-            Ok(lines) => self.lines.extend(lines.into_iter().map(|line| (facts.pid, line))),
-            Err(error) => drop(self.failed.get_or_insert(error)),
+    }
+}
+
+/// Prints facts as they come.
+struct Printer<'a, W> {
+    out: &'a mut W,
+    form: Form,
+    done: Result<(), Failure>,
+}
+
+impl<W: Write> Told for Printer<'_, W> {
+    fn facts(&mut self, facts: Facts) {
+        if self.done.is_ok() {
+            self.done = log_lines(&facts).try_for_each(|line| Ok(fact(self.out, facts.pid, &line?, self.form)?));
         }
     }
 }
@@ -145,7 +194,11 @@ fn needs(out: &mut impl Write, requirements: &Result<Vec<Requirement>, String>) 
     }
 }
 
-fn head_json(manifest: &Manifest, requirements: &Result<Vec<Requirement>, String>) -> serde_json::Value {
+fn head_json(
+    manifest: &Manifest,
+    processes: usize,
+    requirements: &Result<Vec<Requirement>, String>,
+) -> serde_json::Value {
     let head = &manifest.head;
     let held: u64 = manifest.contents.values().sum();
     json!({
@@ -156,7 +209,7 @@ fn head_json(manifest: &Manifest, requirements: &Result<Vec<Requirement>, String
         "at_ms": head.at_ms,
         "made_by": head.made_by,
         "bytes": manifest.bytes,
-        "processes": manifest.members.len(),
+        "processes": processes,
         "contents": manifest.contents.len(),
         "content_bytes": held,
         "temp_file_changes": manifest.files.len(),
@@ -176,9 +229,9 @@ fn status(phase: &Phase) -> &'static str {
 }
 
 /// How many of its ancestors are in the export, of each process.
-fn depths(manifest: &Manifest) -> BTreeMap<Pid, usize> {
+fn depths(lines: &[Line]) -> BTreeMap<Pid, usize> {
     let mut depths = BTreeMap::new();
-    for Member { row, .. } in &manifest.members {
+    for Line { row, .. } in lines {
         let above = row.parent.and_then(|parent| depths.get(&parent)).map_or(0, |depth| depth + 1);
         depths.insert(row.pid, above);
     }

@@ -4,6 +4,10 @@
 //! the promises of the kernel by name (PAGE-1, XML-1, FD-2, …), not only that nothing panics. `.ci/fuzz` runs them all.
 
 pub mod answer;
+/// Files with right hashes and insides as one likes.
+#[path = "../../tests/src/forge/mod.rs"]
+pub mod forge;
+pub mod forging;
 pub mod tools;
 
 use dormouse_kernel::content::Content;

@@ -18,7 +18,7 @@ pub use birth::Birth;
 pub use frame::{Framer, Naming};
 pub use manifest::{Checker, Manifest, Told, named};
 pub use mask::{Masker, Place, Redact, Unmasked, mask_text, masked_bundle};
-pub use scan::{Piece, Scanner};
+pub use scan::{Keep, Piece, Scanner};
 
 /// Why a file is not taken in, or not looked into. Nothing of it was used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

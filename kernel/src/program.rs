@@ -39,7 +39,7 @@ pub use dormouse_proto::program::{
     DescribedParameter, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Provider, Variable, parse_servers,
 };
 
-pub use self::bundle::{Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
+pub use self::bundle::{Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_PROGRAM_BYTES};
 pub use self::compile::{Compiled, compile};
 pub use self::finding::{Finding, ProgramErrors};
 pub use self::library::{Demo, Limits, ModelChoice, Program, Script};

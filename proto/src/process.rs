@@ -211,6 +211,12 @@ mod restored {
 }
 
 impl ProcessRow {
+    /// Whether its parent has a lower number, as pids rise: whoever goes from child to parent then comes to an end.
+    #[must_use]
+    pub fn is_younger_than_its_parent(&self) -> bool {
+        self.parent.is_none_or(|parent| parent < self.pid)
+    }
+
     /// The row of a process that the host starts, without a name.
     #[must_use]
     pub fn started(pid: Pid, program: impl Into<Arc<str>>) -> Self {

@@ -451,6 +451,11 @@ impl<C> Entry<C> {
 }
 
 impl<C: Clone> Image<C> {
+    /// The contents that it names: of its program first. They are those that [`try_map`](Self::try_map) converts.
+    pub fn contents(&self) -> impl Iterator<Item = &C> {
+        std::iter::once(&self.bundle).chain(self.table.values().map(|entry| &entry.content))
+    }
+
     /// The same image with its contents held in another way.
     ///
     /// # Errors

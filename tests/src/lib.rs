@@ -3,6 +3,7 @@
 
 pub mod bombs;
 pub mod faulty;
+pub mod forge;
 pub mod pair;
 pub mod random;
 pub mod swarm;

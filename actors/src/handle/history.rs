@@ -72,14 +72,13 @@ fn log(store: &dyn Store, pid: Pid) -> Result<Vec<LogLine>, KernelError> {
 /// The facts of an export, one by one.
 ///
 /// # Errors
-/// [`KernelError::Load`] for a fact that has no meaning.
-pub fn log_lines(told: &Facts) -> Result<Vec<LogLine>, KernelError> {
+/// Each may be [`KernelError::Load`], for a fact that has no meaning.
+pub fn log_lines(told: &Facts) -> impl Iterator<Item = Result<LogLine, KernelError>> {
     let Facts { pid, commit, at_ms, first, ref facts } = *told;
-    let line = |(at, fact): (usize, &Vec<u8>)| {
+    (first.0..).zip(facts).map(move |(number, fact)| {
         let (name, gist) = named(pid, fact)?;
-        Ok(LogLine { number: first.plus(at), commit, at_ms, name, gist })
-    };
-    facts.iter().enumerate().map(line).collect()
+        Ok(LogLine { number: FactNumber(number), commit, at_ms, name, gist })
+    })
 }
 
 fn named(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {

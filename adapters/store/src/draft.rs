@@ -247,7 +247,7 @@ pub(crate) fn read_checkpoint(payload: &[u8]) -> Result<Checkpoint, StoreError> 
 /// [`StoreError::Damaged`].
 pub(crate) fn read_born(payload: &[u8]) -> Result<(ProcessRow, &[u8]), StoreError> {
     let (row, image) = split_frame(payload).ok_or_else(|| malformed("born"))?;
-    Ok((decode(row)?, image))
+    Ok((read_row(row)?, image))
 }
 
 /// The row in the payload of a `shortened` record.
@@ -255,7 +255,16 @@ pub(crate) fn read_born(payload: &[u8]) -> Result<(ProcessRow, &[u8]), StoreErro
 /// # Errors
 /// [`StoreError::Damaged`].
 pub(crate) fn read_shortened(payload: &[u8]) -> Result<ProcessRow, StoreError> {
-    decode(payload)
+    read_row(payload)
+}
+
+/// A row whose parent is older than it, as pids rise: so who goes from child to parent comes to an end.
+fn read_row(bytes: &[u8]) -> Result<ProcessRow, StoreError> {
+    let row: ProcessRow = decode(bytes)?;
+    if !row.is_younger_than_its_parent() {
+        return Err(damaged(format!("process {} is said to be older than its parent", row.pid)));
+    }
+    Ok(row)
 }
 
 /// The exit in the payload of an `ended` record.

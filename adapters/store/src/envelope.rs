@@ -46,7 +46,7 @@
 
 use std::fmt;
 
-use crate::mark::{Hash, Location};
+use crate::mark::{Hash, Location, MOST};
 
 /// What a record starts with.
 pub(crate) const MAGIC: [u8; 4] = *b"DMLG";
@@ -207,6 +207,15 @@ pub(crate) struct Header {
 }
 
 impl Header {
+    /// Whether its numbers can be those of a record: whoever has the store's key can seal any. A subject is a name, which nothing is
+    /// added to.
+    fn is_possible(&self) -> bool {
+        let Self { commit, since, synced, at_ms, length, first, count, .. } = *self;
+        let is_counted = [commit, since, synced, at_ms, length, first, count].iter().all(|number| *number <= MOST);
+        // Each fact takes the 4 bytes of its length.
+        is_counted && (self.kind != Kind::Facts || count <= length / 4)
+    }
+
     /// Whether it stood elsewhere before.
     pub(crate) fn is_moved(&self) -> bool {
         self.since < self.commit
@@ -272,7 +281,7 @@ impl Header {
             payload: hash_at(bytes, 72),
             previous: hash_at(bytes, 104),
         };
-        Ok(Some(Sealed { header, hash }))
+        Ok(header.is_possible().then_some(Sealed { header, hash }))
     }
 
     /// What part `number` of the payload is bound to where it is sealed: all that the record keeps when it is moved.
@@ -332,7 +341,7 @@ mod tests {
             since: 2,
             synced: 1,
             at_ms: 1_700_000_000_000,
-            length: 10,
+            length: 24,
             subject: 4,
             first: 5,
             count: 6,
@@ -381,6 +390,26 @@ mod tests {
     }
 
     #[test]
+    fn a_header_whose_numbers_cannot_be_is_nobodys() {
+        let most = Header { at_ms: MOST, ..header() };
+        let cases = [
+            (most.clone(), true),
+            (Header { at_ms: MOST + 1, ..header() }, false),
+            (Header { length: u64::MAX, ..header() }, false),
+            (Header { subject: u64::MAX, ..header() }, true),
+            (Header { first: u64::MAX, ..header() }, false),
+            (Header { kind: Kind::Content, count: u64::MAX, ..header() }, false),
+            (Header { count: 7, ..header() }, false),
+            (Header { kind: Kind::Content, count: 7, ..header() }, true),
+        ];
+        for (header, is_possible) in cases {
+            let (bytes, hash) = header.seal(&KEY, AT);
+            let opened = is_possible.then(|| Sealed { header: header.clone(), hash });
+            assert_eq!(Header::open(&bytes, &KEY, AT), Ok(opened), "{header:?}");
+        }
+    }
+
+    #[test]
     fn a_payload_is_bound_to_what_a_move_keeps_and_to_nothing_else() {
         let bound = |header: Header| header.bound(Part::Whole, 0);
         let moved = Header { turn: Turn::More, commit: 9, synced: 8, previous: [7; 32], ..header() };
@@ -405,7 +434,7 @@ mod tests {
     fn the_layout_is_the_documented_one() {
         let (bytes, hash) = header().seal(&KEY, AT);
         let mut expected = Vec::from(*b"DMLG\x01\x04\x01\x00");
-        for number in [3_u64, 2, 1, 1_700_000_000_000, 10, 4, 5, 6] {
+        for number in [3_u64, 2, 1, 1_700_000_000_000, 24, 4, 5, 6] {
             expected.extend(number.to_le_bytes());
         }
         expected.extend([1; 32]);

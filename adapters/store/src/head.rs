@@ -14,7 +14,7 @@ use dormouse_actors::ports::StoreError;
 use crate::disk::{Disk, read_whole, replace};
 use crate::envelope::StoreKey;
 use crate::error::{damaged, io as io_error};
-use crate::mark::{Hash, Mark};
+use crate::mark::{Hash, MOST, Mark};
 use crate::secret::{NO_CHECK, StoreSecret, check_of, drawn};
 
 const MAGIC: [u8; 8] = *b"DMHEAD\0\0";
@@ -102,7 +102,7 @@ impl Head {
         }
         Some(Self {
             key: StoreKey(body[12..44].try_into().ok()?),
-            epoch: u64::from_le_bytes(body[44..52].try_into().ok()?),
+            epoch: Some(u64::from_le_bytes(body[44..52].try_into().ok()?)).filter(|epoch| *epoch <= MOST)?,
             mark: Mark::from_bytes(&body[52..CHECK_AT])?,
             check: body[CHECK_AT..].try_into().ok()?,
         })

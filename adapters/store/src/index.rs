@@ -18,7 +18,7 @@ use std::path::Path;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
 use crate::envelope::StoreKey;
-use crate::mark::{Hash, Location, Mark};
+use crate::mark::{Hash, Location, MOST, Mark};
 use crate::scan::Lost;
 use crate::secret::Keys;
 use crate::shelf::{Batch, Shelf};
@@ -321,8 +321,10 @@ impl Index {
 
     fn run(&self, name: &[u8], value: &[u8]) -> Result<Run, Fault> {
         let (at, count) = self.place(name, value)?;
-        let count = usize::try_from(count).map_err(|_| Fault("holds an impossible count".to_owned()))?;
-        Ok(Run { first: number_of(name)?, count, at })
+        let first = number_of(name)?;
+        let count = usize::try_from(count).ok().filter(|_| count <= MOST && first.0 <= MOST);
+        let count = count.ok_or_else(|| Fault("holds an impossible count".to_owned()))?;
+        Ok(Run { first, count, at })
     }
 
     /// A value is location (12), count (8), and the first 8 bytes of a keyed hash over the key and that.

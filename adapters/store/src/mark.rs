@@ -5,6 +5,9 @@ use std::fmt;
 /// A BLAKE3 hash.
 pub(crate) type Hash = [u8; 32];
 
+/// No number of a record or of HEAD is greater: two of them can be added.
+pub(crate) const MOST: u64 = 1 << 62;
+
 /// Where a record starts. Ordered as the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Location {
@@ -28,10 +31,11 @@ impl Location {
         bytes
     }
 
-    /// The reverse of [`Location::to_bytes`]; none where the length is wrong.
+    /// The reverse of [`Location::to_bytes`]; none where the length is wrong, or no segment is so long.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (segment, offset) = bytes.split_first_chunk::<4>()?;
-        Some(Self { segment: u32::from_le_bytes(*segment), offset: u64::from_le_bytes(offset.try_into().ok()?) })
+        let offset = u64::from_le_bytes(offset.try_into().ok()?);
+        (offset <= MOST).then_some(Self { segment: u32::from_le_bytes(*segment), offset })
     }
 }
 
@@ -80,17 +84,14 @@ impl Mark {
         bytes
     }
 
-    /// The reverse of [`Mark::to_bytes`]; none where the length is wrong.
+    /// The reverse of [`Mark::to_bytes`]; none where the length is wrong, or a number is greater than any.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (end, rest) = bytes.split_first_chunk::<{ Location::BYTES }>()?;
         let (last, rest) = rest.split_first_chunk::<8>()?;
         let (commit, chain) = rest.split_first_chunk::<8>()?;
-        Some(Self {
-            end: Location::from_bytes(end)?,
-            last: u64::from_le_bytes(*last),
-            commit: u64::from_le_bytes(*commit),
-            chain: chain.try_into().ok()?,
-        })
+        let (last, commit) = (u64::from_le_bytes(*last), u64::from_le_bytes(*commit));
+        let mark = Self { end: Location::from_bytes(end)?, last, commit, chain: chain.try_into().ok()? };
+        (last <= MOST && commit <= MOST).then_some(mark)
     }
 }
 

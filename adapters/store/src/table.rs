@@ -149,6 +149,9 @@ impl Line {
     /// The reverse of [`Line::to_bytes`], for bytes that were checked.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let ((birth, born_at), end, kept, last, touched, temp_files): LineParts = codec::decode(bytes).ok()?;
+        if birth.as_ref().is_some_and(|row: &ProcessRow| !row.is_younger_than_its_parent()) {
+            return None;
+        }
         let end = match end {
             Some((since, at, exit)) => Some(End { since, at: Location::from_bytes(&at)?, exit }),
             None => None,

@@ -1,7 +1,6 @@
 //! What an export holds, checked as a whole: each record by itself, and all of them against each other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 
 use bytes::Bytes;
 use dormouse_proto::checkpoint::Scope;
@@ -11,8 +10,8 @@ use dormouse_proto::process::{ExportId, Origin};
 use dormouse_proto::record::{ContentRef, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
-use super::{ExportError, Piece, Scanner};
-use crate::program::MAX_BUNDLE_BYTES;
+use super::{ExportError, Keep, Piece, Scanner};
+use crate::program::MAX_PROGRAM_BYTES;
 
 /// No number of a file may be greater: what counts on from it must have somewhere to go.
 const MAX_NUMBER: u64 = 1 << 53;
@@ -20,10 +19,8 @@ const MAX_NUMBER: u64 = 1 << 53;
 const MAX_LAST: u64 = 1 << 48;
 const MAX_COUNT: u32 = 1 << 31;
 
-/// More than the files of a program take as a bundle.
-const MAX_PROGRAM_BYTES: u64 = MAX_BUNDLE_BYTES as u64 + (8 << 20);
-
-/// An export, whole and checked. Contents are named; of them only programs are held.
+/// An export, whole and checked. Contents are named; of them only programs are held. Where it was checked to keep
+/// [programs](Keep::Programs) only, it holds no process: they were told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     /// Its name.
@@ -46,6 +43,11 @@ pub struct Manifest {
 
 /// Told what a [`Manifest`] does not keep.
 pub trait Told {
+    /// A process.
+    fn member(&mut self, member: &Member) {
+        let _ = member;
+    }
+
     /// Facts of a process.
     fn facts(&mut self, facts: Facts) {
         drop(facts);
@@ -79,8 +81,11 @@ pub struct Checker {
 
 #[derive(Default)]
 struct Found {
+    keep: Keep,
     head: Option<Head>,
     members: Vec<Member>,
+    /// The latest process, and the last fact in its image.
+    latest: Option<(Pid, FactNumber)>,
     roll: Roll,
     files: Vec<TempFileRecord<ContentRef>>,
     /// What is named, and whether it has come.
@@ -98,6 +103,12 @@ struct Found {
 }
 
 impl Checker {
+    /// Of an export whose processes are kept, or pass by.
+    #[must_use]
+    pub fn new(keep: Keep) -> Self {
+        Self { scanner: Scanner::new(keep), found: Found { keep, ..Found::default() } }
+    }
+
     /// Takes the next bytes. What `told` hears of before [`finish`](Self::finish) has answered is not certain.
     ///
     /// # Errors
@@ -115,7 +126,7 @@ impl Checker {
         let Self { scanner, found } = self;
         let bytes = scanner.bytes();
         let id = scanner.finish()?;
-        let head = found.head.filter(|_| !found.members.is_empty());
+        let head = found.head.filter(|_| found.latest.is_some());
         let head = head.ok_or_else(|| ExportError::invalid("it holds no process"))?;
         if let Some((lost, _)) = found.contents.iter().find(|(_, (_, has_come))| !has_come) {
             return Err(ExportError::invalid(format!("content {lost} is named, and is not in it")));
@@ -179,7 +190,11 @@ impl Found {
                 check(self.files.is_empty(), || "a process stands behind temporary files".to_owned())?;
                 self.roll.enter(&member, head)?;
                 self.name(&member.image)?;
-                self.members.push(*member);
+                self.latest = Some((member.row.pid, member.at));
+                told.member(&member);
+                if self.keep == Keep::Processes {
+                    self.members.push(*member);
+                }
                 Ok(())
             }
             Record::Facts(facts) => {
@@ -203,7 +218,7 @@ impl Found {
     fn name(&mut self, image: &Image<ContentRef>) -> Result<(), ExportError> {
         self.bundles.insert(image.bundle.hash);
         self.bundle_lens.insert(image.bundle.len);
-        named(image).into_iter().try_for_each(|content| self.want(content).map(drop))
+        image.contents().try_for_each(|content| self.want(*content).map(drop))
     }
 
     fn want(&mut self, content: ContentRef) -> Result<ContentRef, ExportError> {
@@ -213,11 +228,11 @@ impl Found {
     }
 
     fn check_facts(&mut self, facts: &Facts) -> Result<(), ExportError> {
-        let of = self.members.last().filter(|member| member.row.pid == facts.pid && self.files.is_empty());
-        let of = of.ok_or_else(|| ExportError::invalid("facts do not stand behind their process"))?;
+        let of = self.latest.filter(|(pid, _)| *pid == facts.pid && self.files.is_empty());
+        let (_, at) = of.ok_or_else(|| ExportError::invalid("facts do not stand behind their process"))?;
         let (count, last) = self.facts.entry(facts.pid).or_insert((0, FactNumber(facts.first.0.saturating_sub(1))));
         let next = last.0.checked_add(facts.facts.len() as u64);
-        let fits = facts.first.0 == last.0.saturating_add(1) && next.is_some_and(|next| next <= of.at.0);
+        let fits = facts.first.0 == last.0.saturating_add(1) && next.is_some_and(|next| next <= at.0);
         check(fits, || format!("facts of process {} are missing", facts.pid))?;
         *count += facts.facts.len() as u64;
         *last = FactNumber(next.unwrap_or_default());
@@ -239,6 +254,7 @@ impl Roll {
         let (pid, known_as, is_first) = (row.pid, row.known_as(), self.pids.is_empty());
         let is_counted = (1..=head.last.0).contains(&pid.0) && (1..=head.last.0).contains(&known_as.0);
         check(is_counted, || format!("process {pid} is greater than all of its store"))?;
+        check(member.at.0 < MAX_NUMBER, || format!("process {pid} has no fact {}", member.at))?;
         check(row.exit.is_none(), || format!("process {pid} has two ends"))?;
         let counts = [image.epoch, image.next_seq, image.next_fd, image.depth, image.iterations, image.restores];
         check(counts.iter().all(|count| *count < MAX_COUNT), || format!("process {pid} has no numbers left"))?;
@@ -270,11 +286,5 @@ fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), ExportEr
 /// The contents that an image names: of its program first.
 #[must_use]
 pub fn named(image: &Image<ContentRef>) -> Vec<ContentRef> {
-    let mut named = Vec::new();
-    let mut note = |content: ContentRef| {
-        named.push(content);
-        Ok::<_, Infallible>(content)
-    };
-    let Ok(_) = image.clone().try_map(&mut note);
-    named
+    image.contents().copied().collect()
 }

@@ -1,12 +1,13 @@
 //! The bytes of an export as records again: each is checked before it is believed, as the bytes come.
 //!
-//! No more is held than a record; a content passes by in parts, which are checked when its last has come.
+//! No more is held than a record; a content passes by in parts, which are checked when its last has come. What comes of all records
+//! that are kept together takes a bounded multiple of the bytes that have come: right hashes are no reason to believe a payload.
 
 use blake3::{Hash, Hasher};
 use dormouse_proto::export::{Facts, Head, Member, Record};
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::process::ExportId;
-use dormouse_proto::record::codec::{self, MAX_PAYLOAD_BYTES};
+use dormouse_proto::record::codec::{self, Allowance, MAX_PAYLOAD_BYTES};
 use serde::de::DeserializeOwned;
 
 use super::ExportError;
@@ -25,9 +26,22 @@ pub enum Piece<'a> {
     Closed(ContentHash),
 }
 
+/// What becomes of the processes of an export, and of their programs, once they were checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// They are kept: together they may take so much memory as [`Allowance::of`] the whole file says.
+    #[default]
+    Processes,
+    /// They pass by, one by one, as facts do in any case; only their programs are kept.
+    Programs,
+}
+
 /// Reads the bytes of an export as they come.
 pub struct Scanner {
     stage: Stage,
+    keep: Keep,
+    /// What the records that are kept may take, by the bytes so far.
+    allowance: Allowance,
     /// What has come of a part that is looked at when it is whole.
     held: Vec<u8>,
     payload: Vec<u8>,
@@ -56,12 +70,19 @@ enum Stage {
 
 impl Default for Scanner {
     fn default() -> Self {
-        let (held, payload, chain) = (Vec::new(), Vec::new(), blake3::hash(&begin()));
-        Self { stage: Stage::Begin, held, payload, chain, records: 0, bytes: 0 }
+        Self::new(Keep::default())
     }
 }
 
 impl Scanner {
+    /// Of a file whose processes are kept, or pass by.
+    #[must_use]
+    pub fn new(keep: Keep) -> Self {
+        let (held, payload, chain) = (Vec::new(), Vec::new(), blake3::hash(&begin()));
+        let allowance = Allowance::of(0);
+        Self { stage: Stage::Begin, keep, allowance, held, payload, chain, records: 0, bytes: 0 }
+    }
+
     /// Takes the next bytes. Costs one pass over them, and holds no more than a record.
     ///
     /// # Errors
@@ -155,6 +176,7 @@ impl Scanner {
         let (taken, rest) = bytes.split_at(len);
         *bytes = rest;
         self.bytes += len as u64;
+        self.allowance.extend(len as u64);
         taken
     }
 
@@ -197,16 +219,27 @@ impl Scanner {
         }
     }
 
-    fn piece(&self, kind: Kind, hash: Hash, payload: &[u8]) -> Result<Option<Piece<'static>>, ExportError> {
+    fn piece(&mut self, kind: Kind, hash: Hash, payload: &[u8]) -> Result<Option<Piece<'static>>, ExportError> {
+        let before = self.allowance;
         let record = match kind {
             Kind::Content => return Ok(Some(Piece::Closed(ContentHash(*hash.as_bytes())))),
             Kind::End => return self.check_end(payload).map(|()| None),
-            Kind::Head => Record::Head(decoded::<Head>(payload)?),
-            Kind::Member => Record::Member(Box::new(decoded::<Member>(payload)?)),
-            Kind::Facts => Record::Facts(decoded::<Facts>(payload)?),
-            Kind::TempFile => Record::TempFile(decoded(payload)?),
+            Kind::Head => Record::Head(self.decoded::<Head>(payload)?),
+            Kind::Member => Record::Member(Box::new(self.decoded::<Member>(payload)?)),
+            Kind::Facts => Record::Facts(self.decoded::<Facts>(payload)?),
+            Kind::TempFile => Record::TempFile(self.decoded(payload)?),
         };
+        if matches!((kind, self.keep), (Kind::Facts, _) | (Kind::Member, Keep::Programs)) {
+            self.allowance.give_back(&before);
+        }
         Ok(Some(Piece::Record(record)))
+    }
+
+    /// A record by itself, which takes as much as it takes in memory of what all that are kept may take.
+    fn decoded<T: DeserializeOwned>(&mut self, payload: &[u8]) -> Result<T, ExportError> {
+        let size = size_of::<T>() as u64;
+        let value = self.allowance.take(size).and_then(|()| codec::decode_within(payload, &mut self.allowance));
+        value.map_err(|error| ExportError::invalid(error.to_string()))
     }
 
     fn check_end(&self, payload: &[u8]) -> Result<(), ExportError> {
@@ -233,10 +266,6 @@ fn check_begin(begun: &[u8]) -> Result<(), ExportError> {
         VERSION => Err(ExportError::Altered { at: BEGIN_BYTES as u64 }),
         version => Err(ExportError::Newer { what: format!("version {version} of the format") }),
     }
-}
-
-fn decoded<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ExportError> {
-    codec::decode(payload).map_err(|error| ExportError::invalid(error.to_string()))
 }
 
 #[cfg(test)]

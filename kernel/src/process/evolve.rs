@@ -39,7 +39,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             }
         }
         Fact::ModelCalled { call } => {
-            state.iterations += 1;
+            state.iterations = state.iterations.saturating_add(1);
             mint(state);
             state.phase = Phase::Thinking { call: *call };
         }
@@ -68,7 +68,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             }
         }
         Fact::ToolReturned { call, answer, produced_chars } => {
-            state.tally.produced_chars += produced_chars;
+            state.tally.produced_chars = state.tally.produced_chars.saturating_add(*produced_chars);
             with_slot(state, *call, |slot| slot.answer = Some(answer.clone()));
             close_slots(state);
         }
@@ -161,7 +161,7 @@ fn open(state: &mut State, id: Arc<str>, tool: Arc<str>, args: Arc<str>) -> Slot
 
 fn mint(state: &mut State) -> CallId {
     let call = state.next_call();
-    state.next_seq += 1;
+    state.next_seq = state.next_seq.saturating_add(1);
     call
 }
 
@@ -221,7 +221,8 @@ fn close_slots(state: &mut State) {
     }
     let Some(answers) = slots.iter().map(|slot| slot.answer.clone()).collect::<Option<Vec<_>>>() else { return };
     let results = slots.iter().zip(&answers).flat_map(|(slot, answer)| results(slot, answer)).collect();
-    state.tally.entered_chars += answers.iter().map(|answer| answer.text.chars().count() as u64).sum::<u64>();
+    let entered = answers.iter().map(|answer| answer.text.chars().count() as u64).sum();
+    state.tally.entered_chars = state.tally.entered_chars.saturating_add(entered);
     push(state, Role::User, results);
     state.phase = Phase::Ready { stopped: None };
 }
@@ -237,7 +238,7 @@ pub(super) fn results(slot: &Slot, answer: &Answer) -> impl Iterator<Item = Bloc
 /// What came after message `to` is gone, what was noted of it too, and `message` stands there: the epoch rises, so that
 /// completions of calls that are gone are stale.
 fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
-    state.epoch += 1;
+    state.epoch = state.epoch.saturating_add(1);
     state.messages.truncate(to as usize);
     state.forked_at.retain(|at| *at <= to);
     state.table.forget_messages_after(to);
@@ -251,8 +252,8 @@ fn go_back(state: &mut State, to: u32, message: &Message, by: Caller) {
 /// The process stands as it did in `image`, and `message` follows: the epoch rises, numbers go on, and what was used, heard or
 /// waits stays. A host finds a session that was idle idle again; any other is asked.
 fn take_back(state: &mut State, image: &Image, message: &Message, by: Caller) {
-    state.epoch += 1;
-    state.restores += 1;
+    state.epoch = state.epoch.saturating_add(1);
+    state.restores = state.restores.saturating_add(1);
     let kept = state.background.iter().filter(|(call, _)| call.seq < image.next_seq);
     state.background = kept.map(|(call, child)| (*call, *child)).collect();
     state.table.go_back(image.table.clone(), image.next_fd);
@@ -290,7 +291,7 @@ fn waiting_again(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
 /// Calls in flight are given up: the epoch rises, so that their completions are stale, and each open tool use is
 /// answered, so that the history stays valid.
 fn interrupt(state: &mut State, answer: &Answer) {
-    state.epoch += 1;
+    state.epoch = state.epoch.saturating_add(1);
     state.budget.give_up(in_flight(&state.phase));
     if let Phase::Acting { slots, .. } = &mut state.phase {
         for slot in slots {

@@ -11,14 +11,14 @@ use dormouse_proto::mail::{Heard, Mail};
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
-use dormouse_proto::record::{Control, Lifetime, Phase, Slot, Tally};
+use dormouse_proto::record::{Control, Entry, Lifetime, Phase, Slot, Tally};
 use dormouse_proto::tool::{Access, Answer};
 use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
 
-use super::Image;
 use super::common::Common;
 use super::toolbox::{Surroundings, Toolbox, Tools};
+use super::{Fact, Image};
 use crate::budget::Account;
 use crate::content::Content;
 use crate::program::{ModelChoice, Program};
@@ -82,6 +82,12 @@ pub enum StateError {
         /// The image's next sequence number.
         next_seq: u32,
     },
+    /// Numbers of calls, descriptors or restores count on from this one, and it is too great.
+    #[error("the image counts on from {count}, which is more than {MAX_COUNT}")]
+    Count {
+        /// The number.
+        count: u32,
+    },
     /// The image asks a model that its program does not have.
     #[error("the image asks model {asked} of its program, which has {models}")]
     Model {
@@ -109,12 +115,10 @@ impl State {
         if *image.program != *program.key() {
             return Err(StateError::Program { image: image.program, program: program.key().to_owned() });
         }
-        if program.models().get(image.model as usize).is_none() {
-            return Err(StateError::Model { asked: image.model.saturating_add(1), models: program.models().len() });
-        }
+        check_model(&program, image.model)?;
+        check_counts(&image)?;
         check_calls(&image)?;
-        let table =
-            Table::from_parts(image.table, image.next_fd).map_err(|error| StateError::Table(error.to_string()))?;
+        let table = checked_table(image.table, image.next_fd)?;
         let mut state = Self {
             pid,
             toolbox: Common::of(&program, &around).given(&program, &image.tools, &image.outside),
@@ -144,6 +148,22 @@ impl State {
         };
         state.refer_to_messages();
         Ok(state)
+    }
+
+    /// Whether a fact that was read back can be one of this process: [`evolve`](super::evolve()) believes it.
+    ///
+    /// # Errors
+    /// [`StateError`] where it goes back to an image, or on to a model, that cannot be.
+    pub fn check(&self, fact: &Fact) -> Result<(), StateError> {
+        match fact {
+            Fact::ModelSwitched { to, .. } => check_model(&self.program, *to),
+            Fact::Restored { image, .. } => {
+                check_model(&self.program, image.model)?;
+                check_counts(image)?;
+                checked_table(image.table.clone(), image.next_fd).map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes the messages descriptors, where the program wants them to be. O(1).
@@ -396,6 +416,26 @@ impl State {
     pub(super) fn open_slot(&self, call: CallId) -> Option<&Slot> {
         self.slots().iter().find(|slot| slot.call == call && slot.called && slot.answer.is_none())
     }
+}
+
+/// No number of an image that counts on may be greater: there is somewhere to go from it.
+const MAX_COUNT: u32 = 1 << 31;
+
+fn check_counts(image: &Image) -> Result<(), StateError> {
+    let counts = [image.epoch, image.next_seq, image.next_fd, image.depth, image.iterations, image.restores];
+    match counts.into_iter().find(|count| *count > MAX_COUNT) {
+        Some(count) => Err(StateError::Count { count }),
+        None => Ok(()),
+    }
+}
+
+fn check_model(program: &Program, asked: u32) -> Result<(), StateError> {
+    let models = program.models().len();
+    if (asked as usize) < models { Ok(()) } else { Err(StateError::Model { asked: asked.saturating_add(1), models }) }
+}
+
+fn checked_table(entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) -> Result<Table, StateError> {
+    Table::from_parts(entries, next_fd).map_err(|error| StateError::Table(error.to_string()))
 }
 
 fn check_calls(image: &Image) -> Result<(), StateError> {

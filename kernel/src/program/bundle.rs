@@ -16,6 +16,9 @@ use super::finding::ProgramErrors;
 /// What the files of one bundle may hold together, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
 
+/// More than the files of one bundle take as bytes.
+pub const MAX_PROGRAM_BYTES: u64 = MAX_BUNDLE_BYTES as u64 + (8 << 20);
+
 /// How many files one bundle may hold.
 pub const MAX_BUNDLE_FILES: usize = 1024;
 

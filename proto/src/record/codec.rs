@@ -1,11 +1,18 @@
 //! Record payloads as bytes: the only place that knows bincode.
 //!
-//! bincode is no longer maintained and trusts its input, so it is given nothing before the caller has checked size and
-//! hash, and it works under a limit. Records hold no zero-sized elements and no recursive types.
+//! bincode is no longer maintained and trusts its input, so it reads numbers and nothing else: what a record holds is read by
+//! [`Reading`], which believes no length before the bytes for it are there, and counts what comes of them against an [`Allowance`].
+//! Records hold no zero-sized elements and no recursive types.
 
-use bincode::config;
+mod allowance;
+mod reading;
+
+use bincode::config::{self, Configuration, Limit, LittleEndian, Varint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+pub use self::allowance::Allowance;
+use self::reading::Reading;
 
 /// The largest payload that is written or decoded. Contents are not payloads: they stand beside them, raw.
 pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
@@ -22,12 +29,30 @@ pub enum CodecError {
     /// The bytes are not such a record.
     #[error("the record cannot be decoded: {0}")]
     Decode(String),
+    /// A length in the record is one that the rest of it cannot hold.
+    #[error("the record cannot be decoded: it claims {claimed} bytes or elements where {left} bytes are left")]
+    Claim {
+        /// How many bytes or elements.
+        claimed: u64,
+        /// How many bytes follow.
+        left: u64,
+    },
+    /// What the record holds takes far more memory than its bytes.
+    #[error(
+        "the record cannot be decoded: what it holds takes more than the {allowed} bytes of memory that its length allows"
+    )]
+    Expands {
+        /// How many bytes of memory it may take.
+        allowed: u64,
+    },
     /// The record ends before its bytes do.
     #[error("the record holds {0} bytes too many")]
     Trailing(usize),
 }
 
-fn limits() -> impl config::Config {
+type Limits = Configuration<LittleEndian, Varint, Limit<MAX_PAYLOAD_BYTES>>;
+
+fn limits() -> Limits {
     config::standard().with_limit::<MAX_PAYLOAD_BYTES>()
 }
 
@@ -41,37 +66,31 @@ pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, CodecError> {
     if bytes.len() > MAX_PAYLOAD_BYTES { Err(CodecError::TooLarge) } else { Ok(bytes) }
 }
 
-/// Decodes a record whose hash has been checked. Costs one pass over the bytes.
+/// Decodes a record whose hash has been checked. Costs one pass over the bytes, and at most the memory that
+/// [`Allowance::of`] its length allows.
 ///
 /// # Errors
 /// [`CodecError::Decode`] for anything that is not exactly one record, [`CodecError::Trailing`] for one that is followed
-/// by something.
+/// by something; [`CodecError::Claim`] and [`CodecError::Expands`] for one that nobody wrote in good faith.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+    decode_within(bytes, &mut Allowance::of(bytes.len() as u64))
+}
+
+/// Decodes one of several records that are held together: what comes of it is taken from `allowance`.
+///
+/// # Errors
+/// As [`decode`]. What was taken from the allowance by then stays taken.
+pub fn decode_within<T: DeserializeOwned>(bytes: &[u8], allowance: &mut Allowance) -> Result<T, CodecError> {
     if bytes.len() > MAX_PAYLOAD_BYTES {
         return Err(CodecError::TooLarge);
     }
-    let (value, read) =
-        bincode::serde::decode_from_slice(bytes, limits()).map_err(|error| CodecError::Decode(error.to_string()))?;
-    if read == bytes.len() { Ok(value) } else { Err(CodecError::Trailing(bytes.len() - read)) }
+    let mut reading = Reading::new(bytes, allowance, size_of::<T>());
+    let value = T::deserialize(&mut reading)?;
+    match reading.left() {
+        0 => Ok(value),
+        left => Err(CodecError::Trailing(left)),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::id::FactNumber;
-
-    #[test]
-    fn a_record_survives_and_anything_else_is_refused() {
-        let bytes = encode(&(FactNumber(7), "seven")).unwrap();
-        assert_eq!(decode::<(FactNumber, String)>(&bytes).unwrap(), (FactNumber(7), "seven".to_owned()));
-        let longer = [&bytes[..], &[0]].concat();
-        assert!(matches!(decode::<(FactNumber, String)>(&longer), Err(CodecError::Trailing(1))));
-        assert!(decode::<(FactNumber, String)>(&bytes[..bytes.len() - 1]).is_err());
-    }
-
-    #[test]
-    fn a_length_beyond_all_memory_is_refused_without_allocating() {
-        let seventy_terabytes = [253, 0, 0, 0, 0, 0, 64, 0, 0];
-        assert!(decode::<Vec<u8>>(&seventy_terabytes).is_err());
-    }
-}
+mod tests;

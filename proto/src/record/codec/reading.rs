@@ -1,0 +1,346 @@
+//! How a record is read: the side of serde that bincode has as well, but one that believes no length.
+//!
+//! * A length is refused where fewer bytes follow than it claims: each element takes at least one.
+//! * What a list may reserve before its elements are read is bounded by the bytes that follow, whoever builds it.
+//! * Texts and bytes are lent from the payload, so that they are copied at their own length and once.
+//! * What comes of the bytes is counted against an [`Allowance`].
+//!
+//! To count a value once, whether it is boxed or stands in its list or its struct, a reading knows how much room the value that is
+//! read next has where it stands: a struct that is larger than its place must be in a box of its own.
+
+use bincode::de::read::Reader;
+use bincode::de::{Decode, Decoder, DecoderImpl};
+use bincode::error::DecodeError;
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
+
+use super::allowance::Allowance;
+use super::{CodecError, Limits, limits};
+
+/// What an allocation costs beside its bytes: the allocator's part, and the counts of an `Arc`.
+const BLOCK_BYTES: usize = 24;
+/// A list may reserve room for one element to so many bytes that follow, and at once for no more than so many elements.
+const BYTES_AN_ELEMENT: usize = 16;
+const MOST_RESERVED: usize = 1 << 16;
+
+/// A record that is being read.
+pub(super) struct Reading<'de, 'a> {
+    decoder: DecoderImpl<Rest<'de>, Limits, ()>,
+    allowance: &'a mut Allowance,
+    /// The size of the place that the next value stands in, which is counted.
+    place: usize,
+}
+
+impl<'de, 'a> Reading<'de, 'a> {
+    /// Of a value that stands in a place of `place` bytes.
+    pub(super) fn new(bytes: &'de [u8], allowance: &'a mut Allowance, place: usize) -> Self {
+        Self { decoder: DecoderImpl::new(Rest(bytes), limits(), ()), allowance, place }
+    }
+
+    /// How many bytes were not read.
+    pub(super) fn left(&mut self) -> usize {
+        self.decoder.reader().0.len()
+    }
+
+    fn number<T: Decode<()>>(&mut self) -> Result<T, CodecError> {
+        T::decode(&mut self.decoder).map_err(|error| CodecError::Decode(error.to_string()))
+    }
+
+    /// A length that the bytes which follow can hold.
+    fn length(&mut self) -> Result<usize, CodecError> {
+        let (claimed, left) = (self.number::<u64>()?, self.left());
+        let length = usize::try_from(claimed).ok().filter(|length| *length <= left);
+        length.ok_or(CodecError::Claim { claimed, left: left as u64 })
+    }
+
+    /// Bytes of a length of their own, each of which may be copied.
+    fn bytes(&mut self) -> Result<&'de [u8], CodecError> {
+        let length = self.length()?;
+        self.take(length + BLOCK_BYTES)?;
+        let (bytes, rest) = self.decoder.reader().0.split_at(length);
+        self.decoder.reader().0 = rest;
+        Ok(bytes)
+    }
+
+    fn text(&mut self) -> Result<&'de str, CodecError> {
+        std::str::from_utf8(self.bytes()?).map_err(CodecError::custom)
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), CodecError> {
+        self.allowance.take(bytes as u64)
+    }
+
+    /// A value of `size` bytes with parts of its own follows: where its place is smaller, it is in a box.
+    fn enter(&mut self, size: usize) -> Result<(), CodecError> {
+        if size > self.place {
+            self.take(size + BLOCK_BYTES)?;
+            self.place = size;
+        }
+        Ok(())
+    }
+
+    /// The value that `seed` makes, which stands in a place of its own size.
+    fn part<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
+        let around = std::mem::replace(&mut self.place, size_of::<S::Value>());
+        let value = seed.deserialize(&mut *self);
+        self.place = around;
+        value
+    }
+
+    fn fields<V: Visitor<'de>>(&mut self, count: usize, visitor: V) -> Result<V::Value, CodecError> {
+        self.enter(size_of::<V::Value>())?;
+        visitor.visit_seq(Fields { reading: self, count })
+    }
+
+    fn elements(&mut self) -> Result<Elements<'_, 'de, 'a>, CodecError> {
+        let count = self.length()?;
+        if count > 0 {
+            self.take(BLOCK_BYTES)?;
+        }
+        let reserved = count.min(MOST_RESERVED).min(self.left() / BYTES_AN_ELEMENT);
+        Ok(Elements { reading: self, count, reserved, times: if reserved == count { 1 } else { 2 } })
+    }
+}
+
+/// The bytes that were not read yet.
+struct Rest<'de>(&'de [u8]);
+
+impl Reader for Rest<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> Result<(), DecodeError> {
+        let additional = bytes.len().saturating_sub(self.0.len());
+        let (read, rest) = self.0.split_at_checked(bytes.len()).ok_or(DecodeError::UnexpectedEnd { additional })?;
+        bytes.copy_from_slice(read);
+        self.0 = rest;
+        Ok(())
+    }
+
+    fn peek_read(&mut self, count: usize) -> Option<&[u8]> {
+        self.0.get(..count)
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.0 = self.0.get(count..).unwrap_or_default();
+    }
+}
+
+macro_rules! numbers {
+    ($($deserialize:ident $visit:ident)*) => {
+        $(fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+            visitor.$visit(self.number()?)
+        })*
+    };
+}
+
+impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
+    type Error = CodecError;
+
+    numbers! {
+        deserialize_bool visit_bool deserialize_char visit_char deserialize_f32 visit_f32 deserialize_f64 visit_f64
+        deserialize_i8 visit_i8 deserialize_i16 visit_i16 deserialize_i32 visit_i32 deserialize_i64 visit_i64
+        deserialize_u8 visit_u8 deserialize_u16 visit_u16 deserialize_u32 visit_u32 deserialize_u64 visit_u64
+        deserialize_i128 visit_i128 deserialize_u128 visit_u128
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_borrowed_str(self.text()?)
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_borrowed_str(self.text()?)
+    }
+
+    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_borrowed_bytes(self.bytes()?)
+    }
+
+    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_borrowed_bytes(self.bytes()?)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        match self.number::<u8>()? {
+            0 => visitor.visit_none(),
+            1 => visitor.visit_some(self),
+            other => {
+                Err(CodecError::Decode(format!("{other} neither says that something is there nor that it is not")))
+            }
+        }
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_unit()
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_unit()
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, CodecError> {
+        self.enter(size_of::<V::Value>())?;
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_seq(self.elements()?)
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, count: usize, visitor: V) -> Result<V::Value, CodecError> {
+        self.fields(count, visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        count: usize,
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
+        self.fields(count, visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        visitor.visit_map(self.elements()?)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
+        self.fields(fields.len(), visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
+        self.enter(size_of::<V::Value>())?;
+        visitor.visit_enum(self)
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, CodecError> {
+        Err(CodecError::custom("its bytes do not say what they are"))
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
+        self.deserialize_any(visitor)
+    }
+
+    fn is_human_readable(&self) -> bool {
+        false
+    }
+}
+
+/// The parts of a struct, a tuple or a variant: they stand in its place.
+struct Fields<'r, 'de, 'a> {
+    reading: &'r mut Reading<'de, 'a>,
+    count: usize,
+}
+
+impl<'de> SeqAccess<'de> for Fields<'_, 'de, '_> {
+    type Error = CodecError;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, CodecError> {
+        let Some(count) = self.count.checked_sub(1) else { return Ok(None) };
+        self.count = count;
+        self.reading.part(seed).map(Some)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.count)
+    }
+}
+
+/// The elements of a list, or the entries of a map.
+struct Elements<'r, 'de, 'a> {
+    reading: &'r mut Reading<'de, 'a>,
+    count: usize,
+    /// For how many of them room may be reserved.
+    reserved: usize,
+    /// How often one is counted: a list that grows has room for twice as many.
+    times: usize,
+}
+
+impl<'de> Elements<'_, 'de, '_> {
+    fn element<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
+        self.reading.take(self.times * size_of::<S::Value>())?;
+        self.reading.part(seed)
+    }
+}
+
+impl<'de> SeqAccess<'de> for Elements<'_, 'de, '_> {
+    type Error = CodecError;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, CodecError> {
+        let Some(count) = self.count.checked_sub(1) else { return Ok(None) };
+        self.count = count;
+        self.element(seed).map(Some)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.reserved.min(self.count))
+    }
+}
+
+impl<'de> MapAccess<'de> for Elements<'_, 'de, '_> {
+    type Error = CodecError;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, CodecError> {
+        self.next_element_seed(seed)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
+        self.element(seed)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.reserved.min(self.count))
+    }
+}
+
+impl<'de> EnumAccess<'de> for &mut Reading<'de, '_> {
+    type Error = CodecError;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), CodecError> {
+        let variant: u32 = self.number()?;
+        Ok((seed.deserialize(IntoDeserializer::<CodecError>::into_deserializer(variant))?, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for &mut Reading<'de, '_> {
+    type Error = CodecError;
+
+    fn unit_variant(self) -> Result<(), CodecError> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, CodecError> {
+        self.part(seed)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, count: usize, visitor: V) -> Result<V::Value, CodecError> {
+        self.fields(count, visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, CodecError> {
+        self.fields(fields.len(), visitor)
+    }
+}
+
+impl Error for CodecError {
+    fn custom<T: std::fmt::Display>(message: T) -> Self {
+        Self::Decode(message.to_string())
+    }
+}

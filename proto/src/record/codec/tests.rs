@@ -1,0 +1,77 @@
+use super::*;
+use crate::id::FactNumber;
+use imbl::{OrdMap, Vector};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[test]
+fn a_record_survives_and_anything_else_is_refused() {
+    let bytes = encode(&(FactNumber(7), "seven")).unwrap();
+    assert_eq!(decode::<(FactNumber, String)>(&bytes).unwrap(), (FactNumber(7), "seven".to_owned()));
+    let longer = [&bytes[..], &[0]].concat();
+    assert!(matches!(decode::<(FactNumber, String)>(&longer), Err(CodecError::Trailing(1))));
+    assert!(decode::<(FactNumber, String)>(&bytes[..bytes.len() - 1]).is_err());
+}
+
+/// The lengths that a stranger may claim: none reserves anything, whoever builds the list.
+#[test]
+fn a_length_that_the_bytes_cannot_hold_is_refused_by_every_kind_of_list() {
+    fn refused<T: DeserializeOwned + std::fmt::Debug>(claimed: u64) {
+        let mut bytes = encode(&claimed).unwrap();
+        bytes.extend([0; 40]);
+        let found = decode::<T>(&bytes);
+        assert!(matches!(found, Err(CodecError::Claim { left: 40, .. })), "{claimed} elements: {found:?}");
+    }
+    for claimed in [41, 1 << 16, 1 << 31, 1 << 32, 1 << 46, 1 << 60, u64::MAX] {
+        refused::<Vec<u8>>(claimed);
+        refused::<Vec<Vec<u8>>>(claimed);
+        refused::<Vector<Arc<str>>>(claimed);
+        refused::<OrdMap<u32, u64>>(claimed);
+        refused::<BTreeMap<String, u64>>(claimed);
+        refused::<String>(claimed);
+        refused::<Arc<str>>(claimed);
+        refused::<Arc<[String]>>(claimed);
+        refused::<bytes::Bytes>(claimed);
+    }
+}
+
+/// What has a right length and expands all the same, some dozen times.
+#[test]
+fn many_empty_elements_are_refused_once_they_take_far_more_than_their_bytes() {
+    let many = vec![0_u8; 24 << 20];
+    let bytes = [encode(&(many.len() as u64)).unwrap(), many].concat();
+    assert!(matches!(decode::<Vec<Vec<u8>>>(&bytes), Err(CodecError::Expands { .. })));
+    assert!(matches!(decode::<Vector<Arc<str>>>(&bytes), Err(CodecError::Expands { .. })));
+    assert!(matches!(decode::<Vec<[u64; 0]>>(&[200, 1]), Err(CodecError::Claim { .. })));
+    let few = encode(&vec![String::new(); 5_000]).unwrap();
+    assert_eq!(decode::<Vec<String>>(&few).unwrap().len(), 5_000);
+}
+
+#[test]
+fn what_is_held_together_is_counted_together() {
+    let texts = encode(&vec!["a text of some length"; 1_000]).unwrap();
+    let mut allowance = Allowance::of(texts.len() as u64);
+    decode_within::<Vec<String>>(&texts, &mut allowance).unwrap();
+    let once = allowance.taken();
+    assert!((1_000 * 45..1_000 * 90).contains(&once), "{once}");
+    let before = allowance;
+    decode_within::<Vec<String>>(&texts, &mut allowance).unwrap();
+    assert_eq!(allowance.taken(), 2 * once);
+    allowance.give_back(&before);
+    assert_eq!(allowance.taken(), once);
+}
+
+/// A value is counted once, be it in a box, in a list or in a struct.
+#[test]
+fn what_stands_in_a_box_is_counted_and_what_stands_in_its_place_is_not_counted_twice() {
+    fn taken<T: DeserializeOwned + Serialize>(value: T) -> u64 {
+        let bytes = encode(&value).unwrap();
+        let mut allowance = Allowance::of(bytes.len() as u64);
+        decode_within::<T>(&bytes, &mut allowance).unwrap();
+        allowance.taken()
+    }
+    assert_eq!(taken((1_u64, (2_u64, Some(3_u64)))), 0);
+    assert_eq!(taken(Box::new((1_u64, 2_u64))), 16 + 24);
+    assert_eq!(taken((7_u8, Arc::new((1_u64, (2_u64, 3_u64))))), 24 + 24);
+    assert_eq!(taken(vec![(1_u64 << 40, (2_u64 << 40, 3_u64 << 40)); 10]), 10 * 24 + 24);
+}

@@ -1,0 +1,90 @@
+//! Writes exports of some 20 MB into a folder, to measure what `dormouse show` and `dormouse import` take of each: one as a long
+//! session leaves it, and others whose hashes are right and whose insides nobody wrote in good faith.
+
+use std::path::Path;
+
+use dormouse::export::{Facts, Member};
+use dormouse::record::{ContentRef, Fact, codec};
+use dormouse_proto::id::{CommitNumber, FactNumber};
+use dormouse_proto::mail::Speaker;
+use dormouse_proto::message::Message;
+use dormouse_tests::forge::export::{self, Record};
+use dormouse_tests::forge::number;
+
+const SEED: &[u8] = include_bytes!("../../../kernel/tests/golden/export-1.dormouse");
+const BYTES: usize = 20 << 20;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = std::env::args().nth(1).ok_or("usage: forge_exports FOLDER")?;
+    let write = |name: &str, records: &[Record]| std::fs::write(Path::new(&folder).join(name), export::file(records));
+    write("session.dormouse", &session(60_000, "What was said, in a line of about sixty characters or so.")?)?;
+    write("short-messages.dormouse", &session(220_000, "a")?)?;
+    write("empty-facts.dormouse", &empty_facts()?)?;
+    write("empty-messages.dormouse", &empty_messages()?)?;
+    let mut claims = export::records(SEED);
+    claims[1].payload = claimed(&member()?, 1 << 40, 0)?;
+    Ok(write("claim.dormouse", &claims)?)
+}
+
+fn member() -> Result<Member, codec::CodecError> {
+    let records = export::records(SEED);
+    let mut member: Member = codec::decode(&records[1].payload)?;
+    // The golden image is no process's: its table has a descriptor that was never given out.
+    member.image.next_fd = 2;
+    Ok(member)
+}
+
+/// Contents that the process names.
+fn contents() -> impl Iterator<Item = Record> {
+    export::records(SEED).into_iter().filter(|record| record.kind == 5).take(2)
+}
+
+/// A process with so many messages, and a fact for each, some in a commit: until there are enough bytes.
+fn session(messages: usize, text: &str) -> Result<Vec<Record>, codec::CodecError> {
+    let (mut member, mut records) = (member()?, export::records(SEED)[..1].to_vec());
+    member.image.messages = (0..messages).map(|_| Message::user(text).into()).collect();
+    let fact: Fact<ContentRef> = Fact::MessageQueued { from: Speaker::Host, message: Message::user(text).into() };
+    let facts = vec![codec::encode(&fact)?; 4];
+    let mut told = Vec::new();
+    let (mut first, mut left) = (1, BYTES - codec::encode(&member.image)?.len());
+    while left > 300 {
+        let (pid, commit) = (member.row.pid, CommitNumber(first));
+        let payload = codec::encode(&Facts { pid, commit, at_ms: 1, first: FactNumber(first), facts: facts.clone() })?;
+        (first, left) = (first + 4, left.saturating_sub(payload.len() + 80));
+        told.push(Record::new(3, payload));
+    }
+    member.at = FactNumber(first - 1);
+    records.push(Record::new(2, codec::encode(&member)?));
+    records.extend(told);
+    records.extend(contents());
+    Ok(records)
+}
+
+fn empty_facts() -> Result<Vec<Record>, codec::CodecError> {
+    let member = member()?;
+    let told =
+        Facts { pid: member.row.pid, commit: CommitNumber(1), at_ms: 1, first: FactNumber(1), facts: Vec::new() };
+    let mut payload = codec::encode(&told)?;
+    payload.pop();
+    payload.extend([number(BYTES as u64), vec![0; BYTES]].concat());
+    let mut records = export::records(SEED)[..2].to_vec();
+    records.push(Record::new(3, payload));
+    Ok(records)
+}
+
+fn empty_messages() -> Result<Vec<Record>, codec::CodecError> {
+    let mut records = export::records(SEED)[..2].to_vec();
+    records[1].payload = claimed(&member()?, BYTES as u64 / 2, BYTES)?;
+    Ok(records)
+}
+
+/// A process that claims so many messages, and zeros in their place: each two are a message that says nothing.
+fn claimed(member: &Member, claim: u64, zeros: usize) -> Result<Vec<u8>, codec::CodecError> {
+    let mut longer = member.image.clone();
+    longer.messages.push_back(Message::user("").into());
+    let (plain, longer) = (codec::encode(&member.image)?, codec::encode(&longer)?);
+    let at = plain.iter().zip(&longer).position(|(one, other)| one != other).unwrap_or_default();
+    let mut payload = codec::encode(&(&member.row, member.at))?;
+    payload.extend([&plain[..at], &number(claim), &vec![0; zeros], &plain[at + 1..]].concat());
+    Ok(payload)
+}
