@@ -4,7 +4,8 @@
 //! a model's context, forks, spawns, and is durable: kill the program at any moment, open its store again, and every
 //! process goes on where it was.
 //!
-//! ```
+#![cfg_attr(feature = "scripted", doc = "```")]
+#![cfg_attr(not(feature = "scripted"), doc = "```ignore")]
 //! use dormouse::models::Scripted;
 //! use dormouse::program::Program;
 //! use dormouse::{FnTool, Kernel};
@@ -52,6 +53,22 @@
 //! ```
 //!
 //! This crate only gathers what an embedder needs; the rooms behind it are described in ARCHITECTURE.md.
+//!
+//! # Features
+//!
+//! All but `grammars` are on by default. Each adds something and takes nothing away; `default-features = false` leaves the kernel,
+//! to which an embedder gives models, tools and a store of its own.
+//!
+//! | feature | what it adds | crates with it alone |
+//! |---|---|---|
+//! | `scripted` | the scripted model, recordings of runs, the table of prices: [`models`], without HTTP | about 115 |
+//! | `models` | `scripted`, and the models of providers: HTTP and TLS | about 185 |
+//! | `mcp` | tool servers of the Model Context Protocol, [`mcp`]: HTTP and TLS | about 195 |
+//! | `host` | commands and files of this machine under permissions, [`host`] | about 120 |
+//! | `store` | the durable store on disk, [`store`]; without a store a kernel forgets its processes when it ends | about 145 |
+//! | `grammars` | functions and classes as units of source code: C parsers | about 120 |
+//!
+//! Without any of them about 110 crates are compiled, with the default ones about 230.
 
 pub use dormouse_actors::handle::{
     AskFn, Branch, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder, LogLine, Missing, Point, Process,
@@ -64,6 +81,7 @@ pub mod derive {
 }
 
 pub use dormouse_actors::{DescriptorView, Durability, Event, Fact, KernelError, LoadError, View, garbage, ports};
+#[cfg(feature = "host")]
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, Reached};
 pub use dormouse_macros::tool;
@@ -79,10 +97,13 @@ pub mod export {
     pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
 }
 pub use dormouse_kernel::{content, program, retention};
+#[cfg(feature = "mcp")]
 pub use dormouse_mcp as mcp;
+#[cfg(feature = "scripted")]
 pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
 pub use dormouse_proto::{
     checkpoint, command, descriptor, file, id, mail, message, model, process, record, server, shown, spoken, tool,
 };
+#[cfg(feature = "store")]
 pub use dormouse_store as store;

@@ -17,6 +17,7 @@ mod environment;
 mod exporting;
 mod failing_store;
 mod fallback;
+mod features;
 mod floors;
 mod full_disk;
 mod garbage;

@@ -4,6 +4,8 @@
 //! deterministic; [`Anthropic`], [`OpenAi`], [`OpenAiChat`] and [`Gemini`] speak over HTTP the format that they are named
 //! after, each with its provider or with a compatible server.
 //!
+//! Those four, and HTTP and TLS with them, are behind the feature `http`, which is on by default.
+//!
 //! A call is one attempt. This crate never repeats a call, keeps no conversation and decides nothing about one: what
 //! went wrong is told by kind, and the kernel decides.
 //!
@@ -14,23 +16,27 @@
 //! # Ok::<(), dormouse_models::ScriptError>(())
 //! ```
 
+#[cfg(feature = "http")]
 pub mod anthropic;
+#[cfg(feature = "http")]
 pub mod chat;
+#[cfg(feature = "http")]
 pub mod gemini;
 mod prices;
+#[cfg(feature = "http")]
 mod provider;
 pub mod recording;
+#[cfg(feature = "http")]
 pub mod responses;
 pub mod scripted;
-#[cfg(test)]
+#[cfg(all(test, feature = "http"))]
 mod testing;
+#[cfg(feature = "http")]
 pub mod wire;
 
-pub use anthropic::Anthropic;
-pub use chat::OpenAiChat;
-pub use gemini::Gemini;
 pub use prices::prices;
-pub use provider::{ScriptedProvider, ServerProvider};
 pub use recording::{Recorder, ReplayError, Replayer};
-pub use responses::OpenAi;
-pub use scripted::{ScriptError, Scripted};
+pub use scripted::{ScriptError, Scripted, ScriptedProvider};
+
+#[cfg(feature = "http")]
+pub use self::{anthropic::Anthropic, chat::OpenAiChat, gemini::Gemini, provider::ServerProvider, responses::OpenAi};

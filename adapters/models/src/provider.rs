@@ -1,4 +1,4 @@
-//! What stands behind the word `provider` of a program.
+//! What is behind the word `provider` of a program where it names a wire format.
 //!
 //! A program may name a server and a variable that holds a key; either needs the user's permission, which the host knows. A
 //! key that the environment holds for a provider goes to the provider's own server, or to the one that the environment names,
@@ -11,22 +11,7 @@ use dormouse_actors::ports::{Asked, Host, Model, Provider};
 use dormouse_kernel::program::ModelChoice;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 
-use crate::Scripted;
 use crate::wire::{Builder, Caching, Client, Codec, server};
-
-/// Behind `scripted`: the script that a program names, or silence where it names none. A script is parsed at each call of
-/// the model, and nothing is kept between calls.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ScriptedProvider;
-
-impl Provider for ScriptedProvider {
-    fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
-        let Some(script) = asked.program.script(asked.model) else { return Ok(Arc::new(Scripted::silent())) };
-        let model = Scripted::parse(script.text, script.name);
-        let model = model.map_err(|error| unavailable(error.to_string()))?;
-        Ok(Arc::new(model))
-    }
-}
 
 /// Behind the name of a wire format: one client for each server, key and way of asking, made when it is first asked for, so
 /// that a kernel which never asks needs no key.

@@ -39,6 +39,7 @@ mod captures;
 mod conditions;
 mod error;
 mod history;
+mod provider;
 mod render;
 mod script;
 
@@ -53,6 +54,7 @@ use futures_util::future::BoxFuture;
 
 pub use self::error::{Complaint, ScriptError};
 use self::history::History;
+pub use self::provider::ScriptedProvider;
 use self::script::{Script, Spoken, Turn};
 
 /// Into how many pieces a text is streamed.

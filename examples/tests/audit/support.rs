@@ -16,7 +16,9 @@ pub(crate) fn dormouse() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let output = Command::new(env!("CARGO"))
-            .args(["build", "--workspace", "--bin", "dormouse", "--message-format", "json"])
+            // As the tests of the workspace build it, with the profile and the features of theirs: nothing is compiled twice.
+            .args(["build", "--workspace", "--profile", "test", "--bin", "dormouse", "--test", "cli"])
+            .args(["--message-format", "json"])
             .current_dir(root())
             .stderr(Stdio::inherit())
             .output()
@@ -24,7 +26,8 @@ pub(crate) fn dormouse() -> &'static Path {
         assert!(output.status.success(), "the program is built");
         let messages = String::from_utf8(output.stdout).unwrap();
         let messages = messages.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let program = messages.into_iter().find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)));
+        let mut programs = messages.filter(|message| message["target"]["kind"][0] == "bin");
+        let program = programs.find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)));
         program.expect("cargo names the program that it built")
     })
 }
