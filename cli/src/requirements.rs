@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use dormouse::Kernel;
 use dormouse::id::ContentHash;
 use dormouse::program::{Bundle, FileUse, NeededBy, Program, Requirement, Resource};
@@ -27,9 +26,9 @@ pub(crate) fn tell_of_missing<'a>(kernel: &Kernel, programs: impl IntoIterator<I
 ///
 /// # Errors
 /// Why they cannot be compiled.
-pub(crate) fn programs<'a>(
+pub(crate) fn programs<'a, B: AsRef<[u8]>>(
     named: impl Iterator<Item = (ContentHash, &'a str)>,
-    bundles: &BTreeMap<ContentHash, Bytes>,
+    bundles: &BTreeMap<ContentHash, B>,
 ) -> Result<Vec<Program>, String> {
     let mut known = Vec::new();
     let mut programs = Vec::new();
@@ -39,7 +38,7 @@ pub(crate) fn programs<'a>(
         }
         known.push((hash, key));
         let bundle = bundles.get(&hash).ok_or("a program is not in it")?;
-        let bundle = Bundle::from_bytes(bundle).map_err(|error| error.to_string())?;
+        let bundle = Bundle::from_bytes(bundle.as_ref()).map_err(|error| error.to_string())?;
         let tools = bundle.host_tools();
         let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
         let compiled = bundle.compile(&tools).map_err(|errors| errors.to_string())?;
