@@ -32,7 +32,7 @@ fn seen<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 fn start(folder: &Path, arguments: &[&str]) -> Child {
     let mut command = Command::new(dormouse());
-    command.args(arguments).arg("--allow-run=sh").current_dir(folder);
+    command.args(arguments).args(["--allow-run=sh", "--allow-write=."]).current_dir(folder);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 

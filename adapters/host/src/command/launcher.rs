@@ -154,8 +154,9 @@ impl Launcher {
     /// A text for the model: one is set, and may not be told.
     pub(super) fn named(&self, names: &[String]) -> Result<Vec<(OsString, OsString)>, String> {
         let mut told = Vec::new();
-        // What every command gets is not asked for.
-        for name in names.iter().filter(|name| !ALWAYS.contains(&name.as_str())) {
+        // What every command gets is not asked for, nor is what is not there to be told.
+        let is_asked = |name: &&String| !ALWAYS.contains(&name.as_str()) && self.environment.value(name).is_some();
+        for name in names.iter().filter(is_asked) {
             let value = self.variable(name)?;
             told.extend(value.map(|value| (OsString::from(name), value)));
         }
