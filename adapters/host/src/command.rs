@@ -16,6 +16,7 @@ mod limits;
 mod run;
 mod server;
 mod tail;
+mod temporary;
 
 #[cfg(test)]
 mod run_tests;

@@ -53,10 +53,13 @@ impl Sealed {
 
     /// Seals one more, whether it is there yet or not. `path` is absolute.
     pub(crate) fn add(&self, path: &Path) {
-        let path = canonical_as_far(path);
+        // As it is spelled too: a link that leads to it is not to be exchanged.
+        let spelled = canonical_as_far(path.parent().unwrap_or(path)).join(path.file_name().unwrap_or_default());
         let mut paths = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if !paths.contains(&path) {
-            paths.push(path);
+        for path in [canonical_as_far(path), spelled] {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
         }
     }
 
@@ -101,12 +104,21 @@ impl Sealed {
 
     /// What is sealed and there. What cannot be looked at by this program cannot be by its tools either.
     fn identities(&self, kinds: Kinds) -> BTreeSet<Identity> {
-        let mut found = BTreeSet::new();
-        for path in self.paths() {
-            let _ = gather(&path, kinds, &mut found);
-        }
-        found
+        gathered(&self.paths(), kinds)
     }
+}
+
+/// What these paths lead to, and all that is below them. Costs a look at each.
+pub(crate) fn identities(paths: &[PathBuf]) -> BTreeSet<Identity> {
+    gathered(paths, Kinds::All)
+}
+
+fn gathered(paths: &[PathBuf], kinds: Kinds) -> BTreeSet<Identity> {
+    let mut found = BTreeSet::new();
+    for path in paths {
+        let _ = gather(path, kinds, &mut found);
+    }
+    found
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

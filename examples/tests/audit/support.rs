@@ -93,7 +93,9 @@ impl Bench {
         command.arg(format!("--allow-write={}", self.path("out").display()));
         match self.subject {
             Subject::Captured(_) => command.arg("--allow-read=examples/audit"),
-            Subject::Live(_) => command.args(["--allow-run=cargo", "--allow-env=CARGO_HOME,RUSTUP_HOME,RUSTUP_TOOLCHAIN"]),
+            Subject::Live(_) => {
+                command.args(["--allow-run=cargo", "--allow-env=CARGO_HOME,RUSTUP_HOME,RUSTUP_TOOLCHAIN"])
+            }
         };
         command
     }

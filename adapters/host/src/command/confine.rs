@@ -101,6 +101,9 @@ impl Confinement {
         let is_refused = speaks_of(&["permission denied", "operation not permitted", "read-only"]);
         let is_network = speaks_of(&["socket", "network", "resolve", "resolution", "connect", "unreachable"]);
         let mut hint = String::new();
+        if said.contains("dormouse: ") {
+            return hint;
+        }
         // What fails without a word of why may want to write all the same.
         if self.writes == Writes::Nothing || is_refused && !is_network {
             hint = format!(" {}", self.writes_hint());

@@ -8,12 +8,12 @@ use std::io;
 use std::process::ExitStatus;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tempfile::TempDir;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use super::confine;
 use super::launcher::{Begin, Prepared};
 use super::limits;
+use super::temporary::Temporary;
 
 /// A running group. Dropping it kills every member; the runtime reaps the leader.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Group {
     hold: Hold,
     is_reaped: bool,
     /// Removed with it.
-    _temporary: Option<TempDir>,
+    _temporary: Option<Temporary>,
 }
 
 /// How its members are ended.

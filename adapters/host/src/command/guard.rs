@@ -46,6 +46,7 @@ pub fn enter() {
     if !cfg!(target_os = "linux") {
         return;
     }
+    keep_what_was_inherited();
     let mut arguments = std::env::args_os().skip(1);
     let Some(first) = arguments.next() else { return ENTERED.store(true, Ordering::Release) };
     if first == GUARD {
@@ -55,6 +56,12 @@ pub fn enter() {
         std::process::exit(begin::run(arguments.collect()));
     }
     ENTERED.store(true, Ordering::Release);
+}
+
+/// Whatever this program was started with, beside its standard streams, is not for what it starts.
+fn keep_what_was_inherited() {
+    #[cfg(target_os = "linux")]
+    close_fds::set_fds_cloexec_threadsafe(3, &[]);
 }
 
 /// Whether this program can be started as a guard.

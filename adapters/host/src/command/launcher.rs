@@ -9,12 +9,12 @@ use std::sync::Arc;
 use dormouse_proto::command::CommandLimits;
 use dormouse_proto::tool::Access;
 use rustix::fs::access;
-use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::confine::{Confinement, Folder, System, Writes};
 use super::environment::{ALWAYS, Environment};
 use super::guard::{self, Orders};
+use super::temporary::Temporary;
 use crate::permissions::{Permissions, check_program};
 use crate::sealed::Sealed;
 
@@ -48,7 +48,7 @@ pub(super) struct Prepared {
     pub(super) command: Command,
     pub(super) begin: Begin,
     /// Its own folder for temporary files.
-    pub(super) temporary: Option<TempDir>,
+    pub(super) temporary: Option<Temporary>,
     pub(super) limits: Option<CommandLimits>,
     /// What it is called in messages.
     pub(super) shown: String,
@@ -87,7 +87,7 @@ impl Launcher {
             working_dir: working_dir.to_owned(),
             writable: writable.collect::<io::Result<_>>()?,
             sealed: sealed.clone(),
-            system: System::this(),
+            system: System::this()?,
         })
     }
 
@@ -117,11 +117,13 @@ impl Launcher {
         let limits = is_confined.then_some(wanted.limits);
         let (mut command, begin) = match guard::is_there() {
             true => {
+                temporary.as_ref().inspect(|folder| folder.leave_to_guard());
                 let orders = Orders {
                     kernel: std::process::id(),
                     limits: limits.unwrap_or(CommandLimits::NONE),
                     temporary: temporary.as_ref().map(|folder| folder.path().to_owned()),
                     confinement: confinement.clone(),
+                    system: self.system,
                 };
                 let (guard, told) = guard::command_line(&orders);
                 let mut command = Command::new(guard);
@@ -185,7 +187,7 @@ impl Launcher {
         self.environment.all().map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    fn confinement(&self, access: Access, temporary: Option<&TempDir>) -> Result<Confinement, String> {
+    fn confinement(&self, access: Access, temporary: Option<&Temporary>) -> Result<Confinement, String> {
         let found = temporary.map(|folder| Folder::find(folder.path())).transpose();
         let temporary = found.map_err(|error| format!("its folder for temporary files cannot be used: {error}."))?;
         let writes = match access {
@@ -195,10 +197,12 @@ impl Launcher {
         Ok(Confinement { writes, network: self.permissions.network(), sealed: self.sealed.paths() })
     }
 
-    fn temporary_folder(&self) -> Result<TempDir, String> {
+    fn temporary_folder(&self) -> Result<Temporary, String> {
         let parent = self.environment.value("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-        let made = tempfile::Builder::new().prefix("dormouse-").tempdir_in(&parent);
-        made.map_err(|error| format!("no folder for its temporary files can be made in {}: {error}.", parent.display()))
+        let mine = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        let made = tempfile::Builder::new().prefix("dormouse-").permissions(mine).tempdir_in(&parent);
+        made.map(Temporary::new)
+            .map_err(|error| format!("no folder for its temporary files can be made in {}: {error}.", parent.display()))
     }
 
     fn runs_unconfined(&self, program: &str, found: &Path) -> bool {

@@ -13,7 +13,8 @@ pub(super) fn set(limits: &CommandLimits) -> io::Result<()> {
 /// Limits a process that was just started.
 pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Result<()> {
     let each = [
-        (Resource::Core, 0),
+        // None at all: where cores go to a program, that takes zero for no limit.
+        (Resource::Core, 1),
         (Resource::Data, limits.memory_bytes),
         (Resource::Fsize, limits.file_bytes),
         (Resource::Nofile, u64::from(limits.open_files)),

@@ -93,6 +93,10 @@ fn judge(shown: &str, status: ExitStatus, tail: Tail, confinement: Option<&Confi
         return Ok(());
     }
     let ended = match (status.code(), status.signal()) {
+        // Under a guard, and under a shell, this is how a signal is told.
+        (Some(code @ 129..=159), _) => {
+            format!("exited with code {code} (as by signal {}{})", code - 128, signal_name(code - 128))
+        }
         (Some(code), _) => format!("exited with code {code}"),
         (None, Some(number)) => format!("was ended by signal {number}{}", signal_name(number)),
         (None, None) => format!("ended as {status}"),

@@ -29,11 +29,12 @@ const F_SETOWN: u64 = 8;
 const F_SETSIG: u64 = 10;
 const F_SETOWN_EX: u64 = 15;
 
-/// Requests to a device: typing into a terminal, pasting into a console, changing the flags of a file that is open for reading.
+/// Requests to an open file: typing into a terminal, pasting into a console, to whom its signals go, making it read-only for good.
 const TIOCSTI: u64 = 0x5412;
 const TIOCLINUX: u64 = 0x541c;
-const FS_IOC_SETFLAGS: u64 = 0x4008_6602;
-const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;
+const FIOSETOWN: u64 = 0x8901;
+const SIOCSPGRP: u64 = 0x8902;
+const FS_IOC_ENABLE_VERITY: u64 = 0x4080_6685;
 
 /// Sets a filter that refuses nothing anybody does. Restricts the calling thread.
 pub(super) fn try_out() -> io::Result<()> {
@@ -45,9 +46,13 @@ pub(super) fn restrict(confinement: &Confinement, abi: ABI, processes: &Processe
     let mut missing = Calls::from([(libc::SYS_io_uring_setup, Vec::new())]);
     let mut refused = everywhere();
     refused.extend(network(&confinement.network));
-    if confinement.writes == Writes::Nothing {
-        refused.extend(attributes().into_iter().map(|call| (call, Vec::new())));
-        refused.entry(libc::SYS_ioctl).or_default().extend([is(1, FS_IOC_SETFLAGS), is(1, FS_IOC_FSSETXATTR)]);
+    refused.extend(scheduling(processes));
+    match confinement.writes {
+        Writes::Nothing => {
+            refused.extend(attributes().into_iter().map(|call| (call, Vec::new())));
+            refused.entry(libc::SYS_ioctl).or_default().extend(changing_requests());
+        }
+        Writes::Below(_) => refused.extend(rights_of_files()),
     }
     if abi < ABI::V3 {
         refused.extend(truncation());
@@ -55,6 +60,7 @@ pub(super) fn restrict(confinement: &Confinement, abi: ABI, processes: &Processe
     }
     if abi < ABI::V6 {
         refused.extend(signals(processes));
+        refused.entry(libc::SYS_ioctl).or_default().extend([is(1, FIOSETOWN), is(1, SIOCSPGRP)]);
         missing.insert(libc::SYS_pidfd_send_signal, Vec::new());
     }
     set(missing, libc::ENOSYS)?;
@@ -64,10 +70,51 @@ pub(super) fn restrict(confinement: &Confinement, abi: ABI, processes: &Processe
 /// What no command does.
 fn everywhere() -> Calls {
     Calls::from([
-        (libc::SYS_ioctl, vec![is(1, TIOCSTI), is(1, TIOCLINUX)]),
-        // The limits of another process.
+        (libc::SYS_ioctl, vec![is(1, TIOCSTI), is(1, TIOCLINUX), is(1, FS_IOC_ENABLE_VERITY)]),
+        // The limits and the priority of another process.
         (libc::SYS_prlimit64, vec![rule(vec![arg(0, Op::Ne, 0), wide(2, Op::Ne, 0)])]),
+        (libc::SYS_setpriority, vec![rule(vec![arg(1, Op::Ne, 0)])]),
+        (libc::SYS_ioprio_set, vec![rule(vec![arg(1, Op::Ne, 0)])]),
+        // The keys that the system keeps for the user.
+        (libc::SYS_add_key, Vec::new()),
+        (libc::SYS_keyctl, Vec::new()),
+        (libc::SYS_request_key, Vec::new()),
+        (libc::SYS_bpf, Vec::new()),
+        (libc::SYS_perf_event_open, Vec::new()),
+        (libc::SYS_userfaultfd, Vec::new()),
     ])
+}
+
+/// When and where the kernel and the guard run. Threads name themselves in these calls, so that only those two can be refused.
+fn scheduling(processes: &Processes) -> Calls {
+    let keepers: Vec<_> = processes.keepers.iter().map(|keeper| is(0, u64::from(*keeper))).collect();
+    let calls =
+        [libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr];
+    calls.into_iter().filter(|_| !keepers.is_empty()).map(|call| (call, keepers.clone())).collect()
+}
+
+/// Requests to a file or folder that is open for reading and would change it, or its file system: all of these kinds, except those
+/// that only ask.
+fn changing_requests() -> Vec<SeccompRule> {
+    const KIND: u64 = 0xff00;
+    const ASKING: [u64; 7] =
+        [0x8008_6601, 0x8004_6601, 0xc020_660b, 0x8008_7601, 0x8004_7601, 0x801c_581f, 0x8040_6686];
+    let but_for = |kind: u64| {
+        let asking = ASKING.iter().filter(|request| *request & KIND == kind).map(|request| arg(1, Op::Ne, *request));
+        rule([arg(1, Op::MaskedEq(KIND), kind)].into_iter().chain(asking).collect())
+    };
+    [0x6600, 0x7600, 0x5800, 0x9400].map(but_for).into()
+}
+
+/// A file that is run with the rights of its owner, whoever runs it.
+fn rights_of_files() -> Calls {
+    let given = |mode: u8| {
+        [libc::S_ISUID, libc::S_ISGID].map(|bit| rule(vec![arg(mode, Op::MaskedEq(bit.into()), bit.into())])).to_vec()
+    };
+    let mut calls = Calls::from([(libc::SYS_fchmod, given(1)), (libc::SYS_fchmodat, given(2)), (FCHMODAT2, given(2))]);
+    #[cfg(target_arch = "x86_64")]
+    calls.insert(libc::SYS_chmod, given(1));
+    calls
 }
 
 /// Sockets. A pair is a pipe, unless its ends can be sent elsewhere.
@@ -75,11 +122,28 @@ fn network(network: &Network) -> Calls {
     const KIND: u64 = 0xf;
     let family = |number: libc::c_int| arg(0, Op::Ne, number as u64);
     let kind = |number: libc::c_int| rule(vec![arg(1, Op::MaskedEq(KIND), number as u64)]);
-    let pair = (libc::SYS_socketpair, vec![kind(libc::SOCK_DGRAM), kind(libc::SOCK_RAW), kind(libc::SOCK_RDM)]);
+    let elsewhere = rule(vec![arg(0, Op::Ne, libc::AF_UNIX as u64)]);
+    let pair = vec![elsewhere, kind(libc::SOCK_DGRAM), kind(libc::SOCK_RAW), kind(libc::SOCK_RDM)];
+    let pair = (libc::SYS_socketpair, pair);
     match network {
         Network::None => Calls::from([(libc::SYS_socket, Vec::new()), (libc::SYS_connect, Vec::new()), pair]),
         Network::Ports(_) | Network::Machines => {
-            Calls::from([(libc::SYS_socket, vec![rule(vec![family(libc::AF_INET), family(libc::AF_INET6)])]), pair])
+            // Landlock knows the ports of TCP, and of TCP only where it connects first.
+            let protocol = |number: libc::c_int| arg(2, Op::Ne, number as u64);
+            let plain = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
+            let other_protocol = rule(plain.map(protocol).into());
+            let other_family = rule(vec![family(libc::AF_INET), family(libc::AF_INET6)]);
+            let fast_open = |flags: u8| {
+                let fast_open = libc::MSG_FASTOPEN as u64;
+                vec![rule(vec![arg(flags, Op::MaskedEq(fast_open), fast_open)])]
+            };
+            Calls::from([
+                (libc::SYS_socket, vec![other_family, other_protocol]),
+                (libc::SYS_sendto, fast_open(3)),
+                (libc::SYS_sendmsg, fast_open(2)),
+                (libc::SYS_sendmmsg, fast_open(3)),
+                pair,
+            ])
         }
         Network::Any => Calls::new(),
     }
@@ -163,6 +227,8 @@ fn in_both_forms(calls: Calls) -> Calls {
     const X32: i64 = 0x4000_0000;
     let other = |call| match call {
         libc::SYS_ioctl => 514,
+        libc::SYS_sendmsg => 518,
+        libc::SYS_sendmmsg => 538,
         libc::SYS_rt_sigqueueinfo => 524,
         libc::SYS_rt_tgsigqueueinfo => 536,
         call => call,

@@ -3,6 +3,7 @@
 //! It knows what is allowed, never what is not: what is sealed is left out by allowing all that stands beside it and beside each folder
 //! above it. So what comes to be directly in such a folder while a command runs is closed to that command.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,10 +17,12 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
 use super::{Confinement, Folder, Writes};
 use crate::permissions::Network;
-use crate::sealed::{Identity, aliases};
+use crate::sealed::{Identity, aliases, identities};
 
 /// Devices that anything may read and write: none of them keeps anything, none is a terminal.
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
+/// What belongs to the system: terminals, disks, its own settings. No permitted folder reaches into it.
+const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// What else of `/dev` may be read.
 const READABLE: [&str; 3] = ["/dev/random", "/dev/urandom", "/dev/shm"];
 
@@ -38,15 +41,31 @@ pub(super) fn version() -> io::Result<ABI> {
     }
 }
 
+/// Keeps the signals of the calling thread among itself and what it starts.
+pub(super) fn scope_signals() -> io::Result<()> {
+    let status = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .scope(Scope::Signal)
+        .and_then(Ruleset::create)
+        .and_then(RulesetCreated::restrict_self)
+        .map_err(io::Error::other)?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok(()),
+        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
+            Err(io::Error::other("signals could not be scoped"))
+        }
+    }
+}
+
 /// Restricts the calling thread, as far as a Landlock of this version can.
 pub(super) fn restrict(confinement: &Confinement, abi: ABI) -> io::Result<()> {
-    let sealed: Vec<PathBuf> = confinement.sealed.iter().flat_map(|path| aliases(path)).collect();
+    let closed = Closed { names: aliases(&confinement.sealed)?, files: identities(&confinement.sealed) };
     let writing = writing(abi);
     let mut ruleset = ruleset(confinement, abi).map_err(io::Error::other)?;
-    readable(&sealed, &mut |handle| allow(&mut ruleset, &handle, AccessFs::ReadFile.into()))?;
+    readable(&closed, &mut |handle| allow(&mut ruleset, &handle, AccessFs::ReadFile.into()))?;
     let mut to_write = |handle: OwnedFd| allow(&mut ruleset, &handle, writing | AccessFs::ReadFile);
     DEVICES.iter().filter_map(|device| open(Path::new(device))).try_for_each(&mut to_write)?;
-    writable(&confinement.writes, &sealed, &mut to_write)?;
+    writable(&confinement.writes, &closed, &mut to_write)?;
     let status = ruleset.restrict_self().map_err(io::Error::other)?;
     match status.ruleset {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
@@ -68,9 +87,13 @@ fn ruleset(confinement: &Confinement, abi: ABI) -> Result<RulesetCreated, Rulese
         Network::Ports(ports) => ports,
         Network::None | Network::Machines | Network::Any => &[],
     };
-    let is_held_to_ports = matches!(confinement.network, Network::None | Network::Ports(_));
-    if abi >= ABI::V4 && is_held_to_ports {
-        ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
+    if abi >= ABI::V4 {
+        ruleset = match confinement.network {
+            Network::None | Network::Ports(_) => ruleset.handle_access(AccessNet::from_all(ABI::V4))?,
+            // Nobody is to be listened for.
+            Network::Machines => ruleset.handle_access(AccessNet::BindTcp)?,
+            Network::Any => ruleset,
+        };
     }
     if abi >= ABI::V6 {
         ruleset = match confinement.network {
@@ -95,25 +118,47 @@ fn allow(ruleset: &mut RulesetCreated, handle: &OwnedFd, access: BitFlags<Access
     ruleset.add_rule(PathBeneath::new(handle, access)).map(drop).map_err(io::Error::other)
 }
 
+/// What is closed, by every name that it has, and by what it is.
+#[derive(Clone)]
+struct Closed {
+    names: Vec<PathBuf>,
+    files: BTreeSet<Identity>,
+}
+
+impl Closed {
+    /// The same, and these folders.
+    fn and(&self, folders: &[&str]) -> Self {
+        let names = self.names.iter().cloned().chain(folders.iter().map(PathBuf::from)).collect();
+        Self { names, files: self.files.clone() }
+    }
+
+    fn holds(&self, path: &Path) -> bool {
+        self.names.iter().any(|closed| path.starts_with(closed))
+    }
+
+    fn is_below(&self, path: &Path) -> bool {
+        self.names.iter().any(|closed| closed.starts_with(path))
+    }
+}
+
 /// All that may be read.
-fn readable(sealed: &[PathBuf], each: Each<'_>) -> io::Result<()> {
-    let closed: Vec<_> = sealed.iter().cloned().chain([PathBuf::from("/dev")]).collect();
-    around(Path::new("/"), &closed, each)?;
+fn readable(closed: &Closed, each: Each<'_>) -> io::Result<()> {
+    around(Path::new("/"), &closed.and(&["/dev"]), each)?;
     READABLE.iter().filter_map(|path| open(Path::new(path))).try_for_each(each)
 }
 
 /// All that may be written.
-fn writable(writes: &Writes, sealed: &[PathBuf], each: Each<'_>) -> io::Result<()> {
+fn writable(writes: &Writes, closed: &Closed, each: Each<'_>) -> io::Result<()> {
     let Writes::Below(folders) = writes else { return Ok(()) };
+    let closed = closed.and(&SYSTEM);
     for folder in folders {
         let handle = reopened(folder)?;
-        if sealed.iter().any(|sealed| folder.path.starts_with(sealed)) {
+        if closed.holds(&folder.path) {
             continue;
         }
-        if sealed.iter().any(|sealed| sealed.starts_with(&folder.path)) {
-            around(&folder.path, sealed, each)?;
-        } else {
-            each(handle)?;
+        match closed.is_below(&folder.path) {
+            true => around(&folder.path, &closed, each)?,
+            false => each(handle)?,
         }
     }
     Ok(())
@@ -130,17 +175,22 @@ fn reopened(folder: &Folder) -> io::Result<OwnedFd> {
 }
 
 /// What stands in `folder`, and in folders of it, except what is closed and the folders that hold that.
-fn around(folder: &Path, closed: &[PathBuf], each: Each<'_>) -> io::Result<()> {
+fn around(folder: &Path, closed: &Closed, each: Each<'_>) -> io::Result<()> {
     // A folder that cannot be listed cannot be by the command either.
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
     for entry in entries.flatten() {
         let path = entry.path();
-        if closed.contains(&path) {
+        if closed.names.contains(&path) {
             continue;
         }
-        match closed.iter().any(|closed| closed.starts_with(&path)) {
-            true => around(&path, closed, each)?,
-            false => open(&path).map_or(Ok(()), &mut *each)?,
+        if closed.is_below(&path) {
+            around(&path, closed, each)?;
+            continue;
+        }
+        // A link to a sealed file is that file, and a rule for it would hold for each of its names.
+        let Some(handle) = open(&path) else { continue };
+        if !closed.files.contains(&Identity::of(&handle)?) {
+            each(handle)?;
         }
     }
     Ok(())

@@ -3,7 +3,10 @@
 use std::io;
 
 use rustix::io::Errno;
-use rustix::thread::{CapabilitySet, capability_is_in_bounding_set, remove_capability_from_bounding_set};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, remove_capability_from_bounding_set,
+    set_capabilities,
+};
 
 /// What stays: to own, read and write files as root does, to become another user, to listen at a low port.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
@@ -24,10 +27,14 @@ pub(super) fn give_up() -> io::Result<()> {
         }
         match remove_capability_from_bounding_set(capability) {
             Ok(()) | Err(Errno::INVAL) => {}
-            // Only who may set capabilities can drop one from the set; who may not gains none by starting a program.
+            // Only who may set capabilities can drop one from the set. Who may not gains none from it: see below.
             Err(Errno::PERM) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
+    // What would be handed on beside the set: none is inherited, and so none is ambient.
+    let CapabilitySets { effective, permitted, inheritable: _ } = capabilities(None)?;
+    let (effective, permitted) = (effective.intersection(KEPT), permitted.intersection(KEPT));
+    set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })?;
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! What this system can confine.
 
+use std::io;
+
 #[cfg(target_os = "linux")]
 use landlock::ABI;
 
@@ -12,34 +14,78 @@ pub(in crate::command) struct System {
 }
 
 impl System {
-    /// This one. It is asked once.
+    /// This one. It is asked once, by the kernel: who confines a command is told, and never finds out anew what may be left out.
+    ///
+    /// # Errors
+    /// It cannot be asked, since no thread can be made.
     #[cfg(target_os = "linux")]
-    pub(in crate::command) fn this() -> Self {
+    pub(in crate::command) fn this() -> io::Result<Self> {
         use std::sync::OnceLock;
 
         static THIS: OnceLock<System> = OnceLock::new();
-        *THIS.get_or_init(|| {
-            let landlock = super::on_a_thread(super::filesystem::version).unwrap_or(ABI::Unsupported);
-            let has_seccomp = super::on_a_thread(super::calls::try_out).is_ok();
-            Self { landlock, has_seccomp }
-        })
+        if let Some(this) = THIS.get() {
+            return Ok(*this);
+        }
+        let landlock = super::on_a_thread(|| Ok(super::filesystem::version().unwrap_or(ABI::Unsupported)))?;
+        let has_seccomp = super::on_a_thread(|| Ok(super::calls::try_out().is_ok()))?;
+        Ok(*THIS.get_or_init(|| Self { landlock, has_seccomp }))
     }
 
     /// This one, which confines nothing.
     #[cfg(not(target_os = "linux"))]
-    pub(in crate::command) fn this() -> Self {
-        Self { has_seccomp: false }
+    pub(in crate::command) fn this() -> io::Result<Self> {
+        Ok(Self { has_seccomp: false })
+    }
+
+    /// As it is told to a guard: the version of Landlock, and whether there is seccomp.
+    #[cfg(target_os = "linux")]
+    pub(in crate::command) fn written(self) -> String {
+        format!("{},{}", self.landlock as i32, self.has_seccomp)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(in crate::command) fn written(self) -> String {
+        format!("0,{}", self.has_seccomp)
+    }
+
+    /// What [`written`](Self::written) wrote.
+    pub(in crate::command) fn read(text: &str) -> Option<Self> {
+        let (landlock, has_seccomp) = text.split_once(',')?;
+        let landlock: i32 = landlock.parse().ok()?;
+        let has_seccomp = has_seccomp.parse().ok()?;
+        #[cfg(target_os = "linux")]
+        return Some(Self { landlock: ABI::from(landlock), has_seccomp });
+        #[cfg(not(target_os = "linux"))]
+        return (landlock == 0).then_some(Self { has_seccomp });
     }
 
     /// One with a Landlock of this version, which is at most this system's.
     #[cfg(all(test, target_os = "linux"))]
     pub(in crate::command) fn with(landlock: ABI) -> Self {
-        Self { landlock: landlock.min(Self::this().landlock), ..Self::this() }
+        let this = Self::this().unwrap();
+        Self { landlock: landlock.min(this.landlock), ..this }
     }
 
     #[cfg(target_os = "linux")]
     pub(super) fn abi(self) -> ABI {
         self.landlock
+    }
+
+    /// Keeps the signals of the calling thread, and of what it starts, among themselves. It has to be the only thread.
+    ///
+    /// # Errors
+    /// This system cannot.
+    #[cfg(target_os = "linux")]
+    pub(in crate::command) fn signals_own_only(self) -> io::Result<()> {
+        match self.landlock >= ABI::V6 {
+            true => super::filesystem::scope_signals(),
+            false => Err(io::Error::other("this system cannot scope signals")),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(in crate::command) fn signals_own_only(self) -> io::Result<()> {
+        Err(io::Error::other("this system cannot scope signals"))
     }
 
     /// Whether it has Landlock, in any version.

@@ -99,7 +99,7 @@ fn attacks() -> Vec<(PathBuf, String)> {
 
 #[tokio::test]
 async fn no_attack_gets_through_under_any_version() {
-    if !System::this().confines() {
+    if !System::this().unwrap().confines() {
         println!("skipped: this system cannot confine");
         return;
     }
@@ -153,7 +153,7 @@ async fn what_is_permitted_works() {
     let target = Target::new();
     let run = |network: Network, access: &str, script: &str| {
         let confinement = Confinement { network, ..target.confinement(access) };
-        let output = within(&confinement, System::this(), || {
+        let output = within(&confinement, System::this().unwrap(), || {
             Command::new("python3").arg("-c").arg(script).current_dir(&target.base).output()
         });
         let output = output.unwrap();
@@ -162,6 +162,11 @@ async fn what_is_permitted_works() {
     let port = target.told["tcp"].as_u64().unwrap();
     let connect = format!("import socket; socket.create_connection(('127.0.0.1', {port}), 2)");
     let unix = "import socket; socket.socket(socket.AF_UNIX).connect('socket')";
+    let many_ways = format!(
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); s.connect(('127.0.0.1', {port}))"
+    );
+    let with_data = format!("import socket; s = socket.socket(); s.sendto(b'x', 0x20000000, ('127.0.0.1', {port}))");
+    let listen = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()";
     let mine = u16::try_from(port).unwrap();
     for (network, access, script, works) in [
         (Network::None, "write", "open('inside/deep/new', 'w').write('x')", true),
@@ -179,7 +184,11 @@ async fn what_is_permitted_works() {
         (Network::Ports(vec![mine]), "read", &connect, true),
         (Network::Machines, "read", &connect, true),
         (Network::Any, "read", &connect, true),
-        (Network::Ports(vec![1]), "read", &connect, System::this().abi() < ABI::V4),
+        (Network::Ports(vec![1]), "read", &connect, System::this().unwrap().abi() < ABI::V4),
+        (Network::Ports(vec![1]), "read", &many_ways, false),
+        (Network::Ports(vec![1]), "read", &with_data, false),
+        (Network::Ports(vec![mine]), "read", listen, System::this().unwrap().abi() < ABI::V4),
+        (Network::Machines, "read", listen, System::this().unwrap().abi() < ABI::V4),
         (Network::Machines, "read", unix, false),
         (Network::Any, "read", unix, true),
     ] {
@@ -194,6 +203,6 @@ async fn a_folder_that_took_the_place_of_a_permitted_one_is_not_permitted() {
     let confinement = target.confinement("write");
     fs::rename(target.base.join("inside"), target.base.join("before")).unwrap();
     std::os::unix::fs::symlink(target.base.join("outside"), target.base.join("inside")).unwrap();
-    let refused = within(&confinement, System::this(), || Command::new("true").output());
+    let refused = within(&confinement, System::this().unwrap(), || Command::new("true").output());
     assert!(refused.as_ref().is_err_and(|error| error.to_string().contains("another folder")), "{refused:?}");
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal, setsid};
 
-use super::super::confine::{Processes, System};
+use super::super::confine::Processes;
 use super::super::limits;
 use super::{CARRIED, NOT_BEGUN, Orders, complain};
 
@@ -39,7 +39,7 @@ fn begin(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
     if let Some(confinement) = &orders.confinement {
         let keepers = [Some(orders.kernel), guard.map(number)].into_iter().flatten().collect();
         let processes = Processes { keepers, own: Some(number(getpid())) };
-        confinement.lay_on(System::this(), &processes).map_err(cannot("confined"))?;
+        confinement.lay_on(orders.system, &processes).map_err(cannot("confined"))?;
     }
     limits::set(&orders.limits).map_err(cannot("limited"))?;
     let error = Command::new(program).args(arguments).env_clear().envs(environment()).exec();

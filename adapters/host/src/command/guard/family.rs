@@ -12,12 +12,21 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// The processes below this one, and how the command among them ended.
 pub(super) struct Family {
     command: Pid,
+    reach: Reach,
     pub(super) ended: Option<WaitStatus>,
 }
 
+/// Whom the signals of this process reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Itself and what it starts, and nobody else: the system sees to that.
+    OwnOnly,
+    Everybody,
+}
+
 impl Family {
-    pub(super) fn new(command: Pid) -> Self {
-        Self { command, ended: None }
+    pub(super) fn new(command: Pid, reach: Reach) -> Self {
+        Self { command, reach, ended: None }
     }
 
     /// Takes note of all that have ended. Whether any is left.
@@ -36,6 +45,10 @@ impl Family {
     pub(super) fn end(&mut self) {
         let began = Instant::now();
         while began.elapsed() < LONGEST {
+            if self.reach == Reach::OwnOnly {
+                // The group of number one is everybody who can be reached: in one step, whatever they are called and whoever hides.
+                let _ = Pid::from_raw(1).map(|all| kill_process_group(all, Signal::KILL));
+            }
             // It fails where none is left of the group.
             let _ = kill_process_group(self.command, Signal::KILL);
             for pid in descendants() {
@@ -71,14 +84,13 @@ pub(super) fn descendants() -> Vec<Pid> {
 fn parents() -> Vec<(i32, i32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    numbers
-        .filter_map(|pid| Some((pid, parent(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
-        .collect()
+    numbers.filter_map(|pid| Some((pid, parent(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)?))).collect()
 }
 
-/// The parent in a line of proc(5): number, name in parentheses, state, parent. A name may hold anything.
-fn parent(stat: &str) -> Option<i32> {
-    let (_, rest) = stat.rsplit_once(')')?;
+/// The parent in a line of proc(5): number, name in parentheses, state, parent. A name may hold anything, and need not be text.
+fn parent(stat: &[u8]) -> Option<i32> {
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
     rest.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -88,8 +100,9 @@ mod tests {
 
     #[test]
     fn a_name_does_not_pass_for_what_follows_it() {
-        assert_eq!(parent("7 (a) S 3 (b) R 9 1) S 42 7 7"), Some(42));
-        assert_eq!(parent("nothing"), None);
+        assert_eq!(parent(b"7 (a) S 3 (b) R 9 1) S 42 7 7"), Some(42));
+        assert_eq!(parent(b"7 (\xff) \xfe) S 42 7 7"), Some(42));
+        assert_eq!(parent(b"nothing"), None);
     }
 
     #[test]

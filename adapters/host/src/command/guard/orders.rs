@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use dormouse_proto::command::CommandLimits;
 
-use super::super::confine::{Confinement, Folder, Writes};
+use super::super::confine::{Confinement, Folder, System, Writes};
 use crate::permissions::Network;
 use crate::sealed::Identity;
 
@@ -20,6 +20,8 @@ pub(in crate::command) struct Orders {
     pub(in crate::command) temporary: Option<PathBuf>,
     /// What the command may do; everything, where nothing is said.
     pub(in crate::command) confinement: Option<Confinement>,
+    /// What the system can hold it to, as the kernel found.
+    pub(in crate::command) system: System,
 }
 
 impl Orders {
@@ -28,6 +30,7 @@ impl Orders {
         let mut written = vec![
             pair("kernel", self.kernel.to_string()),
             pair("limits", format!("{memory_bytes},{processes},{file_bytes},{open_files}")),
+            pair("system", self.system.written()),
         ];
         written.extend(self.temporary.iter().map(|folder| pair("temporary", folder)));
         let Some(Confinement { writes, network, sealed }) = &self.confinement else { return written };
@@ -47,13 +50,14 @@ impl Orders {
     /// Reads what [`written`](Self::written) wrote, up to `--`, and what follows that.
     pub(super) fn read(arguments: Vec<OsString>) -> Option<(Self, Vec<OsString>)> {
         let mut arguments = arguments.into_iter();
-        let (mut kernel, mut limits, mut temporary) = (None, None, None);
+        let (mut kernel, mut limits, mut temporary, mut system) = (None, None, None, None);
         let (mut network, mut folders, mut sealed) = (None, None, Vec::new());
         for argument in arguments.by_ref().take_while(|argument| argument != "--") {
             let (key, value) = split(&argument, b'=')?;
             match key.to_str()? {
                 "kernel" => kernel = Some(value.to_str()?.parse().ok()?),
                 "limits" => limits = Some(read_limits(value.to_str()?)?),
+                "system" => system = Some(System::read(value.to_str()?)?),
                 "temporary" => temporary = Some(PathBuf::from(value)),
                 "network" => network = Some(read_network(value.to_str()?)?),
                 "writes" => folders = Some(Vec::new()),
@@ -67,7 +71,8 @@ impl Orders {
             network,
             sealed,
         });
-        Some((Self { kernel: kernel?, limits: limits?, temporary, confinement }, arguments.collect()))
+        let orders = Self { kernel: kernel?, limits: limits?, temporary, confinement, system: system? };
+        Some((orders, arguments.collect()))
     }
 }
 
@@ -138,7 +143,8 @@ mod tests {
         for confinement in cases {
             for temporary in [None, Some(strange.clone())] {
                 let limits = CommandLimits { processes: 3, ..CommandLimits::default() };
-                let orders = Orders { kernel: 42, limits, temporary, confinement: confinement.clone() };
+                let system = System::this().unwrap();
+                let orders = Orders { kernel: 42, limits, temporary, confinement: confinement.clone(), system };
                 let command: Vec<_> = ["--", "sealed=y"].map(OsString::from).into();
                 let arguments = [orders.written(), vec!["--".into()], command.clone()].concat();
                 assert_eq!(Orders::read(arguments), Some((orders, command)));

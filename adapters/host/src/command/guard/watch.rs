@@ -6,17 +6,20 @@ use std::io;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, WaitStatus, getpid, getppid, kill_process, pidfd_open,
-    set_child_subreaper, set_dumpable_behavior, setsid,
+    set_child_subreaper, set_dumpable_behavior, setsid, test_kill_process,
 };
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::super::confine::System;
 use super::super::group::watch;
 use super::super::limits::tasks;
-use super::family::{Family, descendants};
+use super::super::temporary::removing;
+use super::family::{Family, Reach, descendants};
 use super::{COMMAND, NOT_BEGUN, Orders, THIS_PROGRAM, complain};
 
 /// How long what a command left behind may go on writing after its end.
@@ -43,8 +46,9 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let guarded = runtime.and_then(|runtime| runtime.block_on(guarded(&orders, &command)));
     if let Some(folder) = &orders.temporary {
-        // What cannot be removed stays behind as any temporary file does.
-        let _ = std::fs::remove_dir_all(folder);
+        let removing = removing(folder.clone());
+        // It has nothing to say.
+        let _ = removing.map(std::thread::JoinHandle::join);
     }
     match guarded {
         Ok(status) => end_as(status),
@@ -66,6 +70,10 @@ async fn guarded(orders: &Orders, command: &[OsString]) -> io::Result<Option<Wai
     if getppid() != Some(kernel) {
         return Ok(None);
     }
+    let reach = match orders.confinement {
+        Some(_) => reach_own_only(orders.system, kernel),
+        None => Reach::Everybody,
+    };
     let before = tasks().unwrap_or(0);
     let mut begun = Command::new(THIS_PROGRAM);
     begun.arg(COMMAND).args(orders.written()).arg("--").args(command);
@@ -75,7 +83,7 @@ async fn guarded(orders: &Orders, command: &[OsString]) -> io::Result<Option<Wai
     dup2_stdout(&nothing)?;
 
     let (kernel_ended, ended) = (watch(kernel_fd)?, watch(pidfd_open(begun, PidfdFlags::NONBLOCK)?)?);
-    let mut family = Family::new(begun);
+    let mut family = Family::new(begun, reach);
     let over = tokio::select! {
         _ = ended.readable() => Over::Ended,
         _ = kernel_ended.readable() => Over::Unwanted,
@@ -92,6 +100,16 @@ async fn guarded(orders: &Orders, command: &[OsString]) -> io::Result<Option<Wai
     }
     family.end();
     Ok(family.ended)
+}
+
+/// Gives up the signals to others, where the system can hold this process to that, and says whether it does. It is tried out on the
+/// kernel, which is somebody else.
+fn reach_own_only(system: System, kernel: Pid) -> Reach {
+    let is_laid = system.signals_own_only().is_ok();
+    match is_laid && test_kill_process(kernel) == Err(Errno::PERM) {
+        true => Reach::OwnOnly,
+        false => Reach::Everybody,
+    }
 }
 
 /// Waits a little for what the command left behind.
