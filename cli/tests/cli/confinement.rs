@@ -175,6 +175,11 @@ fn folder_of_attacks() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/attacks")
 }
 
+#[expect(clippy::print_stdout, clippy::disallowed_macros, reason = "a test that shows less than it says has to tell")]
+fn tell(what: &str) {
+    println!("{what}");
+}
+
 /// The attacks, and which access each is declared with.
 fn attacks() -> Vec<(PathBuf, String)> {
     let mut attacks: Vec<_> = fs::read_dir(folder_of_attacks()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -332,7 +337,7 @@ fn what_a_server_is_told_is_not_what_its_guard_follows() {
 #[test]
 fn a_store_is_closed_under_each_name_that_it_has() {
     if !is_root() {
-        println!("skipped: only root can mount");
+        tell("skipped: only root can mount");
         return;
     }
     let bench = Bench::new(None);
@@ -394,7 +399,7 @@ fn what_the_program_inherited_goes_to_no_command() {
 #[test]
 fn a_command_that_cannot_be_confined_is_not_begun() {
     if !is_root() {
-        println!("skipped: only root can become a user with few processes");
+        tell("skipped: only root can become a user with few processes");
         return;
     }
     let bench = Bench::new(Some(61_237));
@@ -437,7 +442,7 @@ fn leaving(word: &str) -> String {
 #[test]
 fn nothing_outlives_a_command_that_ends() {
     let bench = Bench::new(None);
-    let word = format!("{:08}", std::process::id());
+    let word = format!("1{:08}", std::process::id());
     let script = leaving(&word).replace(&format!("; sleep 98{word}"), "; sleep 0.3");
     let calls = [json!({ "tool": "sh", "args": { "script": script } })];
     let (answers, errors) = bench.call("--allow-run=sh --allow-write=inside", &calls);
@@ -453,7 +458,7 @@ fn nothing_outlives_a_kernel_that_is_killed() {
     let mut slowest = Duration::ZERO;
     for kill in 0..kills {
         let bench = Bench::new(None);
-        let word = format!("{:08}{kill:04}", std::process::id());
+        let word = format!("2{:08}{kill:04}", std::process::id());
         let program = PROGRAM.replace("enabled = [\"read_fd\"]", "enabled = [\"read_fd\"]\n");
         fs::write(bench.base.join("program.toml"), format!("{program}\n[prompt]\nuser = \"go\"\n")).unwrap();
         let call =
@@ -484,7 +489,7 @@ fn nothing_outlives_a_kernel_that_is_killed() {
         let temporary = temporary.filter(|entry| entry.file_name().to_string_lossy().starts_with("dormouse-")).count();
         assert!(temporary == 0 || count > 0, "a folder for temporary files was left");
     }
-    println!("{kills} kernels killed, {left} processes left after a second, the last gone after {slowest:?}");
+    tell(&format!("{kills} kernels killed, {left} processes left after a second, the last gone after {slowest:?}"));
     assert_eq!(left, 0);
 }
 

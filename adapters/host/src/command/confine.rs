@@ -19,7 +19,7 @@ mod filesystem;
 mod rights;
 mod system;
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests;
 
 use std::io;

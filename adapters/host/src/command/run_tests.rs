@@ -266,7 +266,7 @@ async fn many_calls_run_side_by_side() {
 #[tokio::test]
 async fn a_command_writes_where_it_may_and_a_tool_that_reads_nowhere() {
     if !System::this().unwrap().confines() {
-        println!("skipped: this system cannot confine");
+        eprintln!("skipped: this system cannot confine");
         return;
     }
     let bench = Bench::new();

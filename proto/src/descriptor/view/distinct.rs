@@ -39,7 +39,7 @@ pub fn distinct(fd: &FdId, extent: Extent, found: &Distinct<'_>) -> Answer {
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("pretty", extent.pretty);
-    Answer::ok(found.list(element).to_xml())
+    Answer::shown(found.list(element))
 }
 
 /// The same of so many descriptors together, with an `fd_error` for each that could not be searched.
@@ -50,7 +50,7 @@ pub fn distinct_in_all(descriptors: u64, found_in: u64, found: &Distinct<'_>, un
         .attribute("descriptors", descriptors)
         .attribute("found_in", found_in);
     let errors = unreadable.iter().map(FdError::element);
-    Answer::ok(errors.fold(found.list(element), Element::child).to_xml())
+    Answer::shown(errors.fold(found.list(element), Element::child))
 }
 
 impl Distinct<'_> {

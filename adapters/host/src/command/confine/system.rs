@@ -62,7 +62,7 @@ impl System {
     /// One with a Landlock of this version, which is at most this system's.
     #[cfg(all(test, target_os = "linux"))]
     pub(in crate::command) fn with(landlock: ABI) -> Self {
-        let this = Self::this().unwrap();
+        let this = Self::this().expect("a test can make a thread");
         Self { landlock: landlock.min(this.landlock), ..this }
     }
 

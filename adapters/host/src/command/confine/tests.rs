@@ -1,6 +1,8 @@
 //! Attacks on the confinement, one file each, under every version of Landlock that this system has (`tests/attacks` says how they
 //! are written). The kernel that they attack is this test.
 
+#![cfg(target_os = "linux")]
+
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
@@ -100,7 +102,7 @@ fn attacks() -> Vec<(PathBuf, String)> {
 #[tokio::test]
 async fn no_attack_gets_through_under_any_version() {
     if !System::this().unwrap().confines() {
-        println!("skipped: this system cannot confine");
+        eprintln!("skipped: this system cannot confine");
         return;
     }
     let mut target = Target::new();
