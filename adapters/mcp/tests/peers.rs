@@ -15,7 +15,7 @@ use dormouse_actors::ports::{Host, OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
 use dormouse_proto::command::CommandLimits;
-use dormouse_proto::server::{Offer, Server, ServerCommand, Transport};
+use dormouse_proto::server::{Offer, Server, ServerCommand, ServerValue, Transport};
 use dormouse_tests::{FnModel, asks, results, says};
 
 fn peers() -> PathBuf {
@@ -41,7 +41,7 @@ impl Place {
     fn new(folder: &Path, transport: Transport) -> Self {
         let programs = ["mcp-server-git", "mcp-server-time", "mcp-server-fetch"].map(python);
         let permissions = programs.iter().fold(Permissions::none().allow_run("node"), Permissions::allow_run);
-        let host = Arc::new(LocalHost::new(permissions.allow_net("127.0.0.1"), folder).unwrap());
+        let host = Arc::new(LocalHost::new(permissions.allow_net("127.0.0.1").allow_write("."), folder).unwrap());
         let server = Server { name: "s".into(), transport, optional: false, connect_ms: 60_000, deadline_ms: 60_000 };
         Self { client: McpClient::default(), host, server: Arc::new(server) }
     }
@@ -183,7 +183,14 @@ async fn a_file_of_twenty_megabytes_comes_whole_and_once() {
 #[ignore = "needs real servers: .ci/mcp"]
 async fn memory_time_git_and_fetch_do_what_they_say() {
     let folder = tempfile::tempdir().unwrap();
-    let memory = Place::program(folder.path(), "node", &[&module("server-memory")]);
+    let mut memory = Place::program(folder.path(), "node", &[&module("server-memory")]);
+    // Its own folder is not one that it may write.
+    let mut server = Server::clone(&memory.server);
+    if let Transport::Stdio(command) = &mut server.transport {
+        let file = folder.path().join("memory.jsonl").display().to_string();
+        command.env.push(("MEMORY_FILE_PATH".into(), ServerValue::new(file)));
+    }
+    memory.server = Arc::new(server);
     let entity = serde_json::json!({"entities": [{"name": "n", "entityType": "t", "observations": ["o1"]}]});
     memory.call("create_entities", entity).await.unwrap();
     assert!(memory.call("read_graph", serde_json::json!({})).await.unwrap().0.contains("o1"));
@@ -208,7 +215,7 @@ async fn a_server_that_is_killed_in_a_call_is_begun_anew() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let script = format!("echo $$ > {}; exec node {} stdio", pid.display(), module("server-everything"));
-    let permissions = Permissions::none().allow_run("sh");
+    let permissions = Permissions::none().allow_run("sh").allow_write(".");
     let place = Place::program(folder.path(), "sh", &["-c", &script]);
     let place = Place { host: Arc::new(LocalHost::new(permissions, folder.path()).unwrap()), ..place };
     place.call("echo", serde_json::json!({"message": "here"})).await.unwrap();
