@@ -39,12 +39,6 @@ pub struct CommandLimits {
     pub open_files: u32,
 }
 
-impl CommandLimits {
-    /// No limit but those of the system.
-    pub const NONE: Self =
-        Self { memory_bytes: u64::MAX, processes: u32::MAX, file_bytes: u64::MAX, open_files: u32::MAX };
-}
-
 impl Default for CommandLimits {
     fn default() -> Self {
         Self { memory_bytes: 8_000_000_000, processes: 1_000, file_bytes: 16_000_000_000, open_files: 4_096 }

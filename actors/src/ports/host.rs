@@ -49,7 +49,7 @@ pub trait Host: Send + Sync + 'static {
         ))
     }
 
-    /// Takes a file or folder, and all below it, out of what files tools, commands and tool servers can reach, from now on: it belongs
+    /// Takes a file or folder, and all below it, out of what file tools, commands and tool servers can reach, from now on: it belongs
     /// to the kernel itself, as the folder of its store does. A host that offers no files has nothing to do.
     fn seal(&self, path: &Path) {
         let _ = path;

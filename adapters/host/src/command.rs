@@ -30,8 +30,8 @@ use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};
 
 use self::arguments::Arguments;
+use self::launcher::LaunchRequest;
 pub(crate) use self::launcher::Launcher;
-use self::launcher::Wanted;
 pub(crate) use self::server::serve;
 
 /// Keeps others of the same user from looking into this process: its memory, its environment, which may hold keys, and its open files. A
@@ -80,7 +80,7 @@ impl Tool for CommandTool {
 async fn call(command: &Command, launcher: &Launcher, args: &str, out: &OutputSink) -> Result<(), String> {
     let arguments = Arguments::read(args, &command.parameters)?;
     let argv = argv::fill(&command.argv, &command.parameters, &arguments)?;
-    let prepared = launcher.prepare(Wanted {
+    let prepared = launcher.prepare(LaunchRequest {
         argv: &argv,
         env: launcher.named(&command.env)?,
         access: command.policy.access,

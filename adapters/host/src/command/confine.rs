@@ -17,7 +17,7 @@ mod calls;
 mod filesystem;
 #[cfg(target_os = "linux")]
 mod rights;
-mod system;
+mod support;
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +25,7 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(super) use self::system::System;
+pub(super) use self::support::ConfinementSupport;
 use crate::permissions::Network;
 use crate::sealed::Identity;
 
@@ -34,7 +34,7 @@ use crate::sealed::Identity;
 pub(super) struct Confinement {
     pub(super) writes: Writes,
     pub(super) network: Network,
-    /// What neither it nor anybody reads or writes.
+    /// Paths that no command reads or writes.
     pub(super) sealed: Vec<PathBuf>,
 }
 
@@ -63,48 +63,50 @@ impl Folder {
     }
 }
 
-/// The processes that a command may not reach by a signal where Landlock does not see to it, and the one that it is itself, where that
-/// is known.
+/// Processes that seccomp filters name by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Processes {
+    /// The kernel and the guard, which a command may not signal or schedule.
     pub(super) keepers: Vec<u32>,
+    /// The command itself, where its number is known beforehand.
     pub(super) own: Option<u32>,
 }
 
 impl Confinement {
-    /// Lays it on the calling thread, for good, as far as `system` can.
+    /// Lays it on the calling thread, for good, as far as the system can.
     ///
     /// # Errors
     /// What the operating system says; a permitted folder that is another one by now.
     #[cfg(target_os = "linux")]
-    pub(super) fn lay_on(&self, system: System, processes: &Processes) -> io::Result<()> {
+    pub(super) fn lay_on(&self, support: ConfinementSupport, processes: &Processes) -> io::Result<()> {
         rights::give_up()?;
-        if system.has_landlock() {
-            filesystem::restrict(self, system.abi())?;
+        if support.has_landlock() {
+            filesystem::restrict(self, support.abi())?;
         }
-        if system.has_seccomp() {
-            calls::restrict(self, system.abi(), processes)?;
+        if support.has_seccomp() {
+            calls::restrict(self, support.abi(), processes)?;
         }
         Ok(())
     }
 
     /// Nothing can be laid on.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn lay_on(&self, _system: System, _processes: &Processes) -> io::Result<()> {
+    pub(super) fn lay_on(&self, _support: ConfinementSupport, _processes: &Processes) -> io::Result<()> {
         Ok(())
     }
 
-    /// What a program may lack that failed under it, for whoever wonders why. `said` is what it said.
-    pub(super) fn hint(&self, said: &str) -> String {
-        let said = said.to_lowercase();
-        let speaks_of = |words: &[&str]| words.iter().any(|word| said.contains(word));
-        let is_refused = speaks_of(&["permission denied", "operation not permitted", "read-only"]);
-        let is_network = speaks_of(&["socket", "network", "resolve", "resolution", "connect", "unreachable"]);
+    /// A hint at what a failed program may lack, judged by its standard error; empty where nothing points to the confinement.
+    pub(super) fn hint(&self, stderr: &str) -> String {
+        let stderr = stderr.to_lowercase();
+        let mentions = |words: &[&str]| words.iter().any(|word| stderr.contains(word));
         let mut hint = String::new();
-        if said.contains("dormouse: ") {
+        // The guard says itself what is wrong.
+        if mentions(&["dormouse: "]) {
             return hint;
         }
-        // What fails without a word of why may want to write all the same.
+        let is_refused = mentions(&["permission denied", "operation not permitted", "read-only"]);
+        let is_network = mentions(&["socket", "network", "resolve", "resolution", "connect", "unreachable"]);
+        // A command that may not write often fails without saying that it tried to.
         if self.writes == Writes::Nothing || is_refused && !is_network {
             hint = format!(" {}", self.writes_hint());
         }
@@ -143,14 +145,14 @@ impl Confinement {
 /// As `start`, and where the confinement cannot be laid on.
 pub(super) fn within<T: Send>(
     confinement: &Confinement,
-    system: System,
+    support: ConfinementSupport,
     start: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
     let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
     let processes = Processes { keepers: vec![std::process::id()], own: None };
     on_a_thread(|| {
         let _runtime = runtime.enter();
-        confinement.lay_on(system, &processes)?;
+        confinement.lay_on(support, &processes)?;
         start()
     })
 }

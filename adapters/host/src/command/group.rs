@@ -7,28 +7,30 @@
 use std::io;
 use std::process::ExitStatus;
 
+use dormouse_proto::command::CommandLimits;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use super::confine;
-use super::launcher::{Begin, Prepared};
+use super::launcher::{Prepared, StartMode};
 use super::limits;
-use super::temporary::Temporary;
+use super::temporary::TempFolder;
 
 /// A running group. Dropping it kills every member; the runtime reaps the leader.
 #[derive(Debug)]
 pub(super) struct Group {
     child: Child,
     leader: Pid,
-    hold: Hold,
+    ended_by: EndedBy,
     is_reaped: bool,
     /// Removed with it.
-    _temporary: Option<Temporary>,
+    _temporary: Option<TempFolder>,
 }
 
 /// How its members are ended.
 #[derive(Clone, Copy, Debug)]
-enum Hold {
+enum EndedBy {
     /// The leader is a guard, and is told.
     Guard,
     /// The leader's group is killed.
@@ -45,27 +47,24 @@ pub(super) struct Started {
 impl Group {
     /// Starts a program that was prepared.
     pub(super) fn start(prepared: Prepared) -> io::Result<Started> {
-        let Prepared { mut command, begin, temporary, limits, .. } = prepared;
-        let (mut child, hold) = match begin {
-            Begin::Guarded => (command.spawn()?, Hold::Guard),
-            Begin::Unconfined => (command.spawn()?, Hold::Group),
-            Begin::Confined(confinement, system) => {
-                (confine::within(&confinement, system, || command.spawn())?, Hold::Group)
+        let Prepared { mut command, start, mut temporary, bounds, .. } = prepared;
+        let (mut child, ended_by) = match (start, &bounds) {
+            (StartMode::Guarded, _) => (command.spawn()?, EndedBy::Guard),
+            (StartMode::Direct(_), None) => (command.spawn()?, EndedBy::Group),
+            (StartMode::Direct(support), Some(bounds)) => {
+                (confine::within(&bounds.confinement, support, || command.spawn())?, EndedBy::Group)
             }
         };
         let stdout = child.stdout.take().expect("a prepared command pipes its output");
         let stderr = child.stderr.take().expect("a prepared command pipes its errors");
         let number = child.id().expect("a child that was not waited for has its number");
         let leader = i32::try_from(number).ok().and_then(Pid::from_raw).expect("process numbers are positive");
-        let group = Self { child, leader, hold, is_reaped: false, _temporary: temporary };
-        if let (Hold::Group, Some(limits)) = (hold, limits) {
-            match limits::set_for(Some(leader), &limits) {
-                Ok(()) => {}
-                // It has ended already.
-                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
-                Err(error) => return Err(error),
-            }
+        match (ended_by, bounds) {
+            (EndedBy::Guard, _) => drop(temporary.take().map(TempFolder::leave_to_guard)),
+            (EndedBy::Group, Some(bounds)) => limit(leader, &bounds.limits)?,
+            (EndedBy::Group, None) => {}
         }
+        let group = Self { child, leader, ended_by, is_reaped: false, _temporary: temporary };
         Ok(Started { group, stdout, stderr })
     }
 
@@ -91,9 +90,9 @@ impl Group {
     /// Ends every member that is left.
     pub(super) fn kill(&self) {
         // It fails only where nobody is left, which is what is wanted.
-        let _ = match self.hold {
-            Hold::Guard => kill_process(self.leader, Signal::TERM),
-            Hold::Group => kill_process_group(self.leader, Signal::KILL),
+        let _ = match self.ended_by {
+            EndedBy::Guard => kill_process(self.leader, Signal::TERM),
+            EndedBy::Group => kill_process_group(self.leader, Signal::KILL),
         };
     }
 
@@ -111,6 +110,14 @@ impl Drop for Group {
         if !self.is_reaped {
             self.kill();
         }
+    }
+}
+
+/// Limits a process that was just started; one that has ended already needs none.
+fn limit(leader: Pid, limits: &CommandLimits) -> io::Result<()> {
+    match limits::set_for(Some(leader), limits) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => Ok(()),
+        done => done,
     }
 }
 

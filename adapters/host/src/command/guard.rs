@@ -10,7 +10,7 @@
 //! but what leaves its process group on purpose (a daemon), and what runs when the kernel is killed by force, is not ended.
 
 mod begin;
-mod family;
+mod descendants;
 mod orders;
 mod watch;
 
@@ -48,14 +48,11 @@ pub fn enter() {
     }
     keep_what_was_inherited();
     let mut arguments = std::env::args_os().skip(1);
-    let Some(first) = arguments.next() else { return ENTERED.store(true, Ordering::Release) };
-    if first == GUARD {
-        std::process::exit(watch::run(arguments.collect()));
+    match arguments.next() {
+        Some(first) if first == GUARD => std::process::exit(watch::run(arguments.collect())),
+        Some(first) if first == COMMAND => std::process::exit(begin::run(arguments.collect())),
+        _ => ENTERED.store(true, Ordering::Release),
     }
-    if first == COMMAND {
-        std::process::exit(begin::run(arguments.collect()));
-    }
-    ENTERED.store(true, Ordering::Release);
 }
 
 /// Whatever this program was started with, beside its standard streams, is not for what it starts.

@@ -11,10 +11,10 @@ use dormouse_proto::tool::Access;
 use rustix::fs::access;
 use tokio::process::Command;
 
-use super::confine::{Confinement, Folder, System, Writes};
+use super::confine::{Confinement, ConfinementSupport, Folder, Writes};
 use super::environment::{ALWAYS, Environment};
 use super::guard::{self, Orders};
-use super::temporary::Temporary;
+use super::temporary::TempFolder;
 use crate::permissions::{Permissions, check_program};
 use crate::sealed::Sealed;
 
@@ -27,17 +27,16 @@ pub(crate) struct Launcher {
     /// The folders that commands may write, as they were when this was made.
     writable: Vec<Folder>,
     sealed: Arc<Sealed>,
-    system: System,
+    support: ConfinementSupport,
 }
 
-/// What is to be started.
-pub(super) struct Wanted<'a> {
+/// A program that somebody wants to run.
+pub(super) struct LaunchRequest<'a> {
     pub(super) argv: &'a [String],
-    /// Variables of its environment beside the few that every command gets.
+    /// Variables of its environment in addition to the few that every command gets.
     pub(super) env: Vec<(OsString, OsString)>,
     pub(super) access: Access,
     pub(super) limits: CommandLimits,
-    /// What it reads, if anything.
     pub(super) stdin: Stdio,
     /// Where it starts, if not in the working directory.
     pub(super) folder: Option<&'a str>,
@@ -46,23 +45,27 @@ pub(super) struct Wanted<'a> {
 /// A program that can be started: no shell, no terminal, its output in pipes.
 pub(super) struct Prepared {
     pub(super) command: Command,
-    pub(super) begin: Begin,
+    pub(super) start: StartMode,
     /// Its own folder for temporary files.
-    pub(super) temporary: Option<Temporary>,
-    pub(super) limits: Option<CommandLimits>,
+    pub(super) temporary: Option<TempFolder>,
     /// What it is called in messages.
     pub(super) shown: String,
-    /// What it is held to, if to anything.
-    pub(super) confinement: Option<Confinement>,
+    /// What it is held to. A program that runs unconfined has none.
+    pub(super) bounds: Option<Bounds>,
 }
 
-/// How it is started.
-pub(super) enum Begin {
-    /// A guard does all that is to be done.
+/// What a program is held to.
+pub(super) struct Bounds {
+    pub(super) confinement: Confinement,
+    pub(super) limits: CommandLimits,
+}
+
+/// Who confines, limits and ends it.
+pub(super) enum StartMode {
+    /// `command` is a guard, which does it all.
     Guarded,
-    /// On a thread that the confinement is laid on.
-    Confined(Confinement, System),
-    Unconfined,
+    /// This program does, with what the system supports.
+    Direct(ConfinementSupport),
 }
 
 impl Launcher {
@@ -87,67 +90,68 @@ impl Launcher {
             working_dir: working_dir.to_owned(),
             writable: writable.collect::<io::Result<_>>()?,
             sealed: sealed.clone(),
-            system: System::this()?,
+            support: ConfinementSupport::of_this_system()?,
         })
     }
 
     /// What this system cannot hold commands to, as a sentence; nothing where it can do all, or nothing may be run.
     pub(crate) fn lacks(&self) -> Option<String> {
-        self.permissions.run().next().and_then(|_| self.system.lacks())
+        self.permissions.run().next().and_then(|_| self.support.lacks())
     }
 
     /// Makes a program ready to be started.
     ///
     /// # Errors
     /// A text for the model, where the program is not permitted, not found, or could not be confined.
-    pub(super) fn prepare(&self, wanted: Wanted<'_>) -> Result<Prepared, String> {
-        let (program, arguments) = wanted.argv.split_first().ok_or("its argv is empty: it names no program.")?;
+    pub(super) fn prepare(&self, request: LaunchRequest<'_>) -> Result<Prepared, String> {
+        let (program, arguments) = request.argv.split_first().ok_or("its argv is empty: it names no program.")?;
         let found = self.find(program)?;
         let is_confined = !self.runs_unconfined(program, &found);
-        if is_confined && !self.system.confines() && !self.permissions.runs_without_confinement() {
-            let why = self.system.lacks().unwrap_or_default();
+        if is_confined && !self.support.confines() && !self.permissions.runs_without_confinement() {
+            let why = self.support.lacks().unwrap_or_default();
             return Err(format!("{why} The user permits it all the same with --allow-unconfined."));
         }
-        let temporary = match (is_confined, wanted.access) {
-            // What writes nothing has no use for it.
+        let temporary = match (is_confined, request.access) {
+            // A program that writes nothing has no use for it.
             (false, _) | (true, Access::Read) => None,
             (true, Access::Write | Access::Admin) => Some(self.temporary_folder()?),
         };
-        let confinement = is_confined.then(|| self.confinement(wanted.access, temporary.as_ref())).transpose()?;
-        let limits = is_confined.then_some(wanted.limits);
-        let (mut command, begin) = match guard::is_there() {
-            true => {
-                temporary.as_ref().inspect(|folder| folder.leave_to_guard());
-                let orders = Orders {
-                    kernel: std::process::id(),
-                    limits: limits.unwrap_or(CommandLimits::NONE),
-                    temporary: temporary.as_ref().map(|folder| folder.path().to_owned()),
-                    confinement: confinement.clone(),
-                    system: self.system,
-                };
-                let (guard, told) = guard::command_line(&orders);
-                let mut command = Command::new(guard);
-                command.arg0("dormouse-guard").args(told).arg(&found);
-                (command, Begin::Guarded)
-            }
+        let confinement = is_confined.then(|| self.confinement(request.access, temporary.as_ref())).transpose()?;
+        let bounds = confinement.map(|confinement| Bounds { confinement, limits: request.limits });
+        let (mut command, start) = match guard::is_there() {
+            true => (self.guarded(&found, temporary.as_ref(), bounds.as_ref()), StartMode::Guarded),
             false => {
                 let mut command = Command::new(&found);
                 command.process_group(0);
-                let confined = confinement.clone().map(|confinement| Begin::Confined(confinement, self.system));
-                (command, confined.unwrap_or(Begin::Unconfined))
+                (command, StartMode::Direct(self.support))
             }
         };
-        command.args(arguments).current_dir(self.working_dir.join(wanted.folder.unwrap_or_default()));
+        command.args(arguments).current_dir(self.working_dir.join(request.folder.unwrap_or_default()));
         let temporary_folder = temporary.as_ref().map(|folder| ("TMPDIR".into(), folder.path().as_os_str().to_owned()));
         let scrubbed = self.environment.scrubbed().map(|(name, value)| (name.clone(), value.clone()));
-        let told = scrubbed.chain(wanted.env).chain(temporary_folder);
-        command.env_clear().envs(told.map(|(name, value)| match begin {
-            Begin::Guarded => (guard::carried(&name), value),
-            Begin::Confined(..) | Begin::Unconfined => (name, value),
+        let environment = scrubbed.chain(request.env).chain(temporary_folder);
+        command.env_clear().envs(environment.map(|(name, value)| match start {
+            StartMode::Guarded => (guard::carried(&name), value),
+            StartMode::Direct(_) => (name, value),
         }));
-        command.stdin(wanted.stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(request.stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let shown = found.display().to_string();
-        Ok(Prepared { command, begin, temporary, limits, shown, confinement })
+        Ok(Prepared { command, start, temporary, shown, bounds })
+    }
+
+    /// The guard of a program; the program's arguments are to follow.
+    fn guarded(&self, found: &Path, temporary: Option<&TempFolder>, bounds: Option<&Bounds>) -> Command {
+        let orders = Orders {
+            kernel: std::process::id(),
+            temporary: temporary.map(|folder| folder.path().to_owned()),
+            limits: bounds.map(|bounds| bounds.limits),
+            confinement: bounds.map(|bounds| bounds.confinement.clone()),
+            support: self.support,
+        };
+        let (guard, arguments) = guard::command_line(&orders);
+        let mut command = Command::new(guard);
+        command.arg0("dormouse-guard").args(arguments).arg(found);
+        command
     }
 
     /// The variables that a command names, where they are set.
@@ -187,7 +191,7 @@ impl Launcher {
         self.environment.all().map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    fn confinement(&self, access: Access, temporary: Option<&Temporary>) -> Result<Confinement, String> {
+    fn confinement(&self, access: Access, temporary: Option<&TempFolder>) -> Result<Confinement, String> {
         let found = temporary.map(|folder| Folder::find(folder.path())).transpose();
         let temporary = found.map_err(|error| format!("its folder for temporary files cannot be used: {error}."))?;
         let writes = match access {
@@ -197,11 +201,11 @@ impl Launcher {
         Ok(Confinement { writes, network: self.permissions.network(), sealed: self.sealed.paths() })
     }
 
-    fn temporary_folder(&self) -> Result<Temporary, String> {
+    fn temporary_folder(&self) -> Result<TempFolder, String> {
         let parent = self.environment.value("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
         let mine = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         let made = tempfile::Builder::new().prefix("dormouse-").permissions(mine).tempdir_in(&parent);
-        made.map(Temporary::new)
+        made.map(TempFolder::new)
             .map_err(|error| format!("no folder for its temporary files can be made in {}: {error}.", parent.display()))
     }
 

@@ -5,12 +5,7 @@ use std::io;
 use dormouse_proto::command::CommandLimits;
 use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 
-/// Limits the calling process, and all that it starts.
-pub(super) fn set(limits: &CommandLimits) -> io::Result<()> {
-    set_for(None, limits)
-}
-
-/// Limits a process that was just started.
+/// Limits a process that was just started, or the calling one, and all that it starts.
 pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Result<()> {
     let each = [
         // None at all: where cores go to a program, that takes zero for no limit.

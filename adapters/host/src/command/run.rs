@@ -38,7 +38,8 @@ enum Stopped {
 /// A text for the model: it could not be started, wrote more than `cap_bytes`, or ended in failure; with the end of its
 /// errors. What it had written is in `out`.
 pub(super) async fn run(prepared: Prepared, cap_bytes: u64, out: &OutputSink) -> Result<(), String> {
-    let (shown, confinement) = (prepared.shown.clone(), prepared.confinement.clone());
+    let confinement = prepared.bounds.as_ref().map(|bounds| bounds.confinement.clone());
+    let shown = prepared.shown.clone();
     let started = Group::start(prepared).map_err(|error| format!("`{shown}` could not be started: {error}."))?;
     let Started { mut group, stdout, stderr } = started;
     let mut tail = Tail::default();

@@ -9,7 +9,7 @@ use dormouse_proto::command::{Command, CommandLimits, Parameter, ParameterKind};
 use dormouse_proto::tool::{Access, ToolPolicy};
 use tempfile::TempDir;
 
-use super::confine::System;
+use super::confine::ConfinementSupport;
 use super::environment::Environment;
 use super::{CommandTool, Launcher};
 use crate::permissions::Permissions;
@@ -265,7 +265,7 @@ async fn many_calls_run_side_by_side() {
 
 #[tokio::test]
 async fn a_command_writes_where_it_may_and_a_tool_that_reads_nowhere() {
-    if !System::this().unwrap().confines() {
+    if !ConfinementSupport::of_this_system().unwrap().confines() {
         eprintln!("skipped: this system cannot confine");
         return;
     }

@@ -9,7 +9,7 @@ use dormouse_proto::server::ServerCommand;
 use dormouse_proto::tool::Access;
 
 use super::group::{Group, Started};
-use super::launcher::{Launcher, Wanted};
+use super::launcher::{LaunchRequest, Launcher};
 use crate::permissions::ServerEnvironment;
 
 /// Starts the server. `env` is what its declaration says, filled in.
@@ -28,7 +28,7 @@ pub(crate) fn serve(
         ServerEnvironment::Declared => declared.collect(),
         ServerEnvironment::All => launcher.whole_environment().chain(declared).collect(),
     };
-    let prepared = launcher.prepare(Wanted {
+    let prepared = launcher.prepare(LaunchRequest {
         argv: &argv,
         env,
         access: Access::Write,

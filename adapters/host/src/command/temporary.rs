@@ -4,45 +4,42 @@
 //! room for that, or by the command's guard, which has nothing to lose.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use tempfile::TempDir;
 
-/// Address space for the way down; memory is used as far as it goes.
+/// Address space for the recursion; memory is used only as deep as it goes.
 const STACK_BYTES: usize = 512 << 20;
 
-/// A folder that is removed when it is dropped, unless a guard does so.
+/// A folder that is removed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Temporary {
-    path: PathBuf,
-    is_left: AtomicBool,
-}
+pub(super) struct TempFolder(Option<PathBuf>);
 
-impl Temporary {
+impl TempFolder {
     pub(super) fn new(folder: TempDir) -> Self {
-        Self { path: folder.keep(), is_left: AtomicBool::new(false) }
+        Self(Some(folder.keep()))
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.0.as_deref().expect("it is taken only where it is consumed")
     }
 
-    /// A guard removes it, when all that could write to it has ended.
-    pub(super) fn leave_to_guard(&self) {
-        self.is_left.store(true, Ordering::Relaxed);
+    /// A guard removes it from now on, when all that could write to it has ended.
+    pub(super) fn leave_to_guard(mut self) {
+        self.0 = None;
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TempFolder {
     fn drop(&mut self) {
-        if !self.is_left.load(Ordering::Relaxed) {
-            drop(removing(std::mem::take(&mut self.path)));
+        if let Some(path) = self.0.take() {
+            drop(remove_on_a_thread(path));
         }
     }
 }
 
 /// Removes a folder and all below it, beside the caller. What cannot be removed stays behind, as any temporary file does.
-pub(super) fn removing(folder: PathBuf) -> Option<std::thread::JoinHandle<()>> {
+pub(super) fn remove_on_a_thread(folder: PathBuf) -> Option<JoinHandle<()>> {
     let builder = std::thread::Builder::new().name("removing".to_owned()).stack_size(STACK_BYTES);
     builder.spawn(move || drop(std::fs::remove_dir_all(folder))).ok()
 }
@@ -53,13 +50,12 @@ mod tests {
 
     #[test]
     fn it_goes_with_its_last_holder_unless_a_guard_removes_it() {
-        let make = || Temporary::new(tempfile::tempdir().unwrap());
+        let make = || TempFolder::new(tempfile::tempdir().unwrap());
         let left = make();
-        left.leave_to_guard();
         let path = left.path().to_owned();
-        drop(left);
+        left.leave_to_guard();
         assert!(path.exists());
-        removing(path.clone()).unwrap().join().unwrap();
+        remove_on_a_thread(path.clone()).unwrap().join().unwrap();
         assert!(!path.exists());
         let dropped = make();
         let path = dropped.path().to_owned();

@@ -38,7 +38,7 @@ const FS_IOC_ENABLE_VERITY: u64 = 0x4080_6685;
 
 /// Sets a filter that refuses nothing anybody does. Restricts the calling thread.
 pub(super) fn try_out() -> io::Result<()> {
-    set(Calls::from([(libc::SYS_io_uring_setup, Vec::new())]), libc::ENOSYS)
+    install(Calls::from([(libc::SYS_io_uring_setup, Vec::new())]), libc::ENOSYS)
 }
 
 /// Restricts the calling thread in what a Landlock of this version leaves open.
@@ -60,17 +60,17 @@ pub(super) fn restrict(confinement: &Confinement, abi: ABI, processes: &Processe
     }
     if abi < ABI::V6 {
         refused.extend(signals(processes));
-        refused.entry(libc::SYS_ioctl).or_default().extend([is(1, FIOSETOWN), is(1, SIOCSPGRP)]);
+        refused.entry(libc::SYS_ioctl).or_default().extend([equals(1, FIOSETOWN), equals(1, SIOCSPGRP)]);
         missing.insert(libc::SYS_pidfd_send_signal, Vec::new());
     }
-    set(missing, libc::ENOSYS)?;
-    set(refused, libc::EACCES)
+    install(missing, libc::ENOSYS)?;
+    install(refused, libc::EACCES)
 }
 
 /// What no command does.
 fn everywhere() -> Calls {
     Calls::from([
-        (libc::SYS_ioctl, vec![is(1, TIOCSTI), is(1, TIOCLINUX), is(1, FS_IOC_ENABLE_VERITY)]),
+        (libc::SYS_ioctl, vec![equals(1, TIOCSTI), equals(1, TIOCLINUX), equals(1, FS_IOC_ENABLE_VERITY)]),
         // The limits and the priority of another process.
         (libc::SYS_prlimit64, vec![rule(vec![arg(0, Op::Ne, 0), wide(2, Op::Ne, 0)])]),
         (libc::SYS_setpriority, vec![rule(vec![arg(1, Op::Ne, 0)])]),
@@ -85,28 +85,28 @@ fn everywhere() -> Calls {
     ])
 }
 
-/// When and where the kernel and the guard run. Threads name themselves in these calls, so that only those two can be refused.
+/// Scheduling of the kernel and the guard. Programs name their own threads in these calls, so only these two numbers can be refused.
 fn scheduling(processes: &Processes) -> Calls {
-    let keepers: Vec<_> = processes.keepers.iter().map(|keeper| is(0, u64::from(*keeper))).collect();
+    let keepers: Vec<_> = processes.keepers.iter().map(|keeper| equals(0, u64::from(*keeper))).collect();
     let calls =
         [libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr];
     calls.into_iter().filter(|_| !keepers.is_empty()).map(|call| (call, keepers.clone())).collect()
 }
 
-/// Requests to a file or folder that is open for reading and would change it, or its file system: all of these kinds, except those
-/// that only ask.
+/// Requests (ioctl) that change a file, a folder or its file system through a handle that is open for reading: all of the four kinds for
+/// file systems, except those that only query.
 fn changing_requests() -> Vec<SeccompRule> {
     const KIND: u64 = 0xff00;
-    const ASKING: [u64; 7] =
+    const QUERIES: [u64; 7] =
         [0x8008_6601, 0x8004_6601, 0xc020_660b, 0x8008_7601, 0x8004_7601, 0x801c_581f, 0x8040_6686];
-    let but_for = |kind: u64| {
-        let asking = ASKING.iter().filter(|request| *request & KIND == kind).map(|request| arg(1, Op::Ne, *request));
-        rule([arg(1, Op::MaskedEq(KIND), kind)].into_iter().chain(asking).collect())
+    let all_but_queries = |kind: u64| {
+        let queries = QUERIES.iter().filter(|request| *request & KIND == kind).map(|request| arg(1, Op::Ne, *request));
+        rule([arg(1, Op::MaskedEq(KIND), kind)].into_iter().chain(queries).collect())
     };
-    [0x6600, 0x7600, 0x5800, 0x9400].map(but_for).into()
+    [0x6600, 0x7600, 0x5800, 0x9400].map(all_but_queries).into()
 }
 
-/// A file that is run with the rights of its owner, whoever runs it.
+/// Setting the bits by which a program runs with the rights of its owner or group.
 fn rights_of_files() -> Calls {
     let given = |mode: u8| {
         [libc::S_ISUID, libc::S_ISGID].map(|bit| rule(vec![arg(mode, Op::MaskedEq(bit.into()), bit.into())])).to_vec()
@@ -198,8 +198,8 @@ fn signals(processes: &Processes) -> Calls {
     let own = processes.own.map_or(0, u64::from);
     let group = u64::from(processes.own.map_or(0, u32::wrapping_neg));
     let elsewhere = rule(vec![arg(0, Op::Ne, 0), arg(0, Op::Ne, own), arg(0, Op::Ne, group)]);
-    let to_keepers: Vec<_> = processes.keepers.iter().map(|keeper| is(0, u64::from(*keeper))).collect();
-    let asks_for_signals = [F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|command| is(1, command));
+    let to_keepers: Vec<_> = processes.keepers.iter().map(|keeper| equals(0, u64::from(*keeper))).collect();
+    let asks_for_signals = [F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|command| equals(1, command));
     let mut calls = Calls::from([
         (libc::SYS_kill, vec![elsewhere]),
         (libc::SYS_tkill, Vec::new()),
@@ -213,7 +213,7 @@ fn signals(processes: &Processes) -> Calls {
     calls
 }
 
-fn set(calls: Calls, errno: libc::c_int) -> io::Result<()> {
+fn install(calls: Calls, errno: libc::c_int) -> io::Result<()> {
     let target = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
     let (others, these) = (SeccompAction::Allow, SeccompAction::Errno(errno as u32));
     let filter = SeccompFilter::new(in_both_forms(calls), others, these, target).map_err(io::Error::other)?;
@@ -242,7 +242,7 @@ fn in_both_forms(calls: Calls) -> Calls {
     calls
 }
 
-fn is(argument: u8, value: u64) -> SeccompRule {
+fn equals(argument: u8, value: u64) -> SeccompRule {
     rule(vec![arg(argument, Op::Eq, value)])
 }
 

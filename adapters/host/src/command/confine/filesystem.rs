@@ -1,8 +1,9 @@
 //! Landlock: which files may be read and written, which ports reached, who may be signalled.
 //!
-//! It knows what is allowed, never what is not: what is sealed is left out by allowing all that stands beside it and beside each folder
-//! above it. So what comes to be directly in such a folder while a command runs is closed to that command.
+//! Landlock rules only allow. A sealed path is therefore left out by allowing each sibling of it, and each sibling of every folder above
+//! it. As a consequence, an entry that is created directly in one of these folders while a command runs is closed to that command.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -41,7 +42,7 @@ pub(super) fn version() -> io::Result<ABI> {
     }
 }
 
-/// Keeps the signals of the calling thread among itself and what it starts.
+/// Confines the signals of the calling thread to itself and what it starts.
 pub(super) fn scope_signals() -> io::Result<()> {
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -57,9 +58,10 @@ pub(super) fn scope_signals() -> io::Result<()> {
     }
 }
 
-/// Restricts the calling thread, as far as a Landlock of this version can.
+/// Restricts the calling thread, as far as a Landlock of this version can. Costs a rule for each entry of every folder above a sealed
+/// path, some three microseconds each.
 pub(super) fn restrict(confinement: &Confinement, abi: ABI) -> io::Result<()> {
-    let closed = Closed { names: aliases(&confinement.sealed)?, files: identities(&confinement.sealed) };
+    let closed = ClosedPaths::new(&confinement.sealed)?;
     let writing = writing(abi);
     let mut ruleset = ruleset(confinement, abi).map_err(io::Error::other)?;
     readable(&closed, &mut |handle| allow(&mut ruleset, &handle, AccessFs::ReadFile.into()))?;
@@ -90,7 +92,7 @@ fn ruleset(confinement: &Confinement, abi: ABI) -> Result<RulesetCreated, Rulese
     if abi >= ABI::V4 {
         ruleset = match confinement.network {
             Network::None | Network::Ports(_) => ruleset.handle_access(AccessNet::from_all(ABI::V4))?,
-            // Nobody is to be listened for.
+            // A command may connect, and may not listen.
             Network::Machines => ruleset.handle_access(AccessNet::BindTcp)?,
             Network::Any => ruleset,
         };
@@ -108,7 +110,7 @@ fn ruleset(confinement: &Confinement, abi: ABI) -> Result<RulesetCreated, Rulese
     created.add_rules(ports.iter().map(|port| Ok::<_, RulesetError>(NetPort::new(*port, AccessNet::ConnectTcp))))
 }
 
-/// Told of each thing that is open to a command.
+/// Receives each file or folder that a rule is to cover.
 type Each<'a> = &'a mut dyn FnMut(OwnedFd) -> io::Result<()>;
 
 fn allow(ruleset: &mut RulesetCreated, handle: &OwnedFd, access: BitFlags<AccessFs>) -> io::Result<()> {
@@ -118,37 +120,55 @@ fn allow(ruleset: &mut RulesetCreated, handle: &OwnedFd, access: BitFlags<Access
     ruleset.add_rule(PathBeneath::new(handle, access)).map(drop).map_err(io::Error::other)
 }
 
-/// What is closed, by every name that it has, and by what it is.
-#[derive(Clone)]
-struct Closed {
+/// The paths that no rule may cover.
+struct ClosedPaths<'a> {
+    /// Every name of the sealed paths, and folders of the system.
     names: Vec<PathBuf>,
-    files: BTreeSet<Identity>,
+    sealed: &'a [PathBuf],
+    /// The files of the sealed paths. They are gathered only where a hard link may be one of them.
+    files: OnceCell<BTreeSet<Identity>>,
 }
 
-impl Closed {
-    /// The same, and these folders.
-    fn and(&self, folders: &[&str]) -> Self {
-        let names = self.names.iter().cloned().chain(folders.iter().map(PathBuf::from)).collect();
-        Self { names, files: self.files.clone() }
+impl<'a> ClosedPaths<'a> {
+    fn new(sealed: &'a [PathBuf]) -> io::Result<Self> {
+        Ok(Self { names: aliases(sealed)?, sealed, files: OnceCell::new() })
     }
 
+    /// The sealed paths and these folders.
+    fn and(&self, folders: &[&str]) -> Self {
+        let names = self.names.iter().cloned().chain(folders.iter().map(PathBuf::from)).collect();
+        Self { names, sealed: self.sealed, files: OnceCell::new() }
+    }
+
+    /// Whether `path` is closed or lies in a closed folder.
     fn holds(&self, path: &Path) -> bool {
         self.names.iter().any(|closed| path.starts_with(closed))
     }
 
+    /// Whether a closed path lies in the folder `path`.
     fn is_below(&self, path: &Path) -> bool {
         self.names.iter().any(|closed| closed.starts_with(path))
+    }
+
+    /// Whether an open file is a hard link to a sealed one. A Landlock rule holds for the inode, and so for each of its names.
+    fn links(&self, file: &OwnedFd) -> io::Result<bool> {
+        let stat = fstat(file)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory || stat.st_nlink < 2 {
+            return Ok(false);
+        }
+        let files = self.files.get_or_init(|| identities(self.sealed));
+        Ok(files.contains(&Identity::of(file)?))
     }
 }
 
 /// All that may be read.
-fn readable(closed: &Closed, each: Each<'_>) -> io::Result<()> {
+fn readable(closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
     around(Path::new("/"), &closed.and(&["/dev"]), each)?;
     READABLE.iter().filter_map(|path| open(Path::new(path))).try_for_each(each)
 }
 
 /// All that may be written.
-fn writable(writes: &Writes, closed: &Closed, each: Each<'_>) -> io::Result<()> {
+fn writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
     let Writes::Below(folders) = writes else { return Ok(()) };
     let closed = closed.and(&SYSTEM);
     for folder in folders {
@@ -174,8 +194,8 @@ fn reopened(folder: &Folder) -> io::Result<OwnedFd> {
     }
 }
 
-/// What stands in `folder`, and in folders of it, except what is closed and the folders that hold that.
-fn around(folder: &Path, closed: &Closed, each: Each<'_>) -> io::Result<()> {
+/// Opens each entry of `folder` that neither is closed nor holds a closed path; of a folder that holds one, its entries likewise.
+fn around(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
     // A folder that cannot be listed cannot be by the command either.
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
     for entry in entries.flatten() {
@@ -187,9 +207,9 @@ fn around(folder: &Path, closed: &Closed, each: Each<'_>) -> io::Result<()> {
             around(&path, closed, each)?;
             continue;
         }
-        // A link to a sealed file is that file, and a rule for it would hold for each of its names.
-        let Some(handle) = open(&path) else { continue };
-        if !closed.files.contains(&Identity::of(&handle)?) {
+        if let Some(handle) = open(&path)
+            && !closed.links(&handle)?
+        {
             each(handle)?;
         }
     }

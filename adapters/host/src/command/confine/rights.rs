@@ -18,7 +18,7 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::NET_BIND_SERVICE);
 
-/// Gives up the others for what this thread starts. Who is not root has none.
+/// Gives up the others, for the calling thread and all that it starts.
 pub(super) fn give_up() -> io::Result<()> {
     for capability in CapabilitySet::all().difference(KEPT).iter() {
         // A system that does not know one does not give it either.
@@ -27,12 +27,12 @@ pub(super) fn give_up() -> io::Result<()> {
         }
         match remove_capability_from_bounding_set(capability) {
             Ok(()) | Err(Errno::INVAL) => {}
-            // Only who may set capabilities can drop one from the set. Who may not gains none from it: see below.
+            // Dropping one needs CAP_SETPCAP. Without it the bounding set is moot: nothing is inherited, as below.
             Err(Errno::PERM) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
-    // What would be handed on beside the set: none is inherited, and so none is ambient.
+    // Inheritable capabilities pass the bounding set by. Clearing them clears the ambient ones too.
     let CapabilitySets { effective, permitted, inheritable: _ } = capabilities(None)?;
     let (effective, permitted) = (effective.intersection(KEPT), permitted.intersection(KEPT));
     set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })?;

@@ -15,7 +15,7 @@ use landlock::ABI;
 use tempfile::TempDir;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Confinement, Folder, System, Writes, within};
+use super::{Confinement, ConfinementSupport, Folder, Writes, within};
 use crate::permissions::Network;
 
 const VERSIONS: [ABI; 6] = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6];
@@ -67,7 +67,7 @@ impl Target {
         Confinement { writes, network: Network::None, sealed: vec![self.base.join("inside/store")] }
     }
 
-    fn run(&self, attack: &Path, confinement: &Confinement, system: System, inside: &str) -> Output {
+    fn run(&self, attack: &Path, confinement: &Confinement, system: ConfinementSupport, inside: &str) -> Output {
         let mut told = self.told.clone();
         told["inside"] = serde_json::json!(self.base.join(inside));
         within(confinement, system, || {
@@ -101,7 +101,7 @@ fn attacks() -> Vec<(PathBuf, String)> {
 
 #[tokio::test]
 async fn no_attack_gets_through_under_any_version() {
-    if !System::this().unwrap().confines() {
+    if !ConfinementSupport::of_this_system().unwrap().confines() {
         eprintln!("skipped: this system cannot confine");
         return;
     }
@@ -115,7 +115,8 @@ async fn no_attack_gets_through_under_any_version() {
                 continue;
             }
             for inside in ["inside", "inside/deep"] {
-                let output = target.run(&attack, &target.confinement(access), System::with(version), inside);
+                let output =
+                    target.run(&attack, &target.confinement(access), ConfinementSupport::with(version), inside);
                 let said = String::from_utf8_lossy(&output.stdout);
                 let errors = String::from_utf8_lossy(&output.stderr);
                 let name = attack.file_stem().unwrap().display();
@@ -155,7 +156,7 @@ async fn what_is_permitted_works() {
     let target = Target::new();
     let run = |network: Network, access: &str, script: &str| {
         let confinement = Confinement { network, ..target.confinement(access) };
-        let output = within(&confinement, System::this().unwrap(), || {
+        let output = within(&confinement, ConfinementSupport::of_this_system().unwrap(), || {
             Command::new("python3").arg("-c").arg(script).current_dir(&target.base).output()
         });
         let output = output.unwrap();
@@ -186,11 +187,11 @@ async fn what_is_permitted_works() {
         (Network::Ports(vec![mine]), "read", &connect, true),
         (Network::Machines, "read", &connect, true),
         (Network::Any, "read", &connect, true),
-        (Network::Ports(vec![1]), "read", &connect, System::this().unwrap().abi() < ABI::V4),
+        (Network::Ports(vec![1]), "read", &connect, ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4),
         (Network::Ports(vec![1]), "read", &many_ways, false),
         (Network::Ports(vec![1]), "read", &with_data, false),
-        (Network::Ports(vec![mine]), "read", listen, System::this().unwrap().abi() < ABI::V4),
-        (Network::Machines, "read", listen, System::this().unwrap().abi() < ABI::V4),
+        (Network::Ports(vec![mine]), "read", listen, ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4),
+        (Network::Machines, "read", listen, ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4),
         (Network::Machines, "read", unix, false),
         (Network::Any, "read", unix, true),
     ] {
@@ -205,6 +206,6 @@ async fn a_folder_that_took_the_place_of_a_permitted_one_is_not_permitted() {
     let confinement = target.confinement("write");
     fs::rename(target.base.join("inside"), target.base.join("before")).unwrap();
     std::os::unix::fs::symlink(target.base.join("outside"), target.base.join("inside")).unwrap();
-    let refused = within(&confinement, System::this().unwrap(), || Command::new("true").output());
+    let refused = within(&confinement, ConfinementSupport::of_this_system().unwrap(), || Command::new("true").output());
     assert!(refused.as_ref().is_err_and(|error| error.to_string().contains("another folder")), "{refused:?}");
 }

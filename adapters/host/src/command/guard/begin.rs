@@ -39,9 +39,11 @@ fn begin(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
     if let Some(confinement) = &orders.confinement {
         let keepers = [Some(orders.kernel), guard.map(number)].into_iter().flatten().collect();
         let processes = Processes { keepers, own: Some(number(getpid())) };
-        confinement.lay_on(orders.system, &processes).map_err(cannot("confined"))?;
+        confinement.lay_on(orders.support, &processes).map_err(cannot("confined"))?;
     }
-    limits::set(&orders.limits).map_err(cannot("limited"))?;
+    if let Some(limits) = &orders.limits {
+        limits::set_for(None, limits).map_err(cannot("limited"))?;
+    }
     let error = Command::new(program).args(arguments).env_clear().envs(environment()).exec();
     Err(cannot("started")(error))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use dormouse_proto::command::CommandLimits;
 
-use super::super::confine::{Confinement, Folder, System, Writes};
+use super::super::confine::{Confinement, ConfinementSupport, Folder, Writes};
 use crate::permissions::Network;
 use crate::sealed::Identity;
 
@@ -15,23 +15,22 @@ use crate::sealed::Identity;
 pub(in crate::command) struct Orders {
     /// The process whose end ends the command.
     pub(in crate::command) kernel: u32,
-    pub(in crate::command) limits: CommandLimits,
+    /// What the command may use of the machine; as much as there is, where nothing is said.
+    pub(in crate::command) limits: Option<CommandLimits>,
     /// The command's own folder for temporary files, which is removed.
     pub(in crate::command) temporary: Option<PathBuf>,
     /// What the command may do; everything, where nothing is said.
     pub(in crate::command) confinement: Option<Confinement>,
     /// What the system can hold it to, as the kernel found.
-    pub(in crate::command) system: System,
+    pub(in crate::command) support: ConfinementSupport,
 }
 
 impl Orders {
     pub(super) fn written(&self) -> Vec<OsString> {
-        let CommandLimits { memory_bytes, processes, file_bytes, open_files } = self.limits;
-        let mut written = vec![
-            pair("kernel", self.kernel.to_string()),
-            pair("limits", format!("{memory_bytes},{processes},{file_bytes},{open_files}")),
-            pair("system", self.system.written()),
-        ];
+        let mut written = vec![pair("kernel", self.kernel.to_string()), pair("support", self.support.written())];
+        if let Some(CommandLimits { memory_bytes, processes, file_bytes, open_files }) = self.limits {
+            written.push(pair("limits", format!("{memory_bytes},{processes},{file_bytes},{open_files}")));
+        }
         written.extend(self.temporary.iter().map(|folder| pair("temporary", folder)));
         let Some(Confinement { writes, network, sealed }) = &self.confinement else { return written };
         written.push(pair("network", shown(network)));
@@ -50,14 +49,14 @@ impl Orders {
     /// Reads what [`written`](Self::written) wrote, up to `--`, and what follows that.
     pub(super) fn read(arguments: Vec<OsString>) -> Option<(Self, Vec<OsString>)> {
         let mut arguments = arguments.into_iter();
-        let (mut kernel, mut limits, mut temporary, mut system) = (None, None, None, None);
+        let (mut kernel, mut limits, mut temporary, mut support) = (None, None, None, None);
         let (mut network, mut folders, mut sealed) = (None, None, Vec::new());
         for argument in arguments.by_ref().take_while(|argument| argument != "--") {
             let (key, value) = split(&argument, b'=')?;
             match key.to_str()? {
                 "kernel" => kernel = Some(value.to_str()?.parse().ok()?),
                 "limits" => limits = Some(read_limits(value.to_str()?)?),
-                "system" => system = Some(System::read(value.to_str()?)?),
+                "support" => support = Some(ConfinementSupport::read(value.to_str()?)?),
                 "temporary" => temporary = Some(PathBuf::from(value)),
                 "network" => network = Some(read_network(value.to_str()?)?),
                 "writes" => folders = Some(Vec::new()),
@@ -71,7 +70,7 @@ impl Orders {
             network,
             sealed,
         });
-        let orders = Self { kernel: kernel?, limits: limits?, temporary, confinement, system: system? };
+        let orders = Self { kernel: kernel?, limits, temporary, confinement, support: support? };
         Some((orders, arguments.collect()))
     }
 }
@@ -142,9 +141,9 @@ mod tests {
         ];
         for confinement in cases {
             for temporary in [None, Some(strange.clone())] {
-                let limits = CommandLimits { processes: 3, ..CommandLimits::default() };
-                let system = System::this().unwrap();
-                let orders = Orders { kernel: 42, limits, temporary, confinement: confinement.clone(), system };
+                let limits = temporary.is_some().then(|| CommandLimits { processes: 3, ..CommandLimits::default() });
+                let support = ConfinementSupport::of_this_system().unwrap();
+                let orders = Orders { kernel: 42, limits, temporary, confinement: confinement.clone(), support };
                 let command: Vec<_> = ["--", "sealed=y"].map(OsString::from).into();
                 let arguments = [orders.written(), vec!["--".into()], command.clone()].concat();
                 assert_eq!(Orders::read(arguments), Some((orders, command)));

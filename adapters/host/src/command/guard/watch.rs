@@ -6,6 +6,7 @@ use std::io;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use dormouse_proto::command::CommandLimits;
 use rustix::io::Errno;
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, WaitStatus, getpid, getppid, kill_process, pidfd_open,
@@ -15,11 +16,11 @@ use rustix::stdio::{dup2_stdin, dup2_stdout};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::super::confine::System;
+use super::super::confine::ConfinementSupport;
 use super::super::group::watch;
 use super::super::limits::tasks;
-use super::super::temporary::removing;
-use super::family::{Family, Reach, descendants};
+use super::super::temporary::remove_on_a_thread;
+use super::descendants::{Descendants, SignalScope, descendants};
 use super::{COMMAND, NOT_BEGUN, Orders, THIS_PROGRAM, complain};
 
 /// How long what a command left behind may go on writing after its end.
@@ -30,11 +31,12 @@ const LOOK: Duration = Duration::from_millis(100);
 const COUNT_EVERY: u32 = 20;
 
 /// Why the command is not waited for any longer.
-enum Over {
+enum StopReason {
     Ended,
     /// The kernel asks for it, or is gone.
     Unwanted,
-    TooMany,
+    /// It has more processes than this.
+    TooMany(u32),
 }
 
 /// Runs the command under guard. Answers with the code to end with.
@@ -46,9 +48,8 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let guarded = runtime.and_then(|runtime| runtime.block_on(guarded(&orders, &command)));
     if let Some(folder) = &orders.temporary {
-        let removing = removing(folder.clone());
-        // It has nothing to say.
-        let _ = removing.map(std::thread::JoinHandle::join);
+        // Whether it succeeds is not reported: there is nobody who could do better.
+        let _ = remove_on_a_thread(folder.clone()).map(std::thread::JoinHandle::join);
     }
     match guarded {
         Ok(status) => end_as(status),
@@ -60,7 +61,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
 }
 
 async fn guarded(orders: &Orders, command: &[OsString]) -> io::Result<Option<WaitStatus>> {
-    let mut told = signal(SignalKind::terminate())?;
+    let mut terminated = signal(SignalKind::terminate())?;
     setsid()?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_child_subreaper(Some(getpid()))?;
@@ -70,9 +71,9 @@ async fn guarded(orders: &Orders, command: &[OsString]) -> io::Result<Option<Wai
     if getppid() != Some(kernel) {
         return Ok(None);
     }
-    let reach = match orders.confinement {
-        Some(_) => reach_own_only(orders.system, kernel),
-        None => Reach::Everybody,
+    let scope = match orders.confinement {
+        Some(_) => scope_signals(orders.support, kernel),
+        None => SignalScope::Everybody,
     };
     let before = tasks().unwrap_or(0);
     let mut begun = Command::new(THIS_PROGRAM);
@@ -83,55 +84,58 @@ async fn guarded(orders: &Orders, command: &[OsString]) -> io::Result<Option<Wai
     dup2_stdout(&nothing)?;
 
     let (kernel_ended, ended) = (watch(kernel_fd)?, watch(pidfd_open(begun, PidfdFlags::NONBLOCK)?)?);
-    let mut family = Family::new(begun, reach);
-    let over = tokio::select! {
-        _ = ended.readable() => Over::Ended,
-        _ = kernel_ended.readable() => Over::Unwanted,
-        _ = told.recv() => Over::Unwanted,
-        () = too_many(orders.limits.processes, before) => Over::TooMany,
+    let mut left = Descendants::new(begun, scope);
+    let reason = tokio::select! {
+        _ = ended.readable() => StopReason::Ended,
+        _ = kernel_ended.readable() => StopReason::Unwanted,
+        _ = terminated.recv() => StopReason::Unwanted,
+        most = too_many(orders.limits, before) => StopReason::TooMany(most),
     };
-    match over {
-        Over::Ended => leave(&mut family).await,
-        Over::Unwanted => {}
-        Over::TooMany => complain(&format!(
-            "ended, since it had more than {} processes at once (command_processes in [limits])",
-            orders.limits.processes
-        )),
+    match reason {
+        StopReason::Ended => leave(&mut left).await,
+        StopReason::Unwanted => {}
+        StopReason::TooMany(most) => {
+            complain(&format!(
+                "ended, since it had more than {most} processes at once (command_processes in [limits])"
+            ));
+        }
     }
-    family.end();
-    Ok(family.ended)
+    left.end();
+    Ok(left.command_status)
 }
 
-/// Gives up the signals to others, where the system can hold this process to that, and says whether it does. It is tried out on the
-/// kernel, which is somebody else.
-fn reach_own_only(system: System, kernel: Pid) -> Reach {
-    let is_laid = system.signals_own_only().is_ok();
+/// Confines the signals of the guard to its descendants, where the system can. The scope is believed only once a signal to the kernel,
+/// which is no descendant, has been refused: [`Descendants::end`] signals everybody within it.
+fn scope_signals(support: ConfinementSupport, kernel: Pid) -> SignalScope {
+    let is_laid = support.scope_signals().is_ok();
     match is_laid && test_kill_process(kernel) == Err(Errno::PERM) {
-        true => Reach::OwnOnly,
-        false => Reach::Everybody,
+        true => SignalScope::Descendants,
+        false => SignalScope::Everybody,
     }
 }
 
 /// Waits a little for what the command left behind.
-async fn leave(family: &mut Family) {
+async fn leave(left: &mut Descendants) {
     let began = Instant::now();
-    while family.reap() && began.elapsed() < GRACE {
+    while left.reap() && began.elapsed() < GRACE {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// Resolves when there are more processes than there may be. The system is asked how many it has in all; those of the command are
-/// counted when that has grown by as much, and now and then.
-async fn too_many(most: u32, before: u64) {
+/// Resolves with the limit when the command has more processes than that; never, without one. Counting them costs a look at every
+/// process of the system, so they are counted when the number of tasks in the system has grown by half the limit, and every two
+/// seconds.
+async fn too_many(limits: Option<CommandLimits>, before: u64) -> u32 {
+    let Some(CommandLimits { processes: most, .. }) = limits else { return std::future::pending().await };
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (most, mut look) = (u64::from(most), 0_u32);
+    let mut look = 0_u32;
     loop {
         looks.tick().await;
         look = look.wrapping_add(1);
-        let has_grown = tasks().is_none_or(|tasks| tasks > before + most / 2);
-        if (has_grown || look.is_multiple_of(COUNT_EVERY)) && descendants().len() as u64 > most {
-            return;
+        let has_grown = tasks().is_none_or(|tasks| tasks > before + u64::from(most / 2));
+        if (has_grown || look.is_multiple_of(COUNT_EVERY)) && descendants().len() as u64 > u64::from(most) {
+            return most;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Every process below this one. A process whose parent has ended is a child of the guard, so that none is lost.
+//! The descendants of the guard. The guard is their subreaper: a process whose parent ends becomes its child, so that none is lost.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,30 +10,30 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// The processes below this one, and how the command among them ended.
-pub(super) struct Family {
+pub(super) struct Descendants {
     command: Pid,
-    reach: Reach,
-    pub(super) ended: Option<WaitStatus>,
+    scope: SignalScope,
+    pub(super) command_status: Option<WaitStatus>,
 }
 
-/// Whom the signals of this process reach.
+/// Whom signals of this process reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
-    /// Itself and what it starts, and nobody else: the system sees to that.
-    OwnOnly,
+pub(super) enum SignalScope {
+    /// Its descendants only: Landlock holds it to that.
+    Descendants,
     Everybody,
 }
 
-impl Family {
-    pub(super) fn new(command: Pid, reach: Reach) -> Self {
-        Self { command, reach, ended: None }
+impl Descendants {
+    pub(super) fn new(command: Pid, scope: SignalScope) -> Self {
+        Self { command, scope, command_status: None }
     }
 
     /// Takes note of all that have ended. Whether any is left.
     pub(super) fn reap(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == self.command => self.ended = Some(status),
+                Ok(Some((pid, status))) if pid == self.command => self.command_status = Some(status),
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => return true,
                 Err(_) => return false,
@@ -45,8 +45,8 @@ impl Family {
     pub(super) fn end(&mut self) {
         let began = Instant::now();
         while began.elapsed() < LONGEST {
-            if self.reach == Reach::OwnOnly {
-                // The group of number one is everybody who can be reached: in one step, whatever they are called and whoever hides.
+            if self.scope == SignalScope::Descendants {
+                // kill(-1): every process in scope, in one step that no fork escapes, also those that hide from /proc.
                 let _ = Pid::from_raw(1).map(|all| kill_process_group(all, Signal::KILL));
             }
             // It fails where none is left of the group.

@@ -1,4 +1,4 @@
-//! What this system can confine.
+//! What the operating system supports of the confinement.
 
 use std::io;
 
@@ -7,22 +7,23 @@ use landlock::ABI;
 
 /// What this system can hold a program to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::command) struct System {
+pub(in crate::command) struct ConfinementSupport {
     #[cfg(target_os = "linux")]
     landlock: ABI,
     has_seccomp: bool,
 }
 
-impl System {
-    /// This one. It is asked once, by the kernel: who confines a command is told, and never finds out anew what may be left out.
+impl ConfinementSupport {
+    /// That of this system, probed once by the kernel. A guard is told the result and never probes: where it failed to, it would
+    /// have to guess.
     ///
     /// # Errors
     /// It cannot be asked, since no thread can be made.
     #[cfg(target_os = "linux")]
-    pub(in crate::command) fn this() -> io::Result<Self> {
+    pub(in crate::command) fn of_this_system() -> io::Result<Self> {
         use std::sync::OnceLock;
 
-        static THIS: OnceLock<System> = OnceLock::new();
+        static THIS: OnceLock<ConfinementSupport> = OnceLock::new();
         if let Some(this) = THIS.get() {
             return Ok(*this);
         }
@@ -31,13 +32,13 @@ impl System {
         Ok(*THIS.get_or_init(|| Self { landlock, has_seccomp }))
     }
 
-    /// This one, which confines nothing.
+    /// That of this system, which confines nothing.
     #[cfg(not(target_os = "linux"))]
-    pub(in crate::command) fn this() -> io::Result<Self> {
+    pub(in crate::command) fn of_this_system() -> io::Result<Self> {
         Ok(Self { has_seccomp: false })
     }
 
-    /// As it is told to a guard: the version of Landlock, and whether there is seccomp.
+    /// The form in which a guard is told: the version of Landlock, and whether there is seccomp.
     #[cfg(target_os = "linux")]
     pub(in crate::command) fn written(self) -> String {
         format!("{},{}", self.landlock as i32, self.has_seccomp)
@@ -62,7 +63,7 @@ impl System {
     /// One with a Landlock of this version, which is at most this system's.
     #[cfg(all(test, target_os = "linux"))]
     pub(in crate::command) fn with(landlock: ABI) -> Self {
-        let this = Self::this().expect("a test can make a thread");
+        let this = Self::of_this_system().expect("a test can make a thread");
         Self { landlock: landlock.min(this.landlock), ..this }
     }
 
@@ -71,12 +72,12 @@ impl System {
         self.landlock
     }
 
-    /// Keeps the signals of the calling thread, and of what it starts, among themselves. It has to be the only thread.
+    /// Confines the signals of the calling thread to itself and what it starts. It has to be the only thread.
     ///
     /// # Errors
     /// This system cannot.
     #[cfg(target_os = "linux")]
-    pub(in crate::command) fn signals_own_only(self) -> io::Result<()> {
+    pub(in crate::command) fn scope_signals(self) -> io::Result<()> {
         match self.landlock >= ABI::V6 {
             true => super::filesystem::scope_signals(),
             false => Err(io::Error::other("this system cannot scope signals")),
@@ -84,7 +85,7 @@ impl System {
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(in crate::command) fn signals_own_only(self) -> io::Result<()> {
+    pub(in crate::command) fn scope_signals(self) -> io::Result<()> {
         Err(io::Error::other("this system cannot scope signals"))
     }
 
