@@ -3,58 +3,29 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "../../../../../tests/attacks/target.rs"]
+mod target;
+
 use std::fs;
-use std::net::{TcpListener, UdpSocket};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use landlock::ABI;
-use tempfile::TempDir;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
+use self::target::{REFUSED, Target, attacks};
 use super::{Confinement, ConfinementSupport, Folder, Writes, within};
 use crate::permissions::Network;
 
 const VERSIONS: [ABI; 6] = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6];
-/// The code of an attack that was refused.
-const REFUSED: i32 = 7;
 
-/// What is attacked.
-struct Target {
-    _dir: TempDir,
-    base: PathBuf,
-    told: serde_json::Value,
-    _sockets: (TcpListener, UdpSocket, UnixListener, UnixListener, UnixDatagram),
-    signals: Signal,
-}
-
-impl Target {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let base = dir.path().canonicalize().unwrap();
-        for folder in ["outside", "inside/deep", "inside/store"] {
-            fs::create_dir_all(base.join(folder)).unwrap();
-        }
-        for file in ["outside/there", "inside/there", "inside/deep/there", "inside/store/HEAD"] {
-            fs::write(base.join(file), "as it was").unwrap();
-        }
-        let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
-        let (unix, name) = (base.join("socket"), format!("attacked-{}", base.display()));
-        let named = SocketAddr::from_abstract_name(&name).unwrap();
-        let told = serde_json::json!({
-            "kernel": std::process::id(), "outside": base.join("outside"), "store": base.join("inside/store"),
-            "tcp": tcp.local_addr().unwrap().port(), "udp": udp.local_addr().unwrap().port(),
-            "unix": unix, "abstract": name, "terminal": "/dev/tty",
-        });
-        let (path, datagrams) =
-            (UnixListener::bind(&unix).unwrap(), UnixDatagram::bind(base.join("socket-dgram")).unwrap());
-        let abstracts = UnixListener::bind_addr(&named).unwrap();
-        let signals = signal(SignalKind::from_raw(rustix::process::Signal::URG.as_raw())).unwrap();
-        Self { _dir: dir, base, told, _sockets: (tcp, udp, path, abstracts, datagrams), signals }
-    }
+/// A target with a store, which nobody writes.
+fn target() -> Target {
+    let target = Target::new();
+    fs::create_dir(target.base.join("inside/store")).unwrap();
+    fs::write(target.base.join("inside/store/HEAD"), "as it was").unwrap();
+    target
 }
 
 impl Target {
@@ -67,36 +38,20 @@ impl Target {
         Confinement { writes, network: Network::None, sealed: vec![self.base.join("inside/store")] }
     }
 
-    fn run(&self, attack: &Path, confinement: &Confinement, system: ConfinementSupport, inside: &str) -> Output {
-        let mut told = self.told.clone();
-        told["inside"] = serde_json::json!(self.base.join(inside));
-        within(confinement, system, || {
+    fn run(&self, attack: &Path, confinement: &Confinement, support: ConfinementSupport, inside: &str) -> Output {
+        within(confinement, support, || {
             let mut command = Command::new("python3");
-            command.arg("-B").arg(attack).arg(told.to_string()).env_clear().env("PATH", std::env::var("PATH").unwrap());
-            command.process_group(0).output()
+            command.arg("-B").arg(attack).arg(self.argument(std::process::id(), inside));
+            command.env_clear().env("PATH", std::env::var("PATH").unwrap()).process_group(0).output()
         })
         .unwrap()
     }
 
-    fn is_whole(&self) -> bool {
-        ["outside/there", "inside/store/HEAD"]
-            .iter()
-            .all(|file| fs::read(self.base.join(file)).unwrap() == b"as it was")
-            && fs::read_dir(self.base.join("outside")).unwrap().count() == 1
-            && fs::read_dir(self.base.join("inside/store")).unwrap().count() == 1
+    fn assert_store_is_whole(&self, after: &str) {
+        let store = self.base.join("inside/store");
+        assert_eq!(fs::read(store.join("HEAD")).unwrap(), b"as it was", "{after}");
+        assert_eq!(fs::read_dir(store).unwrap().count(), 1, "{after}");
     }
-}
-
-fn attacks() -> Vec<(PathBuf, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/attacks");
-    let mut attacks: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    attacks.retain(|path| path.extension().is_some_and(|extension| extension == "py") && !path.ends_with("attack.py"));
-    attacks.sort();
-    let needs = |path: &PathBuf| {
-        let text = fs::read_to_string(path).unwrap();
-        text.lines().next().and_then(|line| line.strip_prefix("# access: ")).unwrap().to_owned()
-    };
-    attacks.into_iter().map(|path| (path.clone(), needs(&path))).collect()
 }
 
 #[tokio::test]
@@ -105,28 +60,25 @@ async fn no_attack_gets_through_under_any_version() {
         eprintln!("skipped: this system cannot confine");
         return;
     }
-    let mut target = Target::new();
+    let target = target();
+    let mut signals = signal(SignalKind::from_raw(rustix::process::Signal::URG.as_raw())).unwrap();
     let is_root = rustix::process::geteuid().is_root();
     let mut run = 0;
     for version in VERSIONS {
-        for (attack, needs) in attacks() {
-            let (access, root) = needs.split_once(", ").map_or((needs.as_str(), false), |(access, _)| (access, true));
-            if root && !is_root {
-                continue;
-            }
+        for attack in attacks().iter().filter(|attack| is_root || !attack.needs_root) {
             for inside in ["inside", "inside/deep"] {
-                let output =
-                    target.run(&attack, &target.confinement(access), ConfinementSupport::with(version), inside);
-                let said = String::from_utf8_lossy(&output.stdout);
-                let errors = String::from_utf8_lossy(&output.stderr);
-                let name = attack.file_stem().unwrap().display();
-                assert_eq!(output.status.code(), Some(REFUSED), "{name}, version {version}: {said}{errors}");
-                assert!(target.is_whole(), "{name}, version {version}: {errors}");
+                let (confinement, support) = (target.confinement(&attack.access), ConfinementSupport::with(version));
+                let output = target.run(&attack.path, &confinement, support, inside);
+                let name = attack.path.file_stem().unwrap().display();
+                let after = format!("{name}, version {version}: {output:?}");
+                assert_eq!(output.status.code(), Some(REFUSED), "{after}");
+                target.assert_whole(&after);
+                target.assert_store_is_whole(&after);
                 run += 1;
             }
         }
     }
-    let heard = tokio::time::timeout(std::time::Duration::from_millis(50), target.signals.recv()).await;
+    let heard = tokio::time::timeout(std::time::Duration::from_millis(50), signals.recv()).await;
     assert!(heard.is_err(), "a signal reached the kernel");
     assert!(run >= 100, "{run} attacks");
 }
@@ -134,26 +86,25 @@ async fn no_attack_gets_through_under_any_version() {
 /// The attacks work where nothing is confined: what refuses them is the confinement.
 #[tokio::test]
 async fn attacks_get_through_without_confinement() {
-    for (attack, needs) in attacks() {
-        if needs.ends_with("root") && !rustix::process::geteuid().is_root() || attack.ends_with("terminal.py") {
+    let is_root = rustix::process::geteuid().is_root();
+    for attack in attacks().iter().filter(|attack| is_root || !attack.needs_root) {
+        if attack.path.ends_with("terminal.py") {
             continue;
         }
-        let target = Target::new();
-        let mut told = target.told.clone();
-        told["inside"] = serde_json::json!(target.base.join("inside/deep"));
+        let target = target();
         // Another one than this test, which hears of no signal.
         let mut kernel = Command::new("sleep").arg("60").spawn().unwrap();
-        told["kernel"] = serde_json::json!(kernel.id());
-        let output = Command::new("python3").arg("-B").arg(&attack).arg(told.to_string()).output().unwrap();
+        let argument = target.argument(kernel.id(), "inside/deep");
+        let output = Command::new("python3").arg("-B").arg(&attack.path).arg(argument).output().unwrap();
         kernel.kill().and_then(|()| kernel.wait()).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}: {output:?}", attack.display());
+        assert_eq!(output.status.code(), Some(0), "{}: {output:?}", attack.path.display());
     }
 }
 
 /// What is permitted goes on working, beside what is sealed too.
 #[tokio::test]
 async fn what_is_permitted_works() {
-    let target = Target::new();
+    let target = target();
     let run = |network: Network, access: &str, script: &str| {
         let confinement = Confinement { network, ..target.confinement(access) };
         let output = within(&confinement, ConfinementSupport::of_this_system().unwrap(), || {
@@ -162,7 +113,7 @@ async fn what_is_permitted_works() {
         let output = output.unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let port = target.told["tcp"].as_u64().unwrap();
+    let port = target.tcp_port();
     let connect = format!("import socket; socket.create_connection(('127.0.0.1', {port}), 2)");
     let unix = "import socket; socket.socket(socket.AF_UNIX).connect('socket')";
     let many_ways = format!(
@@ -170,7 +121,6 @@ async fn what_is_permitted_works() {
     );
     let with_data = format!("import socket; s = socket.socket(); s.sendto(b'x', 0x20000000, ('127.0.0.1', {port}))");
     let listen = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()";
-    let mine = u16::try_from(port).unwrap();
     for (network, access, script, works) in [
         (Network::None, "write", "open('inside/deep/new', 'w').write('x')", true),
         (Network::None, "write", "open('inside/there', 'w').write('x')", true),
@@ -184,13 +134,13 @@ async fn what_is_permitted_works() {
             true,
         ),
         (Network::None, "read", &connect, false),
-        (Network::Ports(vec![mine]), "read", &connect, true),
+        (Network::Ports(vec![port]), "read", &connect, true),
         (Network::Machines, "read", &connect, true),
         (Network::Any, "read", &connect, true),
         (Network::Ports(vec![1]), "read", &connect, ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4),
         (Network::Ports(vec![1]), "read", &many_ways, false),
         (Network::Ports(vec![1]), "read", &with_data, false),
-        (Network::Ports(vec![mine]), "read", listen, ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4),
+        (Network::Ports(vec![port]), "read", listen, ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4),
         (Network::Machines, "read", listen, ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4),
         (Network::Machines, "read", unix, false),
         (Network::Any, "read", unix, true),
@@ -202,7 +152,7 @@ async fn what_is_permitted_works() {
 
 #[tokio::test]
 async fn a_folder_that_took_the_place_of_a_permitted_one_is_not_permitted() {
-    let target = Target::new();
+    let target = target();
     let confinement = target.confinement("write");
     fs::rename(target.base.join("inside"), target.base.join("before")).unwrap();
     std::os::unix::fs::symlink(target.base.join("outside"), target.base.join("inside")).unwrap();
