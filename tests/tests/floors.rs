@@ -105,6 +105,27 @@ fn an_upward_dependency_is_noticed() {
     assert_eq!(found, ["dormouse-proto -> dormouse-kernel", "dormouse-store -> dormouse-models"]);
 }
 
+/// A program with `test = false` is not built by `cargo test`, so that a test in it would never run.
+#[test]
+fn what_is_left_out_of_the_tests_has_none() {
+    let packages = packages();
+    let targets = packages.iter().flat_map(|package| package["targets"].as_array().unwrap());
+    let left_out: Vec<_> = targets
+        .filter(|target| target["kind"][0] == "bin" && target["test"] == false)
+        .map(|target| Path::new(target["src_path"].as_str().unwrap()).to_owned())
+        .collect();
+    assert!(!left_out.is_empty());
+    for main in left_out {
+        let mut files = vec![main.clone()];
+        if main.ends_with("main.rs") {
+            files.extend(sources(main.parent().unwrap()));
+        }
+        for file in files {
+            assert!(!std::fs::read_to_string(&file).unwrap().contains("[test]"), "{} is never run", file.display());
+        }
+    }
+}
+
 #[test]
 fn the_lower_floors_depend_on_no_runtime_clock_or_randomness() {
     for package in packages() {

@@ -2,34 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 
 use serde_json::Value;
 
 /// The root of this workspace.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// The `dormouse` program, built once.
-pub(crate) fn dormouse() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let output = Command::new(env!("CARGO"))
-            // As the tests of the workspace build it, with the profile and the features of theirs: nothing is compiled twice.
-            .args(["build", "--workspace", "--profile", "test", "--bin", "dormouse", "--test", "cli"])
-            .args(["--message-format", "json"])
-            .current_dir(root())
-            .stderr(Stdio::inherit())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "the program is built");
-        let messages = String::from_utf8(output.stdout).unwrap();
-        let messages = messages.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let mut programs = messages.filter(|message| message["target"]["kind"][0] == "bin");
-        let program = programs.find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)));
-        program.expect("cargo names the program that it built")
-    })
 }
 
 /// The captured metadata, of which the first audit tells.
@@ -81,7 +59,7 @@ impl Bench {
     }
 
     fn command(&self, verb: &str) -> Command {
-        let mut command = Command::new(dormouse());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths([self.path("bin")].into_iter().chain(std::env::split_paths(&path))).unwrap();
         command.arg(verb).env("PATH", path).current_dir(root()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -4,8 +4,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::dormouse;
-
 const PROGRAM: &str = r#"
 [model]
 provider = "scripted"
@@ -31,7 +29,7 @@ fn seen<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn start(folder: &Path, arguments: &[&str]) -> Child {
-    let mut command = Command::new(dormouse());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
     command.args(arguments).args(["--allow-run=sh", "--allow-write=."]).current_dir(folder);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
