@@ -1,6 +1,6 @@
 # access: write
 from attack import AT, main
-import os, tempfile
+import errno, fcntl, os, struct
 
 
 def beside():
@@ -57,4 +57,31 @@ def shared_memory():
     return "shared memory was written"
 
 
-main(beside, over, cut, cut_while_reading, remove, move_in, link_in, by_symlink, shared_temporary, shared_memory)
+def attribute():
+    os.setxattr(os.path.join(AT["outside"], "there"), "user.attack", b"x" * 2000)
+    return "an attribute was written"
+
+
+def access_list():
+    entries = b"".join(struct.pack("<HHI", tag, 7, 0xFFFFFFFF) for tag in (1, 4, 32))
+    os.setxattr(os.path.join(AT["outside"], "there"), "system.posix_acl_access", struct.pack("<I", 2) + entries)
+    return "a list of rights was written"
+
+
+def flags():
+    handle = os.open(os.path.join(AT["outside"], "there"), os.O_RDONLY)
+    fcntl.ioctl(handle, 0x40086602, struct.pack("l", 0x40))
+    return "the flags of a file were set"
+
+
+def subvolume():
+    handle = os.open(AT["outside"], os.O_RDONLY)
+    try:
+        fcntl.ioctl(handle, 0x5000940E, bytearray(struct.pack("q4088s", 0, b"made")))
+    except OSError as error:
+        # What answers so is the file system, which has no such request.
+        return "a request reached the file system" if error.errno in (errno.ENOTTY, errno.EOPNOTSUPP) else None
+    return "a part of the file system was made"
+
+
+main(attribute, access_list, flags, subvolume, beside, over, cut, cut_while_reading, remove, move_in, link_in, by_symlink, shared_temporary, shared_memory)

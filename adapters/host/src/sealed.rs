@@ -15,7 +15,7 @@ use std::sync::{PoisonError, RwLock};
 
 use rustix::fs::{Mode, OFlags, fstat, openat};
 
-pub(crate) use self::mounts::aliases;
+pub(crate) use self::mounts::Mounts;
 
 /// The deepest folder that is looked at, as steps up to the root.
 const MOST_STEPS: usize = 4_096;

@@ -116,8 +116,10 @@ impl Launcher {
             (false, _) | (true, Access::Read) => None,
             (true, Access::Write | Access::Admin) => Some(self.temporary_folder()?),
         };
-        let confinement = is_confined.then(|| self.confinement(request.access, temporary.as_ref())).transpose()?;
-        let bounds = confinement.map(|confinement| Bounds { confinement, limits: request.limits });
+        let bounds = is_confined.then(|| {
+            let confinement = self.confinement(request.access, temporary.as_ref());
+            Bounds { confinement, limits: request.limits }
+        });
         let (mut command, start) = match guard::is_there() {
             true => (self.guarded(&found, temporary.as_ref(), bounds.as_ref()), StartMode::Guarded),
             false => {
@@ -127,7 +129,7 @@ impl Launcher {
             }
         };
         command.args(arguments).current_dir(self.working_dir.join(request.folder.unwrap_or_default()));
-        let temporary_folder = temporary.as_ref().map(|folder| ("TMPDIR".into(), folder.path().as_os_str().to_owned()));
+        let temporary_folder = temporary.as_ref().map(|folder| ("TMPDIR".into(), folder.folder().path.clone().into()));
         let scrubbed = self.environment.scrubbed().map(|(name, value)| (name.clone(), value.clone()));
         let environment = scrubbed.chain(request.env).chain(temporary_folder);
         command.env_clear().envs(environment.map(|(name, value)| match start {
@@ -143,7 +145,7 @@ impl Launcher {
     fn guarded(&self, found: &Path, temporary: Option<&TempFolder>, bounds: Option<&Bounds>) -> Command {
         let orders = Orders {
             kernel: std::process::id(),
-            temporary: temporary.map(|folder| folder.path().to_owned()),
+            temporary: temporary.map(|folder| folder.folder().path.clone()),
             limits: bounds.map(|bounds| bounds.limits),
             confinement: bounds.map(|bounds| bounds.confinement.clone()),
             support: self.support,
@@ -191,21 +193,18 @@ impl Launcher {
         self.environment.all().map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    fn confinement(&self, access: Access, temporary: Option<&TempFolder>) -> Result<Confinement, String> {
-        let found = temporary.map(|folder| Folder::find(folder.path())).transpose();
-        let temporary = found.map_err(|error| format!("its folder for temporary files cannot be used: {error}."))?;
+    fn confinement(&self, access: Access, temporary: Option<&TempFolder>) -> Confinement {
+        let temporary = temporary.map(|folder| folder.folder().clone());
         let writes = match access {
             Access::Read => Writes::Nothing,
             Access::Write | Access::Admin => Writes::Below(self.writable.iter().cloned().chain(temporary).collect()),
         };
-        Ok(Confinement { writes, network: self.permissions.network(), sealed: self.sealed.paths() })
+        Confinement { writes, network: self.permissions.network(), sealed: self.sealed.paths() }
     }
 
     fn temporary_folder(&self) -> Result<TempFolder, String> {
         let parent = self.environment.value("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-        let mine = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        let made = tempfile::Builder::new().prefix("dormouse-").permissions(mine).tempdir_in(&parent);
-        made.map(TempFolder::new)
+        TempFolder::make(&parent)
             .map_err(|error| format!("no folder for its temporary files can be made in {}: {error}.", parent.display()))
     }
 

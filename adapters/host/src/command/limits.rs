@@ -19,6 +19,11 @@ pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Resul
         let most = getrlimit(resource).maximum.map_or(most, |maximum| most.min(maximum));
         prlimit(process, resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
+    // A stack is no data to the system. What a thread gets by default is as long as the limit now, and stays so.
+    let Rlimit { current, maximum } = getrlimit(Resource::Stack);
+    let most = maximum.map_or(limits.memory_bytes, |maximum| maximum.min(limits.memory_bytes));
+    let current = current.map_or(most, |current| current.min(most));
+    prlimit(process, Resource::Stack, Rlimit { current: Some(current), maximum: Some(most) })?;
     Ok(())
 }
 

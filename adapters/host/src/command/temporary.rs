@@ -1,27 +1,36 @@
 //! A command's own folder for temporary files.
 //!
-//! What a command makes in it may be made to hurt who removes it: folders in folders, thousands deep. So it is removed by a thread with
-//! room for that, or by the command's guard, which has nothing to lose.
+//! What a command makes in it may be made to hurt who removes it: folders in folders, thousands deep, closed to their owner. So folders
+//! are moved up one by one before they are removed, which takes two handles and no stack, however deep they are.
 
-use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
-use tempfile::TempDir;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, chmodat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
 
-/// Address space for the recursion; memory is used only as deep as it goes.
-const STACK_BYTES: usize = 512 << 20;
+use super::confine::Folder;
 
 /// A folder that is removed when this is dropped.
 #[derive(Debug)]
-pub(super) struct TempFolder(Option<PathBuf>);
+pub(super) struct TempFolder(Option<Folder>);
 
 impl TempFolder {
-    pub(super) fn new(folder: TempDir) -> Self {
-        Self(Some(folder.keep()))
+    /// Makes one in `parent`, open to nobody else.
+    ///
+    /// # Errors
+    /// It cannot be made, or somebody exchanged it at once.
+    pub(super) fn make(parent: &Path) -> io::Result<Self> {
+        let mine = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        let made = tempfile::Builder::new().prefix("dormouse-").permissions(mine).tempdir_in(parent.canonicalize()?)?;
+        // What is removed later is the folder, and nothing that was put in its place.
+        Ok(Self(Some(Folder::just_made(made.keep())?)))
     }
 
-    pub(super) fn path(&self) -> &Path {
-        self.0.as_deref().expect("it is taken only where it is consumed")
+    pub(super) fn folder(&self) -> &Folder {
+        self.0.as_ref().expect("it is taken only where it is consumed")
     }
 
     /// A guard removes it from now on, when all that could write to it has ended.
@@ -32,39 +41,153 @@ impl TempFolder {
 
 impl Drop for TempFolder {
     fn drop(&mut self) {
-        if let Some(path) = self.0.take() {
-            drop(remove_on_a_thread(path));
-        }
+        let Some(folder) = self.0.take() else { return };
+        // Beside the caller, which may not block. Where there is no thread to be had, a folder stays, as temporary files do.
+        let _ = std::thread::Builder::new().name("removing".to_owned()).spawn(move || remove(&folder.path));
     }
 }
 
-/// Removes a folder and all below it, beside the caller. What cannot be removed stays behind, as any temporary file does.
-pub(super) fn remove_on_a_thread(folder: PathBuf) -> Option<JoinHandle<()>> {
-    let builder = std::thread::Builder::new().name("removing".to_owned()).stack_size(STACK_BYTES);
-    builder.spawn(move || drop(std::fs::remove_dir_all(folder))).ok()
+/// Removes a folder and all below it. Costs a system call or two for each file, and a rename for each folder.
+///
+/// # Errors
+/// Something cannot be removed. All else is.
+pub(super) fn remove(folder: &Path) -> io::Result<()> {
+    let top = opened(CWD, folder)?;
+    let mut names = (0..).map(|number: u64| CString::new(format!("removing-{number}")).expect("it holds no zero"));
+    let mut failed = Ok(());
+    loop {
+        let mut folders = 0;
+        for name in entries(&top)? {
+            match unlinkat(&top, &name, AtFlags::empty()) {
+                Err(Errno::ISDIR | Errno::PERM) if is_folder(&top, &name) => {
+                    let removed =
+                        raise(&top, &name, &mut names).and_then(|()| Ok(unlinkat(&top, &name, AtFlags::REMOVEDIR)?));
+                    folders += u32::from(removed.is_ok());
+                    failed = failed.and(removed);
+                }
+                removed => failed = failed.and(removed.map_err(io::Error::from)),
+            }
+        }
+        if folders == 0 {
+            break;
+        }
+        // What failed may have been below one that was moved up since.
+        failed = Ok(());
+    }
+    failed.and_then(|()| std::fs::remove_dir(folder))
+}
+
+/// Removes the files of a folder in `top`, and moves its folders up into `top`.
+fn raise(top: &OwnedFd, name: &CString, names: &mut impl Iterator<Item = CString>) -> io::Result<()> {
+    // It may be closed to its owner.
+    chmodat(top, name, Mode::RWXU, AtFlags::empty())?;
+    let folder = opened(top, name)?;
+    for entry in entries(&folder)? {
+        match unlinkat(&folder, &entry, AtFlags::empty()) {
+            Err(Errno::ISDIR | Errno::PERM) if is_folder(&folder, &entry) => {
+                // To be moved, it has to be open for writing as well.
+                chmodat(&folder, &entry, Mode::RWXU, AtFlags::empty())?;
+                while let Some(name) = names.next() {
+                    match renameat(&folder, &entry, top, &name) {
+                        // The command took the name.
+                        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
+                        moved => {
+                            moved?;
+                            break;
+                        }
+                    }
+                }
+            }
+            removed => removed?,
+        }
+    }
+    Ok(())
+}
+
+fn opened(folder: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(folder, name, flags, Mode::empty())
+}
+
+fn is_folder(folder: &OwnedFd, name: &CString) -> bool {
+    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+/// The names in a folder, all at once: it is changed while they are gone through.
+fn entries(folder: &OwnedFd) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_owned();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
     use super::*;
 
     #[test]
     fn it_goes_with_its_last_holder_unless_a_guard_removes_it() {
-        let make = || TempFolder::new(tempfile::tempdir().unwrap());
-        let left = make();
-        let path = left.path().to_owned();
+        let parent = tempfile::tempdir().unwrap();
+        let left = TempFolder::make(parent.path()).unwrap();
+        let path = left.folder().path.clone();
         left.leave_to_guard();
         assert!(path.exists());
-        remove_on_a_thread(path.clone()).unwrap().join().unwrap();
+        remove(&path).unwrap();
         assert!(!path.exists());
-        let dropped = make();
-        let path = dropped.path().to_owned();
-        std::fs::create_dir_all(path.join("a/b")).unwrap();
+        let dropped = TempFolder::make(parent.path()).unwrap();
+        let path = dropped.folder().path.clone();
+        fs::create_dir_all(path.join("a/b")).unwrap();
         drop(dropped);
         let began = std::time::Instant::now();
         while path.exists() {
             assert!(began.elapsed() < std::time::Duration::from_secs(10));
             std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+
+    #[test]
+    fn whatever_stands_in_it_is_removed_and_nothing_else() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::write(parent.path().join("beside"), "x").unwrap();
+        let folder = parent.path().join("folder");
+        fs::create_dir_all(folder.join("removing-0")).unwrap();
+        fs::create_dir_all(folder.join("closed/below")).unwrap();
+        fs::write(folder.join("removing-1"), "a file").unwrap();
+        fs::write(folder.join("removing-0/file"), "x").unwrap();
+        fs::write(folder.join("closed/below/file"), "x").unwrap();
+        symlink(parent.path(), folder.join("closed/link")).unwrap();
+        symlink("nowhere", folder.join("dangling")).unwrap();
+        for path in ["closed/below", "closed"] {
+            fs::set_permissions(folder.join(path), fs::Permissions::from_mode(0)).unwrap();
+        }
+        // Deeper than a path may be long, and than there are handles.
+        let mut deep = opened(CWD, &folder).unwrap();
+        for _ in 0..5_000 {
+            rustix::fs::mkdirat(&deep, "removing-0-below", Mode::RWXU).unwrap();
+            deep = opened(&deep, "removing-0-below").unwrap();
+        }
+        drop(deep);
+        remove(&folder).unwrap();
+        let left: Vec<_> = fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["beside"]);
+    }
+
+    #[test]
+    fn a_link_or_another_folder_in_its_place_is_not_used() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::create_dir(parent.path().join("victim")).unwrap();
+        fs::write(parent.path().join("victim/file"), "x").unwrap();
+        symlink("victim", parent.path().join("link")).unwrap();
+        for path in ["link", "victim", "absent"] {
+            assert!(Folder::just_made(parent.path().join(path)).is_err(), "{path}");
         }
     }
 }

@@ -8,17 +8,33 @@ use std::path::{Path, PathBuf};
 /// Where the mounts of this process are listed.
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// Every path that leads to one of `paths` or into it, they included. Costs a read of the list of mounts, some 50 microseconds.
-///
-/// # Errors
-/// The mounts cannot be listed.
-pub(crate) fn aliases(paths: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
-    if paths.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mounts = mounts(&std::fs::read(TABLE)?);
-    Ok(paths.iter().flat_map(|path| named(path, &mounts)).collect())
-}
+/// The kinds of file systems that are a view of the system itself: its devices, its processes, its settings.
+const OF_THE_SYSTEM: [&[u8]; 18] = [
+    b"binfmt_misc",
+    b"bpf",
+    b"cgroup",
+    b"cgroup2",
+    b"configfs",
+    b"debugfs",
+    b"devpts",
+    b"devtmpfs",
+    b"efivarfs",
+    b"fusectl",
+    b"mqueue",
+    b"nfsd",
+    b"proc",
+    b"pstore",
+    b"rpc_pipefs",
+    b"securityfs",
+    b"sysfs",
+    b"tracefs",
+];
+
+/// Those of them that hold devices.
+const OF_DEVICES: [&[u8]; 2] = [b"devpts", b"devtmpfs"];
+
+/// The mounts of this process at one moment.
+pub(crate) struct Mounts(Vec<Mount>);
 
 /// A mount: a part of a file system that stands at a place.
 struct Mount {
@@ -26,9 +42,40 @@ struct Mount {
     /// The part, as a path within the file system.
     root: PathBuf,
     place: PathBuf,
+    /// What kind of file system it is.
+    kind: Vec<u8>,
 }
 
-/// The mounts of a list as proc(5) has it: number, parent, device, root, place, and what does not matter here.
+impl Mounts {
+    /// Those that there are now. Costs a read of some 50 microseconds.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub(crate) fn read() -> io::Result<Self> {
+        Ok(Self(mounts(&std::fs::read(TABLE)?)))
+    }
+
+    /// Every path that leads to one of `paths` or into it, they included.
+    pub(crate) fn aliases<'p>(&self, paths: impl IntoIterator<Item = &'p Path>) -> Vec<PathBuf> {
+        paths.into_iter().flat_map(|path| named(path, &self.0)).collect()
+    }
+
+    /// Where a view of the system is mounted, at whatever place.
+    pub(crate) fn of_the_system(&self) -> impl Iterator<Item = &Path> {
+        self.places(&OF_THE_SYSTEM)
+    }
+
+    /// Where a file system of devices is mounted.
+    pub(crate) fn of_devices(&self) -> impl Iterator<Item = &Path> {
+        self.places(&OF_DEVICES)
+    }
+
+    fn places(&self, kinds: &'static [&'static [u8]]) -> impl Iterator<Item = &Path> {
+        self.0.iter().filter(|mount| kinds.contains(&&*mount.kind)).map(|mount| &*mount.place)
+    }
+}
+
+/// The mounts of a list as proc(5) has it: number, parent, device, root, place, options, a dash, kind, and what does not matter here.
 fn mounts(table: &[u8]) -> Vec<Mount> {
     table.split(|byte| *byte == b'\n').filter_map(mount).collect()
 }
@@ -37,7 +84,9 @@ fn mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ').skip(2);
     let device = OsStr::from_bytes(fields.next()?).to_owned();
     let (root, place) = (unescaped(fields.next()?), unescaped(fields.next()?));
-    Some(Mount { device, root, place })
+    // A dash stands behind fields of which there may be any number.
+    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+    Some(Mount { device, root, place, kind: kind.to_vec() })
 }
 
 /// Blanks, tabs, line ends and backslashes are written as a backslash and three octal digits.
@@ -94,7 +143,8 @@ mod tests {
             30 22 254:0 /srv/store /mnt/copy rw - ext4 /dev/vda rw\n\
             31 22 254:0 /srv /mnt/srv\\040two rw - ext4 /dev/vda rw\n\
             32 22 254:0 /srv/store/log /mnt/log rw - ext4 /dev/vda rw\n\
-            33 22 0:21 / /tmp rw - tmpfs tmpfs rw\n";
+            33 22 0:21 / /tmp rw - tmpfs tmpfs rw\n\
+            34 22 0:5 / /srv/root/dev rw,nosuid shared:2 master:1 - devtmpfs udev rw\n";
         let mounts = mounts(table);
         let names = |path: &str| {
             let mut names: Vec<_> =
@@ -106,5 +156,7 @@ mod tests {
         assert_eq!(names("/mnt/copy"), "/mnt/copy /mnt/log /mnt/srv two/store /srv/store");
         assert_eq!(names("/home/u"), "/home/u");
         assert_eq!(names("/tmp/store"), "/tmp/store");
+        let places: Vec<_> = Mounts(mounts).of_the_system().map(Path::to_owned).collect();
+        assert_eq!(places, [Path::new("/srv/root/dev")]);
     }
 }

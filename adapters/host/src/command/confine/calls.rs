@@ -4,6 +4,7 @@
 //! it answers "not implemented".
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 
 use landlock::ABI;
@@ -24,96 +25,178 @@ const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 const FILE_SETATTR: i64 = 469;
 
-/// To whom an open file sends signals, and which.
+/// A bit of `O_TMPFILE`, which comes with that of a folder.
+const TMPFILE: libc::c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
+
+/// To whom an open file sends signals, and which; a lease, for which others wait who open the file.
 const F_SETOWN: u64 = 8;
 const F_SETSIG: u64 = 10;
 const F_SETOWN_EX: u64 = 15;
+const F_SETLEASE: u64 = 1024;
 
-/// Requests to an open file: typing into a terminal, pasting into a console, to whom its signals go, making it read-only for good.
+/// Requests to an open file: typing into a terminal, pasting into a console, to whom its signals go.
 const TIOCSTI: u64 = 0x5412;
 const TIOCLINUX: u64 = 0x541c;
 const FIOSETOWN: u64 = 0x8901;
 const SIOCSPGRP: u64 = 0x8902;
-const FS_IOC_ENABLE_VERITY: u64 = 0x4080_6685;
+
+/// The input and output of all processes of a user.
+const IOPRIO_WHO_USER: u64 = 3;
 
 /// Sets a filter that refuses nothing anybody does. Restricts the calling thread.
 pub(super) fn try_out() -> io::Result<()> {
-    install(Calls::from([(libc::SYS_io_uring_setup, Vec::new())]), libc::ENOSYS)
+    install(always([libc::SYS_io_uring_setup]), libc::ENOSYS)
 }
 
 /// Restricts the calling thread in what a Landlock of this version leaves open.
 pub(super) fn restrict(confinement: &Confinement, abi: ABI, processes: &Processes) -> io::Result<()> {
-    let mut missing = Calls::from([(libc::SYS_io_uring_setup, Vec::new())]);
     let mut refused = everywhere();
-    refused.extend(network(&confinement.network));
-    refused.extend(scheduling(processes));
+    merge(&mut refused, network(&confinement.network));
+    merge(&mut refused, scheduling(processes));
+    let mut missing = always([libc::SYS_io_uring_setup, libc::SYS_io_setup, libc::SYS_clone3]);
+    let mut unsupported = Calls::new();
     match confinement.writes {
         Writes::Nothing => {
-            refused.extend(attributes().into_iter().map(|call| (call, Vec::new())));
-            refused.entry(libc::SYS_ioctl).or_default().extend(changing_requests());
+            merge(&mut refused, always(attributes()));
+            merge(&mut refused, always(extended_attributes()));
         }
-        Writes::Below(_) => refused.extend(rights_of_files()),
+        Writes::Below(_) => {
+            merge(&mut refused, rights_of_files());
+            // Programs that copy files do without extended attributes where a file system has none.
+            merge(&mut unsupported, always(extended_attributes()));
+            // Its mode stands in memory, where no filter looks.
+            merge(&mut missing, always([libc::SYS_openat2]));
+        }
     }
     if abi < ABI::V3 {
-        refused.extend(truncation());
-        missing.insert(libc::SYS_openat2, Vec::new());
+        merge(&mut refused, truncation());
+        merge(&mut missing, always([libc::SYS_openat2]));
     }
     if abi < ABI::V6 {
-        refused.extend(signals(processes));
-        refused.entry(libc::SYS_ioctl).or_default().extend([equals(1, FIOSETOWN), equals(1, SIOCSPGRP)]);
-        missing.insert(libc::SYS_pidfd_send_signal, Vec::new());
+        merge(&mut refused, signals(processes));
+        merge(&mut missing, always([libc::SYS_pidfd_send_signal]));
     }
+    install(without_effect(), 0)?;
     install(missing, libc::ENOSYS)?;
+    install(unsupported, libc::EOPNOTSUPP)?;
     install(refused, libc::EACCES)
+}
+
+/// These calls in every case.
+fn always(calls: impl IntoIterator<Item = i64>) -> Calls {
+    calls.into_iter().map(|call| (call, Vec::new())).collect()
+}
+
+/// Adds what is refused as well.
+fn merge(calls: &mut Calls, more: Calls) {
+    for (call, cases) in more {
+        match calls.entry(call) {
+            Entry::Vacant(entry) => drop(entry.insert(cases)),
+            Entry::Occupied(mut entry) if cases.is_empty() || entry.get().is_empty() => entry.get_mut().clear(),
+            Entry::Occupied(mut entry) => entry.get_mut().extend(cases),
+        }
+    }
+}
+
+/// Calls that succeed and do nothing: the limit of one byte for cores stays, since no limit at all is what zero means to a system that
+/// hands cores to a program.
+fn without_effect() -> Calls {
+    let cores = libc::RLIMIT_CORE as u64;
+    Calls::from([
+        (libc::SYS_setrlimit, vec![equals(0, cores)]),
+        (libc::SYS_prlimit64, vec![rule(vec![arg(0, Op::Eq, 0), arg(1, Op::Eq, cores), wide(2, Op::Ne, 0)])]),
+    ])
 }
 
 /// What no command does.
 fn everywhere() -> Calls {
-    Calls::from([
-        (libc::SYS_ioctl, vec![equals(1, TIOCSTI), equals(1, TIOCLINUX), equals(1, FS_IOC_ENABLE_VERITY)]),
-        // The limits and the priority of another process.
+    let bit = |argument: u8, bit: libc::c_int| rule(vec![arg(argument, Op::MaskedEq(bit as u64), bit as u64)]);
+    let mut requests = changing_requests();
+    requests.extend([equals(1, TIOCSTI), equals(1, TIOCLINUX), equals(1, FIOSETOWN), equals(1, SIOCSPGRP)]);
+    let mut calls = Calls::from([
+        (libc::SYS_ioctl, requests),
+        (libc::SYS_fcntl, vec![equals(1, F_SETLEASE)]),
+        // A rename that leaves a device behind.
+        (libc::SYS_renameat2, vec![bit(4, libc::RENAME_WHITEOUT as libc::c_int)]),
+        // A stack that grows is not counted as memory.
+        (libc::SYS_mmap, vec![bit(3, libc::MAP_GROWSDOWN)]),
+        // The limits and the priority of another process, or of all that the user has.
         (libc::SYS_prlimit64, vec![rule(vec![arg(0, Op::Ne, 0), wide(2, Op::Ne, 0)])]),
-        (libc::SYS_setpriority, vec![rule(vec![arg(1, Op::Ne, 0)])]),
-        (libc::SYS_ioprio_set, vec![rule(vec![arg(1, Op::Ne, 0)])]),
-        // The keys that the system keeps for the user.
-        (libc::SYS_add_key, Vec::new()),
-        (libc::SYS_keyctl, Vec::new()),
-        (libc::SYS_request_key, Vec::new()),
-        (libc::SYS_bpf, Vec::new()),
-        (libc::SYS_perf_event_open, Vec::new()),
-        (libc::SYS_userfaultfd, Vec::new()),
-    ])
+        (libc::SYS_setpriority, vec![rule(vec![arg(1, Op::Ne, 0)]), equals(0, libc::PRIO_USER as u64)]),
+        (libc::SYS_ioprio_set, vec![rule(vec![arg(1, Op::Ne, 0)]), equals(0, IOPRIO_WHO_USER)]),
+        // All rights, in a namespace of its own.
+        (libc::SYS_unshare, vec![bit(0, libc::CLONE_NEWUSER)]),
+        (libc::SYS_clone, vec![bit(0, libc::CLONE_NEWUSER)]),
+    ]);
+    for call in [libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr] {
+        calls.insert(call, vec![rule(vec![arg(0, Op::Ne, 0)])]);
+    }
+    // The keys that the system keeps for the user; other namespaces; the inside of the system.
+    let closed = [libc::SYS_add_key, libc::SYS_keyctl, libc::SYS_request_key, libc::SYS_setns];
+    merge(&mut calls, always(closed));
+    merge(&mut calls, always([libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd]));
+    calls
 }
 
-/// Scheduling of the kernel and the guard. Programs name their own threads in these calls, so only these two numbers can be refused.
+/// The cores that the kernel and the guard run on. Programs name their own threads in this call, so only these two numbers can be refused.
 fn scheduling(processes: &Processes) -> Calls {
     let keepers: Vec<_> = processes.keepers.iter().map(|keeper| equals(0, u64::from(*keeper))).collect();
-    let calls =
-        [libc::SYS_sched_setaffinity, libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr];
-    calls.into_iter().filter(|_| !keepers.is_empty()).map(|call| (call, keepers.clone())).collect()
+    if keepers.is_empty() { Calls::new() } else { Calls::from([(libc::SYS_sched_setaffinity, keepers)]) }
 }
 
-/// Requests (ioctl) that change a file, a folder or its file system through a handle that is open for reading: all of the four kinds for
-/// file systems, except those that only query.
+/// Requests (ioctl) that change a file, a folder or its file system through a handle that is open for reading, whatever Landlock says of
+/// writing: all of the five kinds for file systems, except those that only query, and those that share what one file holds with another
+/// that is open for writing.
 fn changing_requests() -> Vec<SeccompRule> {
     const KIND: u64 = 0xff00;
-    const QUERIES: [u64; 7] =
-        [0x8008_6601, 0x8004_6601, 0xc020_660b, 0x8008_7601, 0x8004_7601, 0x801c_581f, 0x8040_6686];
-    let all_but_queries = |kind: u64| {
-        let queries = QUERIES.iter().filter(|request| *request & KIND == kind).map(|request| arg(1, Op::Ne, *request));
-        rule([arg(1, Op::MaskedEq(KIND), kind)].into_iter().chain(queries).collect())
+    const HARMLESS: [u64; 12] = [
+        0x8008_6601, // FS_IOC_GETFLAGS
+        0x8004_6601,
+        0xc020_660b, // FS_IOC_FIEMAP
+        0x8040_6686, // FS_IOC_MEASURE_VERITY
+        0x8008_7601, // FS_IOC_GETVERSION
+        0x8004_7601,
+        0x801c_581f, // FS_IOC_FSGETXATTR
+        0x4004_9409, // FICLONE
+        0x4020_940d, // FICLONERANGE
+        0xc018_9436, // FIDEDUPERANGE
+        0x8004_7210, // FAT_IOCTL_GET_ATTRIBUTES
+        0x8004_7213, // FAT_IOCTL_GET_VOLUME_ID
+    ];
+    let all_but_harmless = |kind: u64| {
+        let harmless = HARMLESS.iter().filter(|request| *request & KIND == kind);
+        let others = harmless.map(|request| arg(1, Op::Ne, *request));
+        rule([arg(1, Op::MaskedEq(KIND), kind)].into_iter().chain(others).collect())
     };
-    [0x6600, 0x7600, 0x5800, 0x9400].map(all_but_queries).into()
+    [0x6600, 0x7600, 0x5800, 0x9400, 0x7200].map(all_but_harmless).into()
 }
 
-/// Setting the bits by which a program runs with the rights of its owner or group.
+/// Setting the bits by which a program runs with the rights of its owner or group, on a file that is there or is made.
 fn rights_of_files() -> Calls {
-    let given = |mode: u8| {
-        [libc::S_ISUID, libc::S_ISGID].map(|bit| rule(vec![arg(mode, Op::MaskedEq(bit.into()), bit.into())])).to_vec()
+    let bits = [libc::S_ISUID, libc::S_ISGID].map(u64::from);
+    let given = |mode: u8| bits.map(|bit| rule(vec![arg(mode, Op::MaskedEq(bit), bit)])).to_vec();
+    // Where no file is made, the mode is whatever stood in its place.
+    let made = |flags: u8, mode: u8| -> Vec<SeccompRule> {
+        let making = [libc::O_CREAT, TMPFILE].map(|flag| flag as u64);
+        let cases = making.into_iter().flat_map(|flag| bits.map(|bit| (flag, bit)));
+        cases
+            .map(|(flag, bit)| rule(vec![arg(flags, Op::MaskedEq(flag), flag), arg(mode, Op::MaskedEq(bit), bit)]))
+            .collect()
     };
-    let mut calls = Calls::from([(libc::SYS_fchmod, given(1)), (libc::SYS_fchmodat, given(2)), (FCHMODAT2, given(2))]);
+    let mut calls = Calls::from([
+        (libc::SYS_fchmod, given(1)),
+        (libc::SYS_fchmodat, given(2)),
+        (FCHMODAT2, given(2)),
+        (libc::SYS_mknodat, given(2)),
+        (libc::SYS_openat, made(2, 3)),
+    ]);
     #[cfg(target_arch = "x86_64")]
-    calls.insert(libc::SYS_chmod, given(1));
+    calls.extend([
+        (libc::SYS_chmod, given(1)),
+        (libc::SYS_creat, given(1)),
+        (libc::SYS_mknod, given(1)),
+        (libc::SYS_open, made(1, 2)),
+    ]);
     calls
 }
 
@@ -124,9 +207,11 @@ fn network(network: &Network) -> Calls {
     let kind = |number: libc::c_int| rule(vec![arg(1, Op::MaskedEq(KIND), number as u64)]);
     let elsewhere = rule(vec![arg(0, Op::Ne, libc::AF_UNIX as u64)]);
     let pair = vec![elsewhere, kind(libc::SOCK_DGRAM), kind(libc::SOCK_RAW), kind(libc::SOCK_RDM)];
-    let pair = (libc::SYS_socketpair, pair);
-    match network {
-        Network::None => Calls::from([(libc::SYS_socket, Vec::new()), (libc::SYS_connect, Vec::new()), pair]),
+    let pair = Calls::from([(libc::SYS_socketpair, pair)]);
+    // A socket that listens is bound by itself, of which Landlock hears nothing.
+    let listening = always([libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4]);
+    let mut calls = match network {
+        Network::None => always([libc::SYS_socket, libc::SYS_connect, libc::SYS_bind]),
         Network::Ports(_) | Network::Machines => {
             // Landlock knows the ports of TCP, and of TCP only where it connects first.
             let protocol = |number: libc::c_int| arg(2, Op::Ne, number as u64);
@@ -142,14 +227,16 @@ fn network(network: &Network) -> Calls {
                 (libc::SYS_sendto, fast_open(3)),
                 (libc::SYS_sendmsg, fast_open(2)),
                 (libc::SYS_sendmmsg, fast_open(3)),
-                pair,
             ])
         }
-        Network::Any => Calls::new(),
-    }
+        Network::Any => return Calls::new(),
+    };
+    merge(&mut calls, pair);
+    merge(&mut calls, listening);
+    calls
 }
 
-/// What changes a file without writing into it.
+/// Modes, owners and times.
 fn attributes() -> Vec<i64> {
     let mut calls = vec![
         libc::SYS_fchmod,
@@ -158,15 +245,6 @@ fn attributes() -> Vec<i64> {
         libc::SYS_fchown,
         libc::SYS_fchownat,
         libc::SYS_utimensat,
-        libc::SYS_setxattr,
-        libc::SYS_lsetxattr,
-        libc::SYS_fsetxattr,
-        SETXATTRAT,
-        libc::SYS_removexattr,
-        libc::SYS_lremovexattr,
-        libc::SYS_fremovexattr,
-        REMOVEXATTRAT,
-        FILE_SETATTR,
     ];
     #[cfg(target_arch = "x86_64")]
     calls.extend([
@@ -178,6 +256,21 @@ fn attributes() -> Vec<i64> {
         libc::SYS_futimesat,
     ]);
     calls
+}
+
+/// Data that a file carries beside what stands in it, lists of rights among it; and its flags.
+fn extended_attributes() -> [i64; 9] {
+    [
+        libc::SYS_setxattr,
+        libc::SYS_lsetxattr,
+        libc::SYS_fsetxattr,
+        SETXATTRAT,
+        libc::SYS_removexattr,
+        libc::SYS_lremovexattr,
+        libc::SYS_fremovexattr,
+        REMOVEXATTRAT,
+        FILE_SETATTR,
+    ]
 }
 
 /// Before version 3 Landlock does not see that a file is cut off.
@@ -214,6 +307,9 @@ fn signals(processes: &Processes) -> Calls {
 }
 
 fn install(calls: Calls, errno: libc::c_int) -> io::Result<()> {
+    if calls.is_empty() {
+        return Ok(());
+    }
     let target = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
     let (others, these) = (SeccompAction::Allow, SeccompAction::Errno(errno as u32));
     let filter = SeccompFilter::new(in_both_forms(calls), others, these, target).map_err(io::Error::other)?;

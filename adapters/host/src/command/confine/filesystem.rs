@@ -18,12 +18,15 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
 use super::{Confinement, Folder, Writes};
 use crate::permissions::Network;
-use crate::sealed::{Identity, aliases, identities};
+use crate::sealed::{Identity, Mounts, identities};
 
 /// Devices that anything may read and write: none of them keeps anything, none is a terminal.
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
-/// What belongs to the system: terminals, disks, its own settings. No permitted folder reaches into it.
+/// What belongs to the system: terminals, disks, its own settings. No permitted folder reaches into it, nor into another place where
+/// the like is mounted.
 const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
+/// Where devices are.
+const DEVICE_FOLDER: &str = "/dev";
 /// What else of `/dev` may be read.
 const READABLE: [&str; 3] = ["/dev/random", "/dev/urandom", "/dev/shm"];
 
@@ -61,13 +64,15 @@ pub(super) fn scope_signals() -> io::Result<()> {
 /// Restricts the calling thread, as far as a Landlock of this version can. Costs a rule for each entry of every folder above a sealed
 /// path, some three microseconds each.
 pub(super) fn restrict(confinement: &Confinement, abi: ABI) -> io::Result<()> {
-    let closed = ClosedPaths::new(&confinement.sealed)?;
+    let (sealed, mounts) = (&confinement.sealed, Mounts::read()?);
     let writing = writing(abi);
     let mut ruleset = ruleset(confinement, abi).map_err(io::Error::other)?;
-    readable(&closed, &mut |handle| allow(&mut ruleset, &handle, AccessFs::ReadFile.into()))?;
+    readable(&ClosedPaths::to_readers(sealed, &mounts), &mut |handle| {
+        allow(&mut ruleset, &handle, AccessFs::ReadFile.into())
+    })?;
     let mut to_write = |handle: OwnedFd| allow(&mut ruleset, &handle, writing | AccessFs::ReadFile);
     DEVICES.iter().filter_map(|device| open(Path::new(device))).try_for_each(&mut to_write)?;
-    writable(&confinement.writes, &closed, &mut to_write)?;
+    writable(&confinement.writes, &ClosedPaths::to_writers(sealed, &mounts), &mut to_write)?;
     let status = ruleset.restrict_self().map_err(io::Error::other)?;
     match status.ruleset {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
@@ -122,7 +127,7 @@ fn allow(ruleset: &mut RulesetCreated, handle: &OwnedFd, access: BitFlags<Access
 
 /// The paths that no rule may cover.
 struct ClosedPaths<'a> {
-    /// Every name of the sealed paths, and folders of the system.
+    /// Every name of the sealed paths, and of folders of the system.
     names: Vec<PathBuf>,
     sealed: &'a [PathBuf],
     /// The files of the sealed paths. They are gathered only where a hard link may be one of them.
@@ -130,14 +135,21 @@ struct ClosedPaths<'a> {
 }
 
 impl<'a> ClosedPaths<'a> {
-    fn new(sealed: &'a [PathBuf]) -> io::Result<Self> {
-        Ok(Self { names: aliases(sealed)?, sealed, files: OnceCell::new() })
+    /// To who reads: the sealed paths, and devices.
+    fn to_readers(sealed: &'a [PathBuf], mounts: &Mounts) -> Self {
+        let devices = mounts.of_devices().chain([Path::new(DEVICE_FOLDER)]);
+        Self::of(sealed, mounts, devices)
     }
 
-    /// The sealed paths and these folders.
-    fn and(&self, folders: &[&str]) -> Self {
-        let names = self.names.iter().cloned().chain(folders.iter().map(PathBuf::from)).collect();
-        Self { names, sealed: self.sealed, files: OnceCell::new() }
+    /// To who writes: the sealed paths, and all of the system.
+    fn to_writers(sealed: &'a [PathBuf], mounts: &Mounts) -> Self {
+        Self::of(sealed, mounts, mounts.of_the_system().chain(SYSTEM.map(Path::new)))
+    }
+
+    fn of<'p>(sealed: &'a [PathBuf], mounts: &Mounts, folders: impl Iterator<Item = &'p Path>) -> Self {
+        let names =
+            mounts.aliases(sealed.iter().map(|path| &**path)).into_iter().chain(mounts.aliases(folders)).collect();
+        Self { names, sealed, files: OnceCell::new() }
     }
 
     /// Whether `path` is closed or lies in a closed folder.
@@ -163,21 +175,20 @@ impl<'a> ClosedPaths<'a> {
 
 /// All that may be read.
 fn readable(closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
-    around(Path::new("/"), &closed.and(&["/dev"]), each)?;
+    around(Path::new("/"), closed, each)?;
     READABLE.iter().filter_map(|path| open(Path::new(path))).try_for_each(each)
 }
 
 /// All that may be written.
 fn writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
     let Writes::Below(folders) = writes else { return Ok(()) };
-    let closed = closed.and(&SYSTEM);
     for folder in folders {
         let handle = reopened(folder)?;
         if closed.holds(&folder.path) {
             continue;
         }
         match closed.is_below(&folder.path) {
-            true => around(&folder.path, &closed, each)?,
+            true => around(&folder.path, closed, each)?,
             false => each(handle)?,
         }
     }

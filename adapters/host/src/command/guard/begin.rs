@@ -36,13 +36,16 @@ fn begin(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
         return Err(format!("{} lost its guard", program.display()));
     }
     setsid().map_err(|errno| cannot("given a session")(errno.into()))?;
+    // Where memory runs out, the command goes before its guard and the kernel. What it cannot have it does without.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    // Before it is confined: it may not change them then.
+    if let Some(limits) = &orders.limits {
+        limits::set_for(None, limits).map_err(cannot("limited"))?;
+    }
     if let Some(confinement) = &orders.confinement {
         let keepers = [Some(orders.kernel), guard.map(number)].into_iter().flatten().collect();
         let processes = Processes { keepers, own: Some(number(getpid())) };
         confinement.lay_on(orders.support, &processes).map_err(cannot("confined"))?;
-    }
-    if let Some(limits) = &orders.limits {
-        limits::set_for(None, limits).map_err(cannot("limited"))?;
     }
     let error = Command::new(program).args(arguments).env_clear().envs(environment()).exec();
     Err(cannot("started")(error))

@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::super::confine::ConfinementSupport;
 use super::super::group::watch;
 use super::super::limits::tasks;
-use super::super::temporary::remove_on_a_thread;
+use super::super::temporary;
 use super::descendants::{Descendants, SignalScope, descendants};
 use super::{COMMAND, NOT_BEGUN, Orders, THIS_PROGRAM, complain};
 
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
     let guarded = runtime.and_then(|runtime| runtime.block_on(guarded(&orders, &command)));
     if let Some(folder) = &orders.temporary {
         // Whether it succeeds is not reported: there is nobody who could do better.
-        let _ = remove_on_a_thread(folder.clone()).map(std::thread::JoinHandle::join);
+        let _ = temporary::remove(folder);
     }
     match guarded {
         Ok(status) => end_as(status),
