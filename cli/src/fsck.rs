@@ -4,14 +4,25 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::Args;
 use dormouse::garbage::Piece;
 use dormouse::id::{ContentHash, Pid};
 use dormouse::ports::StoreError;
 use dormouse::store::{Finding, Repair, fsck};
 
-use crate::args::Fsck;
+use crate::args::Store;
 use crate::status::{Failure, with_key_hint};
 use crate::{key, terminal};
+
+/// `dormouse fsck`
+#[derive(Debug, Args)]
+pub(crate) struct Fsck {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Repair what can be repaired: rebuild the index, drop damaged snapshots that can be replayed, record what is lost.
+    #[arg(long)]
+    pub(crate) repair: bool,
+}
 
 /// Reports the damage. Exits with 0 where there is none, 1 where there is some, 2 where the store cannot be looked over.
 pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {

@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Args;
 use dormouse::checkpoint::Scope;
 use dormouse::export::{Facts, Manifest, Member, Redaction, Told, log_lines, skim};
 use dormouse::id::{ContentHash, Pid};
@@ -18,12 +20,25 @@ use dormouse::{KernelError, LogLine};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::args::Show;
 use crate::export::unusable;
 use crate::history::time;
 use crate::requirements::{self, as_json, programs, words};
 use crate::status::Failure;
 use crate::terminal;
+
+/// `dormouse show`
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The file that `dormouse export` made.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// List the facts of its processes as well.
+    #[arg(long)]
+    pub(crate) log: bool,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Checks an export and says who is in it. Exits with 2 where it is not whole.
 pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
