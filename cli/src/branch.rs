@@ -13,7 +13,7 @@ use crate::finish::finish;
 use crate::models::Models;
 use crate::permissions::Permissions;
 use crate::point::PointOf;
-use crate::requirements::tell_of_missing;
+use crate::requirements::warn_of_missing;
 use crate::status::Failure;
 use crate::stop::StopSignals;
 use crate::terminal;
@@ -115,7 +115,7 @@ async fn run_branch(
     let root = Trees::of(kernel.processes().await?).root_of(process.pid()).unwrap_or(process.pid());
     let root = kernel.process(root).await?;
     drop(process);
-    tell_of_missing(&kernel, &[kernel.inspect(root.pid()).await?.program]);
+    warn_of_missing(&kernel, &[kernel.inspect(root.pid()).await?.program]);
     if root.exit().is_none() {
         root.tree().cont().await?;
     }

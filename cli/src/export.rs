@@ -19,7 +19,7 @@ use crate::key::Key;
 use crate::models::Models;
 use crate::permissions::Permissions;
 use crate::point::PointOf;
-use crate::requirements::{programs, tell_of_missing};
+use crate::requirements::{compile_exported, warn_of_missing};
 use crate::status::Failure;
 use crate::stop::StopSignals;
 use crate::terminal;
@@ -134,7 +134,7 @@ async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure
     let kernel = composition.permissions(&args.permissions).models(&args.models).kernel().await?;
     // The import refuses programs that do not compile here, and says why.
     let named = manifest.members.iter().map(|member| (member.image.bundle.hash, &*member.image.program));
-    tell_of_missing(&kernel, &programs(named, &manifest.programs).unwrap_or_default());
+    warn_of_missing(&kernel, &compile_exported(named, &manifest.programs).unwrap_or_default());
     hold_others(&kernel, &[]).await?;
     let watch = Watch::begin(&kernel, Output::of(args.json));
     let stop = StopSignals::listen()?;

@@ -12,7 +12,7 @@ use crate::compose::Composition;
 use crate::finish::finish;
 use crate::models::Models;
 use crate::permissions::Permissions;
-use crate::requirements::tell_of_missing;
+use crate::requirements::warn_of_missing;
 use crate::status::Failure;
 use crate::stop::StopSignals;
 use crate::terminal::tell;
@@ -75,7 +75,7 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
         // A journal that cannot be read is reported when its process is resumed.
         programs.extend(kernel.inspect(*root).await.ok().map(|view| view.program));
     }
-    tell_of_missing(&kernel, &programs);
+    warn_of_missing(&kernel, &programs);
     for pid in trees.living(&chosen) {
         kernel.resume(pid).await?;
     }

@@ -12,7 +12,7 @@ use crate::finish::finish;
 use crate::key::Key;
 use crate::models::Models;
 use crate::permissions::Permissions;
-use crate::requirements::tell_of_missing;
+use crate::requirements::warn_of_missing;
 use crate::status::Failure;
 use crate::stop::StopSignals;
 use crate::trees::hold_others;
@@ -69,7 +69,7 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     }
     let watch = Watch::begin(&kernel, Output::of(args.json));
     let stop = StopSignals::listen()?;
-    tell_of_missing(&kernel, [&program]);
+    warn_of_missing(&kernel, [&program]);
     hold_others(&kernel, &[]).await?;
     let process = start.await?;
     finish(kernel, vec![process], watch, stop, args.store.as_deref()).await
