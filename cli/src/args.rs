@@ -1,7 +1,7 @@
-//! The command line: all commands, and the flags that name a store.
+//! The command line: all commands, and the flags that several commands share.
 //!
-//! The arguments of a command are declared next to what the command does. Flags that several commands share have a module of
-//! their own: `key`, `permissions`, `models`, `point`.
+//! The arguments of a command are declared next to what the command does. Flags that need more than a
+//! declaration have a module of their own: `key`, `permissions`, `models`, `point`.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,9 @@ use crate::gc::Gc;
 use crate::history::{Checkpoints, Diff, Log};
 use crate::key::Key;
 use crate::mcp::Mcp;
+use crate::models::Models;
 use crate::page::Page;
+use crate::permissions::Permissions;
 use crate::ps::Ps;
 use crate::resume::Resume;
 use crate::run::Run;
@@ -75,6 +77,18 @@ pub(crate) enum Command {
     Mcp(Mcp),
     /// Show a file in pages, as a model would see it.
     Page(Page),
+}
+
+/// The flags of commands that run processes.
+#[derive(Debug, Args)]
+pub(crate) struct RunFlags {
+    #[command(flatten)]
+    pub(crate) permissions: Permissions,
+    #[command(flatten)]
+    pub(crate) models: Models,
+    /// Print events and the results as one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// An existing store.

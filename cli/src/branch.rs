@@ -7,11 +7,9 @@ use clap::Args;
 use dormouse::Kernel;
 use dormouse::id::{CheckpointId, Pid};
 
-use crate::args::Store;
+use crate::args::{RunFlags, Store};
 use crate::compose::Composition;
 use crate::finish::finish;
-use crate::models::Models;
-use crate::permissions::Permissions;
 use crate::point::PointOf;
 use crate::requirements::warn_of_missing;
 use crate::status::Failure;
@@ -67,12 +65,7 @@ pub(crate) struct Continuation {
     #[arg(long, value_name = "TEXT")]
     pub(crate) input: Option<String>,
     #[command(flatten)]
-    pub(crate) permissions: Permissions,
-    #[command(flatten)]
-    pub(crate) models: Models,
-    /// Print events and the result as one JSON object a line.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) flags: RunFlags,
 }
 
 /// Makes a checkpoint, and prints its number.
@@ -104,8 +97,8 @@ async fn run_branch(
     how: Continuation,
     branch: impl FnOnce(&Kernel) -> dormouse::Branch,
 ) -> Result<ExitCode, Failure> {
-    let kernel = Composition::on(store).permissions(&how.permissions).models(&how.models).existing().await?;
-    let watch = Watch::begin(&kernel, Output::of(how.json));
+    let kernel = Composition::on(store).run_flags(&how.flags).existing().await?;
+    let watch = Watch::begin(&kernel, Output::of(how.flags.json));
     let stop = StopSignals::listen()?;
     hold_others(&kernel, &[]).await?;
     let process = branch(&kernel).stopped().await?;

@@ -1,5 +1,6 @@
 //! Builds a kernel from the command line.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use dormouse::host::{self, LocalHost};
@@ -8,7 +9,7 @@ use dormouse::models::prices;
 use dormouse::program::Program;
 use dormouse::{Kernel, KernelBuilder, KernelError};
 
-use crate::args::Store;
+use crate::args::{RunFlags, Store};
 use crate::key::Key;
 use crate::models::Models;
 use crate::permissions::Permissions;
@@ -49,6 +50,11 @@ impl<'a> Composition<'a> {
         Self { models: Some(models), ..self }
     }
 
+    /// With the permissions and models of a command that runs processes.
+    pub(crate) fn run_flags(self, flags: &'a RunFlags) -> Self {
+        self.permissions(&flags.permissions).models(&flags.models)
+    }
+
     /// The kernel on a store that must exist.
     pub(crate) async fn existing(&self) -> Result<Kernel, Failure> {
         self.store.map_or(Ok(()), check_store)?;
@@ -79,7 +85,11 @@ impl<'a> Composition<'a> {
         let directory = std::env::current_dir();
         let directory = directory.map_err(|error| Failure::Usage(format!("no working directory: {error}")))?;
         let host = LocalHost::new(self.host_permissions(), &directory).map_err(|error| {
-            Failure::Usage(format!("the permissions cannot be given: {error}. A permitted folder must be there"))
+            let hint = match error.kind() {
+                ErrorKind::NotFound => ". A folder of --allow-read must exist",
+                _ => "",
+            };
+            Failure::Usage(format!("the permissions cannot be given: {error}{hint}"))
         })?;
         if let Some(lacks) = host.lacks() {
             terminal::tell(&format!("warning: {lacks}"));

@@ -7,11 +7,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::args::Store;
+use crate::args::{RunFlags, Store};
 use crate::compose::Composition;
 use crate::finish::finish;
-use crate::models::Models;
-use crate::permissions::Permissions;
 use crate::requirements::warn_of_missing;
 use crate::status::Failure;
 use crate::stop::StopSignals;
@@ -32,12 +30,7 @@ pub(crate) struct Resume {
     #[command(flatten)]
     pub(crate) store: Store,
     #[command(flatten)]
-    pub(crate) permissions: Permissions,
-    #[command(flatten)]
-    pub(crate) models: Models,
-    /// Print events and the results as one JSON object a line.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) flags: RunFlags,
 }
 
 /// The most trees whose missing permissions are looked up, which reads a journal for each.
@@ -45,8 +38,8 @@ const MAX_INSPECTED: usize = 32;
 
 /// Resumes the chosen trees and runs them to their end. If all trees have ended, the newest result is shown again.
 pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
-    let kernel = Composition::on(&args.store).permissions(&args.permissions).models(&args.models).existing().await?;
-    let watch = Watch::begin(&kernel, Output::of(args.json));
+    let kernel = Composition::on(&args.store).run_flags(&args.flags).existing().await?;
+    let watch = Watch::begin(&kernel, Output::of(args.flags.json));
     let stop = StopSignals::listen()?;
     let trees = Trees::of(kernel.processes().await?);
     let folder = args.store.folder.display();

@@ -7,11 +7,10 @@ use std::process::ExitCode;
 use clap::Args;
 use dormouse::spoken::{Spoken, SpokenPart, USER_INPUT};
 
+use crate::args::RunFlags;
 use crate::compose::{Composition, load};
 use crate::finish::finish;
 use crate::key::Key;
-use crate::models::Models;
-use crate::permissions::Permissions;
 use crate::requirements::warn_of_missing;
 use crate::status::Failure;
 use crate::stop::StopSignals;
@@ -31,12 +30,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) key: Key,
     #[command(flatten)]
-    pub(crate) permissions: Permissions,
-    #[command(flatten)]
-    pub(crate) models: Models,
-    /// Print events and the result as one JSON object a line.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) flags: RunFlags,
 }
 
 /// The first input of the process: a text, then files, then standard input, each a part of its own.
@@ -55,11 +49,7 @@ pub(crate) struct Input {
 
 /// Runs a program to its end.
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
-    let kernel = Composition::of(args.store.as_deref(), &args.key)
-        .permissions(&args.permissions)
-        .models(&args.models)
-        .kernel()
-        .await?;
+    let kernel = Composition::of(args.store.as_deref(), &args.key).run_flags(&args.flags).kernel().await?;
     let program = load(&kernel, &args.program)?;
     let mut start = kernel.start(program.clone());
     match input_parts(args.input)? {
@@ -67,7 +57,7 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
         None if program.user().is_none() => return Err(Failure::Usage(no_input(program.name()))),
         None => {}
     }
-    let watch = Watch::begin(&kernel, Output::of(args.json));
+    let watch = Watch::begin(&kernel, Output::of(args.flags.json));
     let stop = StopSignals::listen()?;
     warn_of_missing(&kernel, [&program]);
     hold_others(&kernel, &[]).await?;

@@ -79,7 +79,10 @@ impl McpServer {
         until: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         if settings.hosts == Hosts::Any && settings.token.is_none() {
-            return Err(ServeError::Settings("whoever serves more than this machine needs a token".to_owned()));
+            return Err(ServeError::Settings(
+                "serving other machines needs a token: set `HttpSettings::token`, or serve `Hosts::Loopback` only"
+                    .to_owned(),
+            ));
         }
         let stop = CancellationToken::new();
         let endpoint = Arc::new(self.endpoint(settings, stop.clone()));
