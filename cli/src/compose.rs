@@ -131,13 +131,18 @@ pub(crate) fn check_store(path: &Path) -> Result<(), Failure> {
     if path.join("HEAD").is_file() {
         return Ok(());
     }
-    let is_headless = path.join("log").is_dir();
+    if !path.join("log").is_dir() {
+        return Err(not_a_store(path));
+    }
     let path = path.display();
-    Err(Failure::Usage(if is_headless {
-        format!("the store {path} has lost its HEAD. dormouse fsck --store {path} says what can be done")
-    } else {
-        format!("{path} is not a store: name a folder that was given to run with --store")
-    }))
+    let why = format!("the store {path} has lost its HEAD. dormouse fsck --store {path} says what can be done");
+    Err(Failure::Usage(why))
+}
+
+/// The failure for a folder that is not a store.
+pub(crate) fn not_a_store(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store"))
 }
 
 /// Compiles a program. Warnings go to standard error; errors point into the file.

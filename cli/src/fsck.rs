@@ -11,6 +11,7 @@ use dormouse::ports::StoreError;
 use dormouse::store::{Finding, Repair, fsck};
 
 use crate::args::Store;
+use crate::compose::not_a_store;
 use crate::status::{Failure, with_key_hint};
 use crate::{key, terminal};
 
@@ -34,8 +35,7 @@ pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
         Err(error) => undecoded.push(format!("process {pid}: a record with the right hash has no meaning: {error}")),
     };
     if !args.store.folder.join("log").is_dir() {
-        let path = args.store.folder.display();
-        return Err(Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store")));
+        return Err(not_a_store(&args.store.folder));
     }
     let checkup = match fsck(&args.store.folder, &key::options(&args.store.key)?, repair, &mut note) {
         Ok(checkup) => checkup,

@@ -1,4 +1,4 @@
-//! `dormouse gc`: gives up what the rules say, and the room that nothing needs.
+//! `dormouse gc`: deletes what the rules select, and frees the space that nothing needs.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -109,7 +109,7 @@ fn collected(args: &Gc, options: Options, purpose: Purpose, goes_on: &AtomicBool
     collect(&store, collection)
 }
 
-/// To count, the store is only read, beside whoever writes it.
+/// For counting, the store is opened read-only, so another program may write it meanwhile.
 fn open(args: &Gc, options: Options, purpose: Purpose) -> Result<(LogStore, OwnerToken), StoreError> {
     match purpose {
         Purpose::Count => Ok((options.read_only(&args.store.folder)?, OwnerToken(0))),

@@ -85,7 +85,7 @@ const RESIDENT_BYTES: u64 = 256 << 20;
 /// A token that can be guessed protects nothing.
 const LEAST_TOKEN_CHARS: usize = 16;
 
-/// Serves until the input ends, or the program is told to stop. What its tools run ends with it.
+/// Serves until the input ends, or a signal stops the program. The commands of its tools end with it.
 pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
     let over = args.http.map(|address| Ok::<_, Failure>((address, http(address, &args)?))).transpose()?;
     let front = front(&args)?;

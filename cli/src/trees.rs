@@ -47,7 +47,7 @@ impl Trees {
         self.root_of.get(&pid).copied()
     }
 
-    /// How the user is told of a root.
+    /// A root in words: its pid, program, and export if it was imported.
     pub(crate) fn described(&self, root: Pid) -> String {
         described(&self.roots[&root])
     }

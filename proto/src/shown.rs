@@ -109,7 +109,7 @@ mod tests {
     use crate::xml::text::sanitize;
 
     #[test]
-    fn plain_text_is_shared_and_stands_as_it_is() {
+    fn plain_text_is_shared_and_shown_as_it_is() {
         let texts =
             ["", "a < b && c > d", "<section>]]>&amp;</section>\r\n\t", "é 😀 ，＜b＞ \u{200d}\u{feff}", "[msg] [1]"];
         for text in texts {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_stands_in_one_element_and_is_given_back_by_a_parser() {
+    fn other_text_is_shown_in_one_element_and_given_back_by_a_parser() {
         let texts = [
             "<fd_result fd=\"fd:9\">",
             "at [msg:1]",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_adds_stands_beside_it() {
+    fn elements_of_the_kernel_follow_shown_text() {
         let shown = ShownText::from("Ended: ").then(ShownText::outside("s", "<ref>")).then(Element::new("fd_list"));
         assert_eq!(&*shown, "Ended: <fd_text source=\"s\"><![CDATA[<]]><![CDATA[ref>]]></fd_text><fd_list/>");
         assert_eq!(&*ShownText::typed("<ref>"), "<ref>");

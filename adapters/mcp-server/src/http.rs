@@ -62,7 +62,7 @@ struct Endpoint {
     sessions: Arc<LocalSessionManager>,
     max_sessions: usize,
     token: Option<Token>,
-    /// The origins, beside those of this machine, whose pages may call.
+    /// The origins whose pages may call, in addition to those of this machine.
     origins: Vec<String>,
 }
 
