@@ -159,7 +159,7 @@ impl Permissions {
     /// [`PermissionsError`] where an item is empty or is a relative path.
     pub fn run_flag(self, value: &str) -> Result<Self, PermissionsError> {
         items("--allow-run", value)?.try_fold(self, |permissions, program| {
-            check_program(program)?;
+            check_program("--allow-run", program)?;
             Ok(permissions.allow_run(program))
         })
     }
@@ -290,23 +290,23 @@ pub enum PermissionsError {
         /// What was given.
         value: String,
     },
-    /// A program by relative path: what it means would depend on where one stands.
-    #[error(
-        "--allow-run={program} is a relative path: give a bare name, as in cargo, or a full path, as in /usr/bin/cargo"
-    )]
+    /// A program by relative path, whose meaning would depend on the working directory.
+    #[error("{flag}={program} is a relative path: give a bare name, as in cargo, or a full path, as in /usr/bin/cargo")]
     RelativeProgram {
+        /// The flag.
+        flag: &'static str,
         /// What was given.
         program: String,
     },
 }
 
-/// Whether a program is named in a way that a command can match.
-pub(crate) fn check_program(program: &str) -> Result<(), PermissionsError> {
+/// Refuses a program name that no command can match. `flag` is the one that gave it.
+pub(crate) fn check_program(flag: &'static str, program: &str) -> Result<(), PermissionsError> {
     if program.is_empty() {
-        return Err(PermissionsError::Empty { flag: "--allow-run", value: String::new() });
+        return Err(PermissionsError::Empty { flag, value: String::new() });
     }
     if program.contains('/') && !program.starts_with('/') {
-        return Err(PermissionsError::RelativeProgram { program: program.into() });
+        return Err(PermissionsError::RelativeProgram { flag, program: program.into() });
     }
     Ok(())
 }
