@@ -129,7 +129,7 @@ pub(crate) enum SupervisorMessage {
     Recover { pids: Vec<Pid> },
     /// Nobody holds a seat any more.
     Vacated { pid: Pid },
-    /// Keep these trees held, whoever writes to them.
+    /// Hold the trees with these roots: messages from other trees are refused.
     Hold { roots: Vec<Pid> },
 }
 
@@ -171,7 +171,7 @@ pub(crate) struct Supervisor {
     /// Messages that were taken to a receiver so far.
     posted: u64,
     recovering: Recovering,
-    /// Trees that stay held where processes of other trees write to them, by the process that each begins with.
+    /// The roots of trees that messages from other trees do not wake.
     kept_held: BTreeSet<Pid>,
 }
 
@@ -226,7 +226,10 @@ impl Supervisor {
             SupervisorMessage::StartChildren { parent, children } => self.start_children(parent, children),
             SupervisorMessage::Born { newborns, result, reply } => self.born(newborns, result, reply).await,
             SupervisorMessage::Loaded { pid, result } => self.loaded(pid, result).await,
-            SupervisorMessage::Deliver { pid, delivery } => self.deliver(pid, self.addressed(pid, *delivery)),
+            SupervisorMessage::Deliver { pid, delivery } => {
+                self.unhold_tree(pid);
+                self.deliver(pid, self.addressed(pid, *delivery));
+            }
             SupervisorMessage::SignalTree { root, signal, received } => self.signal_tree(root, signal, received),
             SupervisorMessage::Release { pids } => self.release(pids).await,
             SupervisorMessage::Copy { pid, reply } => self.copy(pid, reply),
@@ -353,8 +356,13 @@ impl Supervisor {
             // Who no longer waits has dropped its side.
             let _ = reply.send(self.seat(pid));
         }
-        self.kept_held.remove(&self.table.root(pid));
+        self.unhold_tree(pid);
         self.wake(pid);
+    }
+
+    /// Ends the hold of a process's tree, since the host resumed the process or gave it an input.
+    fn unhold_tree(&mut self, pid: Pid) {
+        self.kept_held.remove(&self.table.root(pid));
     }
 
     /// Reads a process's journal beside the actor, once what is on its way to the store has arrived there. All of one that

@@ -4,16 +4,36 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Args;
 use dormouse::tool::Answer;
 use dormouse::{KernelError, Process};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::args::Call;
 use crate::compose::{Composition, load};
+use crate::key::Key;
+use crate::permissions::Permissions;
 use crate::status::Failure;
 use crate::stop::StopSignals;
 use crate::terminal;
+
+/// `dormouse call`
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// The program file.
+    pub(crate) program: PathBuf,
+    /// The calls, one JSON object a line: {"tool": NAME, "args": {…}} or {"open": {"file": PATH, "page_size": N}}. `-`
+    /// reads them from standard input.
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub(crate) calls: PathBuf,
+    /// Keep everything durable in this folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) key: Key,
+    #[command(flatten)]
+    pub(crate) permissions: Permissions,
+}
 
 /// One line of the file of calls.
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! What is wrong with a program file, with the lines that it is about. The file may be a stranger's.
+//! Shows the findings in a program file, with the lines they are about. All of their text is made visible: the file may be hostile.
 
 use std::fmt;
 use std::io::Write;
@@ -8,18 +8,18 @@ use miette::{Diagnostic, LabeledSpan, NamedSource, Report, Severity, SourceSpan}
 
 use crate::terminal::{coloured_stderr, visible};
 
-/// Shows findings on standard error, in colours where that is a terminal which has them.
+/// Shows findings on standard error, in colours if that is a terminal with colours.
 pub(crate) fn show(findings: &[Finding]) {
     for finding in findings {
-        let report = Report::new(Shown::from(finding));
-        // Where standard error is gone there is nobody to tell.
+        let report = Report::new(VisibleFinding::from(finding));
+        // Nothing can be shown if standard error is closed.
         let _ = writeln!(coloured_stderr(), "{report:?}");
     }
 }
 
-/// A finding all of whose text is visible. The places in the file are moved to where they are in that.
+/// A finding whose text is all visible, with its labels moved to their places in the visible text.
 #[derive(Debug)]
-struct Shown {
+struct VisibleFinding {
     message: String,
     help: Option<String>,
     severity: Option<Severity>,
@@ -27,11 +27,11 @@ struct Shown {
     labels: Vec<LabeledSpan>,
 }
 
-impl From<&Finding> for Shown {
+impl From<&Finding> for VisibleFinding {
     fn from(finding: &Finding) -> Self {
         let moved = |label: LabeledSpan| {
-            let from = shown_bytes(finding.text(), label.offset());
-            let to = shown_bytes(finding.text(), label.offset() + label.len());
+            let from = visible_bytes(finding.text(), label.offset());
+            let to = visible_bytes(finding.text(), label.offset() + label.len());
             let text = label.label().map(|text| visible(text).into_owned());
             LabeledSpan::new_with_span(text, SourceSpan::from(from..to))
         };
@@ -45,20 +45,20 @@ impl From<&Finding> for Shown {
     }
 }
 
-/// How many bytes the first `at` bytes of a text take once they are visible.
-fn shown_bytes(text: &str, at: usize) -> usize {
+/// The length of the first `at` bytes of a text once they are made visible.
+fn visible_bytes(text: &str, at: usize) -> usize {
     visible(&text[..text.floor_char_boundary(at)]).len()
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for VisibleFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Shown {}
+impl std::error::Error for VisibleFinding {}
 
-impl Diagnostic for Shown {
+impl Diagnostic for VisibleFinding {
     fn severity(&self) -> Option<Severity> {
         self.severity
     }
@@ -92,9 +92,10 @@ mod tests {
 
     #[test]
     fn a_place_is_pointed_at_where_it_is_once_all_is_visible() {
-        // TOML takes no control characters of ASCII, and all others.
-        let shown =
-            Shown::from(&wrong("# \u{202e}\u{9b}é\n[model]\nprovider = \"scripted\"\n\"\u{202e}\" = 1\n[tool]\n"));
+        // TOML refuses the control characters of ASCII, and accepts all others.
+        let shown = VisibleFinding::from(&wrong(
+            "# \u{202e}\u{9b}é\n[model]\nprovider = \"scripted\"\n\"\u{202e}\" = 1\n[tool]\n",
+        ));
         let text = shown.source.inner();
         assert!(text.starts_with("# \\u{202e}\\u{9b}é\n") && shown.source.name() == "p␛.toml", "{text}");
         let at: Vec<_> = shown.labels.iter().map(|label| &text[label.offset()..label.offset() + label.len()]).collect();

@@ -11,7 +11,7 @@ use dormouse::server::{Server, ServerCommand, Transport};
 use dormouse_mcp_server::{Files, ProxySettings, Upstream, proxy_program};
 use serde_json::json;
 
-use crate::args::Mcp;
+use crate::mcp::Mcp;
 use crate::status::Failure;
 
 /// The names of the two files that the program is made of.

@@ -4,14 +4,26 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::Args;
 use dormouse::garbage::Piece;
 use dormouse::id::{ContentHash, Pid};
 use dormouse::ports::StoreError;
 use dormouse::store::{Finding, Repair, fsck};
 
-use crate::args::Fsck;
+use crate::args::Store;
+use crate::compose::not_a_store;
 use crate::status::{Failure, with_key_hint};
 use crate::{key, terminal};
+
+/// `dormouse fsck`
+#[derive(Debug, Args)]
+pub(crate) struct Fsck {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Repair what can be repaired: rebuild the index, drop damaged snapshots that can be replayed, record what is lost.
+    #[arg(long)]
+    pub(crate) repair: bool,
+}
 
 /// Reports the damage. Exits with 0 where there is none, 1 where there is some, 2 where the store cannot be looked over.
 pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
@@ -23,8 +35,7 @@ pub(crate) fn run(args: &Fsck) -> Result<ExitCode, Failure> {
         Err(error) => undecoded.push(format!("process {pid}: a record with the right hash has no meaning: {error}")),
     };
     if !args.store.folder.join("log").is_dir() {
-        let path = args.store.folder.display();
-        return Err(Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store")));
+        return Err(not_a_store(&args.store.folder));
     }
     let checkup = match fsck(&args.store.folder, &key::options(&args.store.key)?, repair, &mut note) {
         Ok(checkup) => checkup,

@@ -1,4 +1,4 @@
-//! `dormouse gc`: gives up what the rules say, and the room that nothing needs.
+//! `dormouse gc`: deletes what the rules select, and frees the space that nothing needs.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -8,17 +8,50 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::Args;
 use dormouse::KernelError;
 use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
-use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store, StoreError};
+use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store as _, StoreError};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, Options};
 
-use crate::args::Gc;
+use crate::args::Store;
 use crate::compose::check_store;
 use crate::status::Failure;
 use crate::stop::StopSignals;
 use crate::{key, terminal};
+
+/// `dormouse gc`
+#[derive(Debug, Args)]
+pub(crate) struct Gc {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Write nothing, and print what would be deleted and freed. The store may be in use.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Delete all checkpoints except the last N of each process, and those that another rule keeps.
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_checkpoints: Option<usize>,
+    /// Delete checkpoints older than this, except those that another rule keeps: 30d, 12h, 15m.
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(crate) older_than: Option<u64>,
+    /// Keep the checkpoints of this label, whatever the other rules say; may be given several times.
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) pin: Vec<String>,
+    /// Delete trees whose processes have all ended at least this long ago, and that no checkpoint needs.
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(crate) drop_ended: Option<u64>,
+    /// Delete the history of each process before its oldest kept checkpoint.
+    #[arg(long)]
+    pub(crate) shorten: bool,
+    /// Sweep the segments of the log that are live to at most this percentage.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) live_percent: u8,
+    /// Delete contents even if journals that may refer to them cannot be read, and processes even if checkpoints that may need
+    /// them cannot be read.
+    #[arg(long)]
+    pub(crate) despite_damage: bool,
+}
 
 /// Collects, or counts, and says what that came to. A signal breaks it off at the next step.
 pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
@@ -76,7 +109,7 @@ fn collected(args: &Gc, options: Options, purpose: Purpose, goes_on: &AtomicBool
     collect(&store, collection)
 }
 
-/// To count, the store is only read, beside whoever writes it.
+/// For counting, the store is opened read-only, so another program may write it meanwhile.
 fn open(args: &Gc, options: Options, purpose: Purpose) -> Result<(LogStore, OwnerToken), StoreError> {
     match purpose {
         Purpose::Count => Ok((options.read_only(&args.store.folder)?, OwnerToken(0))),

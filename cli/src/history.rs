@@ -3,14 +3,61 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::Args;
 use dormouse::Kernel;
 use dormouse::id::Pid;
 use serde_json::json;
 
-use crate::args::{Checkpoints, Diff, Log, Store};
+use crate::args::Store;
 use crate::compose::Composition;
+use crate::point::PointOf;
 use crate::status::Failure;
 use crate::terminal;
+
+/// `dormouse log`
+#[derive(Debug, Args)]
+pub(crate) struct Log {
+    /// The process.
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u64,
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The first fact that is listed.
+    #[arg(long, value_name = "FACT", default_value_t = 0)]
+    pub(crate) from: u64,
+    /// The last fact that is listed.
+    #[arg(long, value_name = "FACT")]
+    pub(crate) to: Option<u64>,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `dormouse diff`
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// One point: PID, PID@FACT or PID@cp:N.
+    #[arg(value_name = "POINT")]
+    pub(crate) left: PointOf,
+    /// The other.
+    #[arg(value_name = "POINT")]
+    pub(crate) right: PointOf,
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `dormouse checkpoints`
+#[derive(Debug, Args)]
+pub(crate) struct Checkpoints {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Lists the facts of a process.
 pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {

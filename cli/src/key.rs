@@ -1,13 +1,22 @@
-//! The key of an encrypted store: from a file, or from the environment, and never from the command line, which everybody sees.
+//! The key of an encrypted store: from a file or from the environment, never from the command line, which every user can see.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use dormouse::store::{LogStore, Options, StoreSecret};
 
-use crate::args::Key;
 use crate::status::Failure;
+
+/// The key of an encrypted store. The key itself is never an argument: every user of the machine can see arguments.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Key {
+    /// The file with the key of an encrypted store, or of a new store to be encrypted: 64 hexadecimal digits, or 32 random bytes.
+    /// `openssl rand -hex 32` makes one. Without this flag, DORMOUSE_STORE_KEY may hold the digits.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+}
 
 /// Where the key is looked for when no file is named.
 pub(crate) const VARIABLE: &str = "DORMOUSE_STORE_KEY";

@@ -9,13 +9,17 @@ mod call;
 mod compose;
 mod export;
 mod findings;
+mod finish;
 mod front;
 mod fsck;
 mod gc;
 mod history;
 mod key;
 mod mcp;
+mod models;
 mod page;
+mod permissions;
+mod point;
 mod progress;
 mod ps;
 mod report;
@@ -26,6 +30,7 @@ mod show;
 mod status;
 mod stop;
 mod terminal;
+mod trees;
 mod watch;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -82,18 +87,18 @@ fn log_to_stderr() {
     fmt().with_env_filter(filter).with_ansi(false).with_writer(terminal::stderr).init();
 }
 
-/// An error repeats arguments, which a script may have taken from elsewhere; what was asked for, such as help, does not.
+/// An error quotes arguments, which may come from elsewhere, so it is made visible. Help and version quote nothing.
 fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         terminal::tell(error.render().to_string().trim_end());
     } else {
-        // Where standard output is gone there is nobody to help.
+        // Nothing can be shown if standard output is closed.
         let _ = error.print();
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// A panic may repeat what was read.
+/// A panic message may quote text from outside, so it is made visible.
 fn tell_of_panic(panic: &PanicHookInfo<'_>) {
     terminal::tell(&panic.to_string());
     let trace = Backtrace::capture();

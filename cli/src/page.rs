@@ -1,14 +1,28 @@
 //! `dormouse page`: a file as a model would see it.
 
 use std::io::{BufWriter, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Args;
 use dormouse::content::Content;
 use serde_json::json;
 
-use crate::args::Page;
 use crate::status::Failure;
 use crate::terminal;
+
+/// `dormouse page`
+#[derive(Debug, Args)]
+pub(crate) struct Page {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Characters per page.
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) page_size: u32,
+    /// Print one JSON object a page: page, lines, continued, truncated, text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Prints all pages of a file.
 pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {

@@ -3,13 +3,24 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::Args;
 use serde_json::json;
 
-use crate::args::Ps;
+use crate::args::Store;
 use crate::compose::Composition;
 use crate::report::{Line, tree};
 use crate::status::Failure;
 use crate::terminal;
+
+/// `dormouse ps`
+#[derive(Debug, Args)]
+pub(crate) struct Ps {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Lists them as a tree, with what each holds. Exits with 3 where a journal cannot be read.
 pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {

@@ -1,4 +1,4 @@
-//! What programs start and reach, in words: listed by `dormouse show`, and said before something runs that is not permitted to.
+//! The requirements of programs, in words: `dormouse show` lists them, and commands that run programs warn of the missing ones.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use serde_json::{Value, json};
 
 use crate::terminal::{line, tell};
 
-/// Tells the user what these programs need and will be refused. They run all the same.
-pub(crate) fn tell_of_missing<'a>(kernel: &Kernel, programs: impl IntoIterator<Item = &'a Program>) {
-    let mut told = Vec::new();
+/// Warns of permissions that these programs need and do not have. The programs run without them.
+pub(crate) fn warn_of_missing<'a>(kernel: &Kernel, programs: impl IntoIterator<Item = &'a Program>) {
+    let mut warnings = Vec::new();
     for missing in programs.into_iter().flat_map(|program| kernel.missing(program)) {
         let Requirement { program, needed_by, .. } = &missing.requirement;
-        let line = line(&format!("warning: {program}, {}: {}", needed_by_words(needed_by), missing.why));
-        if !told.contains(&line) {
-            tell(&line);
-            told.push(line);
+        let warning = line(&format!("warning: {program}, {}: {}", needed_by_words(needed_by), missing.why));
+        if !warnings.contains(&warning) {
+            tell(&warning);
+            warnings.push(warning);
         }
     }
 }
 
-/// The programs of an export that its processes name, by the files that they are made of and which of them; each once.
+/// The programs that the processes of an export run, each once. `named` has a bundle and the key of a program in it for each process.
 ///
 /// # Errors
-/// Why they cannot be compiled.
-pub(crate) fn programs<'a, B: AsRef<[u8]>>(
+/// Why a program cannot be compiled.
+pub(crate) fn compile_exported<'a, B: AsRef<[u8]>>(
     named: impl Iterator<Item = (ContentHash, &'a str)>,
     bundles: &BTreeMap<ContentHash, B>,
 ) -> Result<Vec<Program>, String> {
@@ -47,8 +47,8 @@ pub(crate) fn programs<'a, B: AsRef<[u8]>>(
     Ok(programs)
 }
 
-/// What these programs need, each once.
-pub(crate) fn of(programs: &[Program]) -> Vec<Requirement> {
+/// The requirements of these programs, each once.
+pub(crate) fn of_all(programs: &[Program]) -> Vec<Requirement> {
     let mut all = Vec::new();
     for requirement in programs.iter().flat_map(Program::requirements) {
         if !all.contains(&requirement) {
@@ -58,7 +58,7 @@ pub(crate) fn of(programs: &[Program]) -> Vec<Requirement> {
     all
 }
 
-/// A requirement as a line: program, part of it, what that does.
+/// A requirement as a line: the program, the part that needs it, and what that part does.
 pub(crate) fn words(requirement: &Requirement) -> String {
     let Requirement { program, needed_by, resource } = requirement;
     let does = match resource {
@@ -73,6 +73,7 @@ pub(crate) fn words(requirement: &Requirement) -> String {
     line(&format!("{program:<20} {:<28} {does}", needed_by_words(needed_by)))
 }
 
+/// A requirement as JSON.
 pub(crate) fn as_json(requirement: &Requirement) -> Value {
     let Requirement { program, needed_by, resource } = requirement;
     let (kind, name, access) = match needed_by {
@@ -102,7 +103,7 @@ fn needed_by_words(needed_by: &NeededBy) -> String {
     }
 }
 
-/// A word of a command line, so that it can be told from two.
+/// A word of a command line, quoted if it could be taken for several.
 fn quoted(word: &str) -> String {
     let is_plain = !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\'));
     if is_plain { word.to_owned() } else { format!("{word:?}") }

@@ -1,13 +1,15 @@
-//! `dormouse show`: what an export holds, once all of it was checked.
+//! `dormouse show`: checks an export, and prints what it holds.
 //!
-//! The file is read as a stream, and no more of a process is kept than its line. Its facts, where they are asked for, are read in a
-//! second pass: nothing of a file is printed before all of it was checked, and nothing is held until then.
+//! The file is read as a stream, which keeps one line for each process. Nothing is printed before the whole file was checked, so
+//! `--log` reads the facts in a second pass.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Args;
 use dormouse::checkpoint::Scope;
 use dormouse::export::{Facts, Manifest, Member, Redaction, Told, log_lines, skim};
 use dormouse::id::{ContentHash, Pid};
@@ -18,33 +20,48 @@ use dormouse::{KernelError, LogLine};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::args::Show;
 use crate::export::unusable;
 use crate::history::time;
-use crate::requirements::{self, as_json, programs, words};
+use crate::requirements::{self, as_json, compile_exported, words};
 use crate::status::Failure;
 use crate::terminal;
 
-/// Checks an export and says who is in it. Exits with 2 where it is not whole.
+/// `dormouse show`
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The file that `dormouse export` made.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// List the facts of its processes as well.
+    #[arg(long)]
+    pub(crate) log: bool,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Checks an export and prints its processes. Exits with 2 if it is not whole.
 pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
     let mut file = File::open(&args.file).map_err(|error| unusable(&args.file, &error))?;
-    let mut heard = Heard { reads_facts: args.log, processes: Vec::new(), failed: None };
-    let manifest = skim(&file, &mut heard)?;
-    if let Some(error) = heard.failed {
+    let mut collected = Collected { reads_facts: args.log, processes: Vec::new(), failed: None };
+    let manifest = skim(&file, &mut collected)?;
+    if let Some(error) = collected.failed {
         return Err(error.into());
     }
     let mut out = BufWriter::new(terminal::stdout());
     let form = if args.json { Form::Json } else { Form::Text };
-    let named = heard.processes.iter().map(|line| (line.bundle, &*line.key));
-    let requirements = programs(named, &manifest.programs).map(|programs| requirements::of(&programs));
+    let named = collected.processes.iter().map(|line| (line.bundle, &*line.key));
+    let requirements = compile_exported(named, &manifest.programs).map(|programs| requirements::of_all(&programs));
     match form {
-        Form::Json => writeln!(out, "{}", terminal::json(&head_json(&manifest, heard.processes.len(), &requirements)))?,
+        Form::Json => {
+            writeln!(out, "{}", terminal::json(&head_json(&manifest, collected.processes.len(), &requirements)))?
+        }
         Form::Text => {
             head(&mut out, &manifest)?;
             needs(&mut out, &requirements)?;
         }
     }
-    processes(&mut out, &manifest, &heard.processes, form)?;
+    processes(&mut out, &manifest, &collected.processes, form)?;
     if args.log {
         file.rewind().map_err(|error| unusable(&args.file, &error))?;
         let mut printer = Printer { out: &mut out, form, done: Ok(()) };
@@ -61,7 +78,7 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A tree that goes deeper is shown as if it did not: no file makes its lines longer and longer.
+/// Deeper processes are not indented further, so that no file makes its lines ever longer.
 const MOST_INDENTED: usize = 64;
 
 /// How something is printed.
@@ -72,10 +89,10 @@ enum Form {
     Json,
 }
 
-/// What is shown of a process.
+/// The line of a process.
 struct Line {
     row: ProcessRow,
-    /// Its program: the files that it is made of, and which of them.
+    /// Its program: the bundle of files, and the key of the program in it.
     bundle: ContentHash,
     key: String,
     status: &'static str,
@@ -127,14 +144,14 @@ fn fact(out: &mut impl Write, pid: Pid, line: &LogLine, form: Form) -> std::io::
     }
 }
 
-/// What an export tells of its processes; their facts are read where they are asked for, to see that all have a meaning.
-struct Heard {
+/// Collects the lines of the processes and, if facts are asked for, checks that all of them can be decoded.
+struct Collected {
     reads_facts: bool,
     processes: Vec<Line>,
     failed: Option<KernelError>,
 }
 
-impl Told for Heard {
+impl Told for Collected {
     fn member(&mut self, member: &Member) {
         let Member { row, image, .. } = member;
         let (status, messages, descriptors) = (status(&image.phase), image.messages.len(), image.table.len());
@@ -182,10 +199,12 @@ fn head(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
     writeln!(out, "{contents} contents of {held} bytes, {files} changes of temporary files")
 }
 
-/// What its programs start and reach on the machine that they run on.
+/// What the programs start and reach on the machine that runs them.
 fn needs(out: &mut impl Write, requirements: &Result<Vec<Requirement>, String>) -> std::io::Result<()> {
     match requirements {
-        Err(why) => writeln!(out, "What its programs start and reach is not known: {why}"),
+        Err(why) => {
+            writeln!(out, "What its programs start and reach is not known: {}", terminal::line(why))
+        }
         Ok(none) if none.is_empty() => writeln!(out, "its programs start nothing and reach nothing but their models"),
         Ok(all) => {
             writeln!(out, "{:<20} {:<28} STARTS OR REACHES", "PROGRAM", "BY")?;
@@ -228,7 +247,7 @@ fn status(phase: &Phase) -> &'static str {
     }
 }
 
-/// How many of its ancestors are in the export, of each process.
+/// By process, how many of its ancestors are in the export.
 fn depths(lines: &[Line]) -> BTreeMap<Pid, usize> {
     let mut depths = BTreeMap::new();
     for Line { row, .. } in lines {

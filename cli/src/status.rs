@@ -23,12 +23,12 @@ pub(crate) enum Failure {
     InUse(String),
     /// Something else went wrong while running.
     Run(String),
-    /// Whoever read the output has read enough.
+    /// The reader of standard output closed it.
     Closed,
 }
 
 impl Failure {
-    /// The exit code for it.
+    /// The exit code of the program.
     pub(crate) fn code(&self) -> ExitCode {
         match self {
             Self::Closed => ExitCode::SUCCESS,
@@ -40,7 +40,7 @@ impl Failure {
 }
 
 impl Failure {
-    /// Says it on standard error.
+    /// Prints the failure on standard error.
     pub(crate) fn tell(&self) {
         match self {
             Self::Usage(text) | Self::Store(text) | Self::InUse(text) | Self::Run(text) => terminal::tell(text),

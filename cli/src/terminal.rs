@@ -1,17 +1,16 @@
-//! Standard output and standard error: the only way to either, and what makes text safe to show there.
+//! Writes to standard output and standard error, and makes text from outside safe to show there.
 //!
-//! What this program shows comes from others too: model servers' error texts, tools, names and paths in stores and exports, the
-//! programs of strangers. A terminal obeys control sequences in such text, and a reader is deceived by characters that reorder or
-//! hide it. [`visible`] replaces both by signs that can be seen.
+//! This program shows text that it did not write: errors of model servers, output of tools, names and paths in stores and exports,
+//! programs of strangers. Such text can hold control sequences, which a terminal obeys, and characters that reorder or hide text,
+//! which deceive a reader. [`visible`] replaces both by visible signs.
 //!
-//! * Standard error is made visible always.
-//! * Standard output is made visible where it is a terminal. In a pipe or a file, what a process answered, a page of a file and the
-//!   like are byte for byte what they are.
-//! * What stands in one line of a listing or a message is made one line ([`line`]), so that it cannot look like another.
-//! * JSON has such characters as `\u` escapes always ([`json`]): a parser gives back the same text.
+//! * Text on standard error is always made visible.
+//! * Text on standard output is made visible if that is a terminal. In a pipe or a file it is exact, byte for byte.
+//! * Text within a line of a listing or a message is made one line ([`line`]), so that it cannot imitate another line.
+//! * JSON always has such characters as `\u` escapes ([`json`]), so that a parser gives back the same text.
 //!
-//! The lint `disallowed_methods` (clippy.toml) refuses the functions of the standard library elsewhere in this crate. What goes
-//! around this module says so: progress bars, which take visible text only, and the protocol of `dormouse mcp`.
+//! The lint `disallowed_methods` (clippy.toml) forbids the functions of the standard library in the rest of this crate. Two callers
+//! bypass this module: progress bars, which get visible text only, and the protocol of `dormouse mcp`.
 
 use std::borrow::Cow;
 use std::fmt::{Arguments, Write as _};
@@ -19,37 +18,38 @@ use std::io::{self, IsTerminal, Stderr, Stdout, Write};
 
 use serde_json::Value;
 
-/// Standard output: exact, unless it is a terminal.
-#[expect(clippy::disallowed_methods, reason = "this is the way to it")]
+/// Standard output: exact unless it is a terminal.
+#[expect(clippy::disallowed_methods, reason = "this module is the one caller")]
 pub(crate) fn stdout() -> Output<Stdout> {
     let out = io::stdout();
     let form = if out.is_terminal() { Form::Visible } else { Form::Exact };
-    Output { out, form, held: Vec::new() }
+    Output { out, form, pending: Vec::new() }
 }
 
 /// Standard error.
-#[expect(clippy::disallowed_methods, reason = "this is the way to it")]
+#[expect(clippy::disallowed_methods, reason = "this module is the one caller")]
 pub(crate) fn stderr() -> Output<Stderr> {
-    Output { out: io::stderr(), form: Form::Visible, held: Vec::new() }
+    Output { out: io::stderr(), form: Form::Visible, pending: Vec::new() }
 }
 
-/// Standard error for text that is safe already and holds colours.
+/// Standard error for text that was made visible and then coloured.
 #[expect(clippy::disallowed_methods, reason = "the caller made it visible, then coloured it")]
 pub(crate) fn coloured_stderr() -> Stderr {
     io::stderr()
 }
 
-/// Tells the user something, on standard error. Where that is gone there is nobody to tell, and the work goes on.
+/// Prints a line on standard error. If that is closed, the text is dropped and the work goes on.
 pub(crate) fn tell(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
 
-/// Where text goes.
+/// A stream that text is written to, exact or made visible.
 pub(crate) struct Output<W> {
     out: W,
     form: Form,
-    /// The beginning of a character whose other bytes have not come yet.
-    held: Vec<u8>,
+    /// The end of what was written so far, if what it means depends on the next bytes: the beginning of a character, or a carriage
+    /// return.
+    pending: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,41 +63,38 @@ impl<W: Write> Write for Output<W> {
         if self.form == Form::Exact {
             return self.out.write(bytes);
         }
-        self.held.extend_from_slice(bytes);
-        let held = std::mem::take(&mut self.held);
-        let (text, rest) = held.split_at(held.len() - incomplete(&held));
-        self.held = rest.to_vec();
-        self.out.write_all(visible(&String::from_utf8_lossy(text)).as_bytes())?;
+        let mut text = std::mem::take(&mut self.pending);
+        text.extend_from_slice(bytes);
+        self.pending = text.split_off(text.len() - undecided(&text));
+        self.out.write_all(visible(&String::from_utf8_lossy(&text)).as_bytes())?;
         Ok(bytes.len())
     }
 
-    /// At once, so that what other threads write does not come in between.
+    /// Writes the formatted text in one call, so that the output of other threads does not split it.
     fn write_fmt(&mut self, text: Arguments<'_>) -> io::Result<()> {
         self.write_all(text.to_string().as_bytes())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let held = std::mem::take(&mut self.held);
-        self.out.write_all(String::from_utf8_lossy(&held).as_bytes())?;
+        let pending = std::mem::take(&mut self.pending);
+        self.out.write_all(visible(&String::from_utf8_lossy(&pending)).as_bytes())?;
         self.out.flush()
     }
 }
 
-/// How many bytes at the end are the beginning of a character.
-fn incomplete(bytes: &[u8]) -> usize {
-    match str::from_utf8(&bytes[bytes.len().saturating_sub(4)..]) {
-        Ok(_) => 0,
-        // Bytes before a whole character may be the end of one that began earlier.
-        Err(_) => bytes.utf8_chunks().last().map_or(0, |chunk| match chunk.invalid() {
-            [] => 0,
-            rest if str::from_utf8(rest).is_err_and(|error| error.error_len().is_none()) => rest.len(),
-            _ => 0,
-        }),
+/// How many bytes at the end cannot be shown before the next bytes are known: the beginning of a character, or a carriage return,
+/// which is harmless in front of a line feed.
+fn undecided(bytes: &[u8]) -> usize {
+    if bytes.ends_with(b"\r") {
+        return 1;
     }
+    let invalid = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+    let begins_a_character = str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
+    if begins_a_character { invalid.len() } else { 0 }
 }
 
-/// The text without anything that a terminal obeys or that deceives a reader: a control character as its picture, as models see
-/// it (`␛`), any other by its number (`\u{202e}`). Line feeds and tabs stay, and a carriage return in front of a line feed.
+/// The text without characters that a terminal obeys or that deceive a reader: a control character is shown as its picture (`␛`), as
+/// models see it, any other by its number (`\u{202e}`). Line feeds, tabs, and carriage returns in front of a line feed stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_control() && byte != b'\n' && byte != b'\t') {
         return Cow::Borrowed(text);
@@ -109,19 +106,19 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
         let is_line_end = c == '\r' && chars.peek() == Some(&'\n');
         match is_line_end || is_harmless(c, before) {
             true => shown.push(c),
-            false => shown.extend(sign(c)),
+            false => shown.extend(visible_sign(c)),
         }
         before = Some(c);
     }
     Cow::Owned(shown)
 }
 
-/// The same, in one line.
+/// The [`visible`] text, in one line.
 pub(crate) fn line(text: &str) -> String {
     visible(text).replace('\n', "␊").replace(['\t', '\r'], " ")
 }
 
-/// A value as JSON in one line, whose text is safe to show anywhere.
+/// A value as JSON in one line that is safe to show anywhere.
 pub(crate) fn json(value: &Value) -> String {
     let text = value.to_string();
     if text.is_ascii() && !text.contains('\u{7f}') {
@@ -131,7 +128,7 @@ pub(crate) fn json(value: &Value) -> String {
     for c in text.chars() {
         match is_harmless(c, None) {
             true => shown.push(c),
-            // Nothing but strings holds such characters.
+            // Only strings can hold such characters, so an escape is valid there.
             false => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
                 write!(shown, "\\u{unit:04x}").expect("a string takes all text");
             }),
@@ -140,20 +137,20 @@ pub(crate) fn json(value: &Value) -> String {
     shown
 }
 
-/// Whether a character does nothing but show itself, behind this one.
+/// Whether a character only shows itself, when it follows `before`.
 fn is_harmless(c: char, before: Option<char>) -> bool {
-    let is_behind_a_letter = || before.is_some_and(|before| !before.is_ascii() && !is_hidden(before));
+    let joins = || before.is_some_and(|before| !before.is_ascii() && !is_hidden(before));
     match c {
         '\n' | '\t' => true,
-        // Joiners are part of scripts and of emoji, where one follows a letter or a sign.
-        '\u{200c}' | '\u{200d}' => is_behind_a_letter(),
-        // So are the selectors of text or colour, of digits too.
-        '\u{fe0e}' | '\u{fe0f}' => is_behind_a_letter() || before.is_some_and(|before| before.is_ascii_graphic()),
+        // Scripts and emoji use joiners behind a letter or sign of their own.
+        '\u{200c}' | '\u{200d}' => joins(),
+        // Variation selectors choose text or emoji style, also of digits.
+        '\u{fe0e}' | '\u{fe0f}' => joins() || before.is_some_and(|before| before.is_ascii_graphic()),
         c => !is_hidden(c),
     }
 }
 
-/// Characters that control a terminal, reorder text, or take no room.
+/// Whether a character controls a terminal, reorders text, or takes no room.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -163,8 +160,8 @@ fn is_hidden(c: char) -> bool {
             | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// What stands for a character that cannot be shown.
-fn sign(c: char) -> impl Iterator<Item = char> {
+/// The visible replacement of a character.
+fn visible_sign(c: char) -> impl Iterator<Item = char> {
     let picture = match c {
         '\0'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)),
         '\u{7f}' => Some('␡'),
@@ -212,18 +209,18 @@ mod tests {
 
     #[test]
     fn characters_that_come_in_parts_are_shown_whole() {
-        let text = format!("{HOSTILE}日本🦔\u{202e}");
+        let text = format!("{HOSTILE}\r\n日本🦔\u{202e}\r");
         for size in [1, 2, 3, 5, 64] {
-            let mut shown = Output { out: Vec::new(), form: Form::Visible, held: Vec::new() };
+            let mut shown = Output { out: Vec::new(), form: Form::Visible, pending: Vec::new() };
             text.as_bytes().chunks(size).for_each(|part| shown.write_all(part).unwrap());
             shown.flush().unwrap();
             assert_eq!(String::from_utf8(shown.out).unwrap(), visible(&text), "{size}");
         }
-        let mut broken = Output { out: Vec::new(), form: Form::Visible, held: Vec::new() };
+        let mut broken = Output { out: Vec::new(), form: Form::Visible, pending: Vec::new() };
         broken.write_all(b"a\xff\xe2\x80").unwrap();
         broken.flush().unwrap();
         assert_eq!(String::from_utf8(broken.out).unwrap(), "a\u{fffd}\u{fffd}");
-        let mut exact = Output { out: Vec::new(), form: Form::Exact, held: Vec::new() };
+        let mut exact = Output { out: Vec::new(), form: Form::Exact, pending: Vec::new() };
         exact.write_all(b"a\xff\x1b").unwrap();
         assert_eq!(exact.out, b"a\xff\x1b");
     }

@@ -2,7 +2,8 @@
 //! tag of the kernel stands that the kernel did not write.
 
 use dormouse_proto::tool::Answer;
-use dormouse_proto::xml::text::{KERNEL_NAMES, is_carried};
+use dormouse_proto::xml::imitation::ELEMENT_PREFIXES;
+use dormouse_proto::xml::text::is_carried;
 use roxmltree::{Document, Node};
 
 /// Parses an answer.
@@ -36,7 +37,7 @@ pub fn parse_xml(xml: &str) -> Document<'_> {
 
 fn is_kernel_name(text: &str) -> bool {
     let text = text.as_bytes();
-    KERNEL_NAMES.iter().any(|name| text.get(..name.len()).is_some_and(|n| n.eq_ignore_ascii_case(name.as_bytes())))
+    ELEMENT_PREFIXES.iter().any(|name| text.get(..name.len()).is_some_and(|n| n.eq_ignore_ascii_case(name.as_bytes())))
 }
 
 /// The text of an element, as a reader of the answer sees it.

@@ -26,7 +26,8 @@ use dormouse_proto::server::Offer;
 use dormouse_proto::spoken::{Spoken, SpokenPart};
 use dormouse_proto::temp_file::{TempFileReply, TempId};
 use dormouse_proto::tool::{Access, Attachment, ToolOutput, ToolPolicy, ToolSpec};
-use dormouse_proto::xml::text::{KERNEL_NAMES, sanitize};
+use dormouse_proto::xml::imitation::ELEMENT_PREFIXES;
+use dormouse_proto::xml::text::sanitize;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use roxmltree::{Document, Node};
@@ -521,7 +522,7 @@ const HOSTILE: [&str; 14] = [
 
 fn is_kernel_name(text: &str) -> bool {
     let text = text.as_bytes();
-    KERNEL_NAMES.iter().any(|name| text.get(..name.len()).is_some_and(|n| n.eq_ignore_ascii_case(name.as_bytes())))
+    ELEMENT_PREFIXES.iter().any(|name| text.get(..name.len()).is_some_and(|n| n.eq_ignore_ascii_case(name.as_bytes())))
 }
 
 /// All that an XML parser reads of it: texts, joined as they stand in one element, and attributes.
@@ -634,7 +635,7 @@ fn every_element_that_the_kernel_writes_is_looked_for() {
                 let name = begin.split('"').next().unwrap_or_default();
                 // `lines` and `bytes` are numbers in an `fd_write`.
                 let is_known = is_kernel_name(name) || ["lines", "bytes"].contains(&name);
-                assert!(is_known, "{}: {name} is not among KERNEL_NAMES", path.display());
+                assert!(is_known, "{}: {name} is not among ELEMENT_PREFIXES", path.display());
                 let stands_alone = dormouse_proto::xml::imitation::imitates(&format!("<{name}>"));
                 let of_html = ["section", "summary", "lines", "bytes"].contains(&name);
                 assert!(stands_alone || of_html, "{}: {name} is not among ELEMENTS", path.display());

@@ -1,15 +1,15 @@
-//! Text as a model is shown it: the kernel's own elements, and text of others that cannot be taken for one.
+//! Text as it is shown to a model: the kernel's own elements, and outside text that cannot be taken for one.
 //!
-//! The one rule for all that is not the kernel's word, whichever way it comes (a tool, a server, a file, a child, another
-//! process, an error that quotes any of them): text that holds neither an [imitation](crate::xml::imitation) of the kernel nor a
-//! [control character](crate::xml::text::sanitize) is shown as it is, byte for byte. Any other is shown inside of one element,
-//! `fd_text`, which names its source. The writer of XML makes that as it makes every element: an imitation is split in there,
-//! an XML parser gives back the text, and `sanitized="true"` says that control characters are shown as what they are.
+//! One rule covers all text that the kernel did not write, whatever its source (a tool, a server, a file, a child, another process,
+//! or an error that quotes one of them). Text that holds neither an [imitation](crate::xml::imitation) of the kernel nor a
+//! [control character](crate::xml::text::sanitize) is shown as it is, byte for byte. Any other text is shown inside one element,
+//! `fd_text`, which names the source. The XML writer treats it as every element: it splits imitations, so that an XML parser gives
+//! back the text, and `sanitized="true"` says that control characters were replaced by visible signs.
 //!
-//! So a tag of the kernel or a `[msg:N]` that a model reads literally is the kernel's word. A model's own replies and what a user
-//! types are shown as they are: both know what they said.
+//! So a tag of the kernel or a `[msg:N]` that a model reads literally was written by the kernel. A model's own replies and a user's
+//! typed input are shown as they are, since their authors know what they wrote.
 //!
-//! The rule is applied once, when something is admitted and before it is first sent. What a journal holds is sent as it is.
+//! The rule is applied once, when text is admitted and before it is first sent. A journal is replayed as it was written.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::xml::Element;
 use crate::xml::imitation::imitates;
 use crate::xml::text::is_carried;
 
-/// Text that may enter a request. A plain string becomes one by the rule of this module; only an [`Element`], or what a user
-/// [typed](Self::typed), goes by it.
+/// Text that may enter a request. A plain string is converted by the rule of this module; only an [`Element`] and text that a user
+/// [typed](Self::typed) bypass it.
 ///
 /// ```
 /// use dormouse_proto::shown::ShownText;
@@ -31,26 +31,25 @@ use crate::xml::text::is_carried;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownText(Arc<str>);
 
-/// Whether a text is shown as it is, although it is not the kernel's word. At memory bandwidth.
-#[must_use]
-pub fn is_plain(text: &str) -> bool {
+/// Whether the rule shows a text as it is. Runs at memory bandwidth.
+fn is_plain(text: &str) -> bool {
     is_carried(text) && !imitates(text)
 }
 
 impl ShownText {
-    /// Text that comes from `source`, such as `tool:grep`. Shared where it is shown as it is.
+    /// Text from `source`, such as `tool:grep`. No copy is made of text that is shown as it is.
     #[must_use]
     pub fn outside(source: &str, text: impl Into<Arc<str>>) -> Self {
         Self::of(Some(source), text.into())
     }
 
-    /// What a user typed: it stands as it is.
+    /// Text that a user typed: it is shown as it is.
     #[must_use]
     pub fn typed(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// This text, and `next` behind it.
+    /// This text followed by `next`.
     #[must_use]
     pub fn then(&self, next: impl Into<Self>) -> Self {
         Self([&*self.0, &*next.into().0].concat().into())
@@ -70,14 +69,14 @@ impl From<Element> for ShownText {
     }
 }
 
-/// A sentence that may quote anything.
+/// A sentence of the kernel, which may quote outside text.
 impl From<String> for ShownText {
     fn from(text: String) -> Self {
         Self::of(None, text.into())
     }
 }
 
-/// A sentence that may quote anything.
+/// A sentence of the kernel, which may quote outside text.
 impl From<&str> for ShownText {
     fn from(text: &str) -> Self {
         Self::of(None, text.into())
@@ -110,7 +109,7 @@ mod tests {
     use crate::xml::text::sanitize;
 
     #[test]
-    fn plain_text_is_shared_and_stands_as_it_is() {
+    fn plain_text_is_shared_and_shown_as_it_is() {
         let texts =
             ["", "a < b && c > d", "<section>]]>&amp;</section>\r\n\t", "é 😀 ，＜b＞ \u{200d}\u{feff}", "[msg] [1]"];
         for text in texts {
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_stands_in_one_element_and_is_given_back_by_a_parser() {
+    fn other_text_is_shown_in_one_element_and_given_back_by_a_parser() {
         let texts = [
             "<fd_result fd=\"fd:9\">",
             "at [msg:1]",
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_adds_stands_beside_it() {
+    fn elements_of_the_kernel_follow_shown_text() {
         let shown = ShownText::from("Ended: ").then(ShownText::outside("s", "<ref>")).then(Element::new("fd_list"));
         assert_eq!(&*shown, "Ended: <fd_text source=\"s\"><![CDATA[<]]><![CDATA[ref>]]></fd_text><fd_list/>");
         assert_eq!(&*ShownText::typed("<ref>"), "<ref>");

@@ -550,14 +550,14 @@ async fn a_tree_that_is_kept_held_is_woken_by_the_host_and_by_no_other_tree() {
         builder.model("m", FnModel(hears)).build().await.unwrap()
     };
     let kernel = open().await;
-    for name in ["inbox", "sender", "other"] {
+    for name in ["inbox", "sender", "other", "asked"] {
         named(&kernel, name, TOOLS).await;
     }
     kernel.shutdown().await;
     let kernel = open().await;
     let status =
         async |pid| kernel.processes().await.unwrap().into_iter().find(|info| info.row.pid == pid).unwrap().status;
-    kernel.hold([Pid(1)]).unwrap();
+    kernel.hold([Pid(1), Pid(4)]).unwrap();
     let sender = kernel.resume(Pid(2)).await.unwrap();
     let refused = send(&sender, "inbox", "wake up").await;
     assert!(refused.is_error && refused.text.contains("the user has not resumed it"), "{}", refused.text);
@@ -565,7 +565,10 @@ async fn a_tree_that_is_kept_held_is_woken_by_the_host_and_by_no_other_tree() {
     let taken = send(&sender, "other", "wake up").await;
     assert!(!taken.is_error && status(Pid(3)).await != "held", "{}", taken.text);
     kernel.resume(Pid(1)).await.unwrap();
-    let taken = send(&sender, "inbox", "good morning").await;
-    assert!(!taken.is_error, "{}", taken.text);
+    kernel.process(Pid(4)).await.unwrap().input("hello").await.unwrap();
+    for released in ["inbox", "asked"] {
+        let taken = send(&sender, released, "good morning").await;
+        assert!(!taken.is_error, "{released}: {}", taken.text);
+    }
     kernel.shutdown().await;
 }

@@ -165,9 +165,9 @@ impl Kernel {
         Ok(resumed)
     }
 
-    /// Keeps these trees held, each named by the process that it begins with: what processes of other trees write to them is
-    /// refused, and wakes nobody. One goes on when any process of it is [resumed](Self::resume), or the host speaks to it. For a host
-    /// that runs some trees under permissions that are not meant for all.
+    /// Holds the trees with these roots: a message from another tree is refused and wakes no process of them. A tree is released when
+    /// one of its processes is [resumed](Self::resume) or gets input from the host. Use it to run some trees of a store under
+    /// permissions that are not meant for the others.
     ///
     /// # Errors
     /// [`KernelError::Closed`].

@@ -1,21 +1,21 @@
-//! What programs will ask of the host, and are not permitted: said before anything runs.
+//! Lists the permissions that a program lacks, before it runs.
 
 use dormouse_kernel::program::{Program, Requirement, Resource};
 
 use super::kernel::Kernel;
 
-/// Something that a program needs and will not get.
+/// A requirement of a program that the host does not fulfil.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What it needs.
+    /// The requirement.
     pub requirement: Requirement,
-    /// Why it will not get that, and what permits it, in the host's words.
+    /// Why the host refuses it, and how to permit it.
     pub why: String,
 }
 
 impl Kernel {
-    /// What this program and all that it links need ([`Program::requirements`]) and this host does not permit, or does not have.
-    /// Nothing is started, and no connection made. It is advice: a program runs without what it is refused, and reads why.
+    /// The [requirements](Program::requirements) of this program that the host does not permit or does not have. Starts nothing and
+    /// makes no connection. The list is advice: the program can run without them, and its calls that need one fail with the reason.
     #[must_use]
     pub fn missing(&self, program: &Program) -> Vec<Missing> {
         let missing = program.requirements().into_iter().map(|requirement| {

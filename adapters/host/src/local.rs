@@ -218,6 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn a_program_by_a_relative_path_is_refused_with_the_flag_that_named_it() {
+        for (permissions, flag) in [
+            (Permissions::none().allow_run("./x"), "--allow-run=./x"),
+            (Permissions::none().allow_unconfined("./x"), "--allow-unconfined=./x"),
+        ] {
+            let error = LocalHost::new(permissions, ".").unwrap_err().to_string();
+            assert!(error.starts_with(flag), "{error}");
+        }
+    }
+
+    #[test]
     fn what_is_permitted_is_said_before_it_is_used() {
         let nothing = LocalHost::new(Permissions::none(), ".").unwrap();
         let refusals = [

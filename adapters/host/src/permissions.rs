@@ -1,10 +1,10 @@
-//! What the user permits: programs to run, folders to read, folders to write, environment variables to tell.
+//! What the user permits: programs to run, machines to connect to, folders to read and write, environment variables to pass on.
 //!
-//! Permissions are plain data. They open nothing and look nothing up; that is done once, when a host is made of them.
+//! Permissions are plain data. Files and programs are looked up once, when a host is built from them.
 
 use std::path::{Path, PathBuf};
 
-/// What a host may do. It starts from nothing, and each permission stands alone: writing does not imply reading.
+/// What a host may do: nothing, until it is permitted. No permission implies another: writing does not imply reading.
 ///
 /// ```
 /// use dormouse_host::Permissions;
@@ -29,26 +29,26 @@ pub struct Permissions {
     server_environment: ServerEnvironment,
 }
 
-/// The variable that holds the key of an encrypted store. No program is ever told it.
+/// The variable that holds the key of an encrypted store. It is never passed on.
 const STORE_KEY: &str = "DORMOUSE_STORE_KEY";
 
-/// What tool servers that are programs are told of the environment.
+/// The environment variables that tool servers get, if they are programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerEnvironment {
-    /// The few variables that every command gets, and what their declaration says.
+    /// The few variables that every command gets, and those that the server's declaration names.
     #[default]
     Declared,
-    /// All that the kernel was started with, except what is [withheld](Permissions::withhold_env), and what their declaration says:
-    /// right for servers that the user named as they would start them themselves.
+    /// All variables of the kernel except [withheld](Permissions::withhold_env) ones, and those that the server's declaration names:
+    /// for servers that the user would otherwise start by hand.
     All,
 }
 
-/// What commands and servers may reach of the network.
+/// What commands and servers may reach on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     /// Nothing: no machine, no socket.
     None,
-    /// These ports of any machine by TCP, where the system can hold a program to ports; names are looked up by UDP.
+    /// These TCP ports of any machine, if the system can restrict a program to ports, and UDP to look up names.
     Ports(Vec<u16>),
     /// Any machine by IP, and no other kind of socket.
     Machines,
@@ -63,43 +63,44 @@ impl Permissions {
         Self::default()
     }
 
-    /// Permits a program: by bare name (`cargo`), for commands that name it so, found in the host's `PATH`; or by full
-    /// path (`/usr/bin/cargo`), for commands that lead to exactly that path.
+    /// Permits a program: by bare name (`cargo`), which is found in the host's `PATH` and permits commands that use that name; or by
+    /// full path (`/usr/bin/cargo`), which permits commands that lead to exactly that path.
     #[must_use]
     pub fn allow_run(mut self, program: impl Into<String>) -> Self {
         self.run.push(program.into());
         self
     }
 
-    /// Permits to tell an environment variable, by its exact name, to whom a program names it for: its `[env_info]`, its commands and
-    /// its tool servers. A value that a model reads goes to the model's provider: no secret belongs there.
+    /// Permits passing on an environment variable, by its exact name, to the `[env_info]`, commands, tool servers and models that a
+    /// program names it for. The model's provider sees every value that the model reads, so permit no secret in `[env_info]`.
     #[must_use]
     pub fn allow_env(mut self, name: impl Into<String>) -> Self {
         self.env.push(name.into());
         self
     }
 
-    /// What tool servers are told of the environment; [`ServerEnvironment::Declared`], until said otherwise.
+    /// The environment variables that tool servers get; by default [`ServerEnvironment::Declared`].
     #[must_use]
     pub fn server_environment(mut self, told: ServerEnvironment) -> Self {
         self.server_environment = told;
         self
     }
 
-    /// Keeps an environment variable from everybody, whatever else is permitted: a secret of the embedder. The store's key
-    /// (`DORMOUSE_STORE_KEY`) is always kept.
+    /// Never passes on this environment variable, such as a secret of the embedder, whatever else is permitted. The store's key
+    /// (`DORMOUSE_STORE_KEY`) is always withheld.
     #[must_use]
     pub fn withhold_env(mut self, name: impl Into<String>) -> Self {
         self.withheld.push(name.into());
         self
     }
 
-    /// Permits programs that name its address to have the kernel connect to a machine: by name or number, with a port
-    /// (`127.0.0.1:8082`, `[::1]:8082`) or for all ports (`models.example`). Providers that are called by their name alone need
-    /// none of this.
+    /// Permits the kernel to connect to a machine when a program names its address: by name or number, with a port
+    /// (`127.0.0.1:8082`, `[::1]:8082`) or for all ports (`models.example`). A provider that a program names without an address needs
+    /// no permission.
     ///
-    /// Names hold for the kernel's own calls. Commands and servers that are programs may then connect by IP to any machine; where every
-    /// machine is named with a port, and the system can (Linux 6.7), by TCP to these ports only. Other sockets stay closed to them.
+    /// Names of machines restrict only the kernel's own calls. Commands, and servers that are programs, may then connect to any
+    /// machine by IP. If every permitted machine has a port, and the system supports it (Linux 6.7), they may connect by TCP to these
+    /// ports only. All other sockets stay closed to them.
     #[must_use]
     pub fn allow_net(mut self, machine: impl Into<String>) -> Self {
         self.net.push(machine.into());
@@ -113,15 +114,15 @@ impl Permissions {
         self
     }
 
-    /// Permits a program, named as for [`allow_run`](Self::allow_run), to run unconfined: it reads, writes and reaches what the kernel's
-    /// user can. For a tool server that the user trusts as a program of their own.
+    /// Permits a program, named as in [`allow_run`](Self::allow_run), to run unconfined: it can read, write and reach all that the
+    /// kernel's user can. For a tool server that the user trusts.
     #[must_use]
     pub fn allow_unconfined(mut self, program: impl Into<String>) -> Self {
         self.unconfined.push(program.into());
         self
     }
 
-    /// Permits to run commands and servers where the system cannot confine them (no Landlock, no seccomp). Without it they are
+    /// Permits commands and servers to run even if the system cannot confine them (no Landlock, no seccomp). Without this they are
     /// refused there.
     #[must_use]
     pub fn allow_without_confinement(mut self) -> Self {
@@ -143,9 +144,9 @@ impl Permissions {
         self
     }
 
-    /// Takes a file, or a folder and all below it, out of what file tools, commands and servers may read and write, wherever it lies,
-    /// whether it is there yet or not. A kernel seals the folder of its store by itself; seal what else is secret, such as
-    /// the file with its key.
+    /// Seals a file, or a folder and all below it: file tools, commands and servers can neither read nor write it, even inside a
+    /// permitted folder. The path need not exist yet. A kernel seals the folder of its store by itself; seal other secrets, such as the
+    /// file with its key.
     #[must_use]
     pub fn seal(mut self, path: impl Into<PathBuf>) -> Self {
         self.sealed.push(path.into());
@@ -158,7 +159,7 @@ impl Permissions {
     /// [`PermissionsError`] where an item is empty or is a relative path.
     pub fn run_flag(self, value: &str) -> Result<Self, PermissionsError> {
         items("--allow-run", value)?.try_fold(self, |permissions, program| {
-            check_program(program)?;
+            check_program("--allow-run", program)?;
             Ok(permissions.allow_run(program))
         })
     }
@@ -205,32 +206,32 @@ impl Permissions {
         self.env.iter().map(String::as_str)
     }
 
-    /// What tool servers are told of the environment.
+    /// The environment variables that tool servers get.
     pub(crate) fn told_servers(&self) -> ServerEnvironment {
         self.server_environment
     }
 
-    /// The environment variables that nobody is told.
+    /// The environment variables that are never passed on.
     pub(crate) fn withheld(&self) -> impl Iterator<Item = &str> {
         self.withheld.iter().map(String::as_str).chain([STORE_KEY])
     }
 
-    /// Whether an environment variable may be told.
+    /// Whether an environment variable may be passed on.
     pub(crate) fn permits_env(&self, name: &str) -> bool {
         self.env().any(|permitted| permitted == name) && self.withheld().all(|withheld| withheld != name)
     }
 
-    /// The programs that run unconfined, as they were given.
+    /// The programs that may run unconfined, as they were named.
     pub(crate) fn unconfined(&self) -> impl Iterator<Item = &str> {
         self.unconfined.iter().map(String::as_str)
     }
 
-    /// Whether commands run where the system cannot confine them.
+    /// Whether commands run even if the system cannot confine them.
     pub(crate) fn runs_without_confinement(&self) -> bool {
         self.without_confinement
     }
 
-    /// What commands and servers may reach of the network.
+    /// What commands and servers may reach on the network.
     pub(crate) fn network(&self) -> Network {
         if self.any_net {
             return Network::Any;
@@ -270,10 +271,10 @@ impl Permissions {
     }
 }
 
-/// The port of a machine that is named with one.
+/// The port in the name of a machine, if it has one.
 fn port(machine: &str) -> Option<u16> {
     let (name, port) = machine.rsplit_once(':')?;
-    // What is left of an address without brackets is part of a number.
+    // The last part of an IPv6 address without brackets is no port.
     let is_machine = !name.contains(':') || name.ends_with(']');
     is_machine.then(|| port.parse().ok()).flatten()
 }
@@ -289,23 +290,23 @@ pub enum PermissionsError {
         /// What was given.
         value: String,
     },
-    /// A program by relative path: what it means would depend on where one stands.
-    #[error(
-        "--allow-run={program} is a relative path: give a bare name, as in cargo, or a full path, as in /usr/bin/cargo"
-    )]
+    /// A program by relative path, whose meaning would depend on the working directory.
+    #[error("{flag}={program} is a relative path: give a bare name, as in cargo, or a full path, as in /usr/bin/cargo")]
     RelativeProgram {
+        /// The flag.
+        flag: &'static str,
         /// What was given.
         program: String,
     },
 }
 
-/// Whether a program is named in a way that a command can match.
-pub(crate) fn check_program(program: &str) -> Result<(), PermissionsError> {
+/// Refuses a program name that no command can match. `flag` is the one that gave it.
+pub(crate) fn check_program(flag: &'static str, program: &str) -> Result<(), PermissionsError> {
     if program.is_empty() {
-        return Err(PermissionsError::Empty { flag: "--allow-run", value: String::new() });
+        return Err(PermissionsError::Empty { flag, value: String::new() });
     }
     if program.contains('/') && !program.starts_with('/') {
-        return Err(PermissionsError::RelativeProgram { program: program.into() });
+        return Err(PermissionsError::RelativeProgram { flag, program: program.into() });
     }
     Ok(())
 }

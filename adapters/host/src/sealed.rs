@@ -1,7 +1,7 @@
-//! What belongs to the kernel itself: the folder of its store, the file with its key, a recording that it writes.
+//! Files and folders that no file tool, command or server may read or write: the store, the file with its key, a recording.
 //!
-//! No file tool, command or server reads or writes it, wherever it lies. It is known by its path and, where it is there, by device and
-//! inode, so that another name for it does not help: a bind mount, a hard link, another spelling.
+//! A sealed file is recognized by its path and, if it exists, by device and inode. So it cannot be reached by another name either: a
+//! bind mount, a hard link, another spelling.
 
 mod mounts;
 
@@ -17,10 +17,10 @@ use rustix::fs::{Mode, OFlags, fstat, openat};
 
 pub(crate) use self::mounts::Mounts;
 
-/// The deepest folder that is looked at, as steps up to the root.
+/// The most steps from a folder up to the root. Deeper folders count as sealed.
 const MOST_STEPS: usize = 4_096;
 
-/// A file or folder, whatever it is called: its device and its inode.
+/// Identifies a file or folder independently of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) device: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Of what is open.
+    /// Of an open file or folder.
     pub(crate) fn of(handle: impl AsFd) -> rustix::io::Result<Self> {
         let stat = fstat(handle)?;
         Ok(Self { device: stat.st_dev, inode: stat.st_ino })
@@ -39,21 +39,21 @@ impl Identity {
     }
 }
 
-/// The sealed files and folders of one host. More can be sealed while it is in use.
+/// The sealed files and folders of one host. More can be sealed at any time.
 #[derive(Debug, Default)]
 pub(crate) struct Sealed(RwLock<Vec<PathBuf>>);
 
 impl Sealed {
-    /// These, made absolute from `working_dir`.
+    /// Seals these paths, which are relative to `working_dir` unless absolute.
     pub(crate) fn new<'p>(paths: impl Iterator<Item = &'p Path>, working_dir: &Path) -> Self {
         let sealed = Self::default();
         paths.for_each(|path| sealed.add(&working_dir.join(path)));
         sealed
     }
 
-    /// Seals one more, whether it is there yet or not. `path` is absolute.
+    /// Seals an absolute path, which need not exist yet.
     pub(crate) fn add(&self, path: &Path) {
-        // As it is spelled too: a link that leads to it is not to be exchanged.
+        // The path as spelled is sealed too, so that a symbolic link in it cannot be replaced.
         let spelled = canonical_as_far(path.parent().unwrap_or(path)).join(path.file_name().unwrap_or_default());
         let mut paths = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for path in [canonical_as_far(path), spelled] {
@@ -63,18 +63,18 @@ impl Sealed {
         }
     }
 
-    /// The paths, without symbolic links as far as they are there.
+    /// The sealed paths, with symbolic links resolved in the parts that exist.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The sealed path that holds `path`, which is absolute and free of symbolic links.
+    /// The sealed path that is or contains `path`, which is absolute and has no symbolic links.
     pub(crate) fn holding(&self, path: &Path) -> Option<PathBuf> {
         self.paths().into_iter().find(|sealed| path.starts_with(sealed))
     }
 
-    /// Whether an open folder is sealed or lies in a sealed folder, by whatever name it was opened. Costs some microseconds for
-    /// each folder above it.
+    /// Whether an open folder is sealed or is inside a sealed folder, by whatever name it was opened. Costs a walk of everything
+    /// that is sealed, and some microseconds for each folder above it.
     pub(crate) fn holds_folder(&self, folder: impl AsFd) -> rustix::io::Result<bool> {
         let sealed = self.identities(Kinds::Folders);
         if sealed.is_empty() {
@@ -96,19 +96,19 @@ impl Sealed {
         Ok(true)
     }
 
-    /// Whether an open file is sealed, by whatever name it was opened. Costs a look at each file that is sealed.
+    /// Whether an open file is sealed, by whatever name it was opened. Costs a `stat` of each sealed file.
     pub(crate) fn holds_file(&self, file: impl AsFd) -> rustix::io::Result<bool> {
         let identity = Identity::of(file)?;
         Ok(self.identities(Kinds::All).contains(&identity))
     }
 
-    /// What is sealed and there. What cannot be looked at by this program cannot be by its tools either.
+    /// The sealed files and folders that exist. One that this program cannot stat is left out: its tools cannot reach it either.
     fn identities(&self, kinds: Kinds) -> BTreeSet<Identity> {
         gathered(&self.paths(), kinds)
     }
 }
 
-/// What these paths lead to, and all that is below them. Costs a look at each.
+/// The files and folders at these paths and below them. Costs a `stat` of each.
 pub(crate) fn identities(paths: &[PathBuf]) -> BTreeSet<Identity> {
     gathered(paths, Kinds::All)
 }
@@ -134,7 +134,7 @@ fn gather(path: &Path, kinds: Kinds, found: &mut BTreeSet<Identity>) -> io::Resu
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             if kinds == Kinds::All || entry.file_type()?.is_dir() {
-                // An entry that goes meanwhile is not there.
+                // An entry may be deleted meanwhile.
                 let _ = gather(&entry.path(), kinds, found);
             }
         }
@@ -144,7 +144,7 @@ fn gather(path: &Path, kinds: Kinds, found: &mut BTreeSet<Identity>) -> io::Resu
     Ok(())
 }
 
-/// A path without symbolic links where it leads to something, and with its last parts as they are where they are absent.
+/// A path with symbolic links resolved in the part that exists; the absent rest is kept as it is.
 pub(crate) fn canonical_as_far(path: &Path) -> PathBuf {
     let absent = |_| match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => canonical_as_far(parent).join(name),

@@ -1,8 +1,8 @@
 //! Sessions over streamable HTTP, at `/mcp`.
 //!
-//! A connection takes a place at the door, which gives places away again that nobody proved to need. A request passes the gate
-//! (path, token, how many sessions there are), is read under a bound and deadlines, and then is the protocol's, which checks
-//! `Host` and `Origin` and keeps the sessions.
+//! Each connection takes one of a bounded number of slots (`connections.rs`). A request passes the gate (path, token, number of
+//! sessions), is read under a bound and deadlines, and is then handled by the protocol, which checks `Host` and `Origin` and keeps
+//! the sessions.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::door::{Door, Place};
+use crate::connections::{Connections, Slot};
 use crate::gate::{Hosts, HttpSettings, Token};
 use crate::handler::{Handler, Sessions};
 use crate::seat::Seat;
@@ -62,7 +62,7 @@ struct Endpoint {
     sessions: Arc<LocalSessionManager>,
     max_sessions: usize,
     token: Option<Token>,
-    /// The origins, beside those of this machine, whose pages may call.
+    /// The origins whose pages may call, in addition to those of this machine.
     origins: Vec<String>,
 }
 
@@ -79,19 +79,22 @@ impl McpServer {
         until: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         if settings.hosts == Hosts::Any && settings.token.is_none() {
-            return Err(ServeError::Settings("whoever serves more than this machine needs a token".to_owned()));
+            return Err(ServeError::Settings(
+                "serving other machines needs a token: set `HttpSettings::token`, or serve `Hosts::Loopback` only"
+                    .to_owned(),
+            ));
         }
         let stop = CancellationToken::new();
         let endpoint = Arc::new(self.endpoint(settings, stop.clone()));
-        let (connections, door) = (TaskTracker::new(), Door::new(MAX_CONNECTIONS));
+        let (tasks, connections) = (TaskTracker::new(), Connections::new(MAX_CONNECTIONS));
         let accepting = async {
             loop {
                 let stream = accept(&listener).await?;
-                let place = door.admit().await;
+                let slot = connections.admit().await;
                 let (endpoint, stop) = (endpoint.clone(), stop.clone());
-                connections.spawn(async move {
-                    let place = Arc::new(place);
-                    let speaking = place.evicted().run_until_cancelled_owned(speak(stream, endpoint, place.clone()));
+                tasks.spawn(async move {
+                    let slot = Arc::new(slot);
+                    let speaking = slot.evicted().run_until_cancelled_owned(speak(stream, endpoint, slot.clone()));
                     stop.run_until_cancelled(speaking).await;
                 });
             }
@@ -101,8 +104,8 @@ impl McpServer {
             () = until => Ok(()),
         };
         stop.cancel();
-        connections.close();
-        connections.wait().await;
+        tasks.close();
+        tasks.wait().await;
         end
     }
 
@@ -149,12 +152,12 @@ async fn accept(listener: &TcpListener) -> Result<TcpStream, ServeError> {
     }
 }
 
-async fn speak(stream: TcpStream, endpoint: Arc<Endpoint>, place: Arc<Place>) {
+async fn speak(stream: TcpStream, endpoint: Arc<Endpoint>, slot: Arc<Slot>) {
     // Small messages are not held back; where that cannot be said, they are.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let (endpoint, place) = (endpoint.clone(), place.clone());
-        async move { Ok::<_, Infallible>(endpoint.answer(request, &place).await) }
+        let (endpoint, slot) = (endpoint.clone(), slot.clone());
+        async move { Ok::<_, Infallible>(endpoint.answer(request, &slot).await) }
     });
     let mut connection = http1::Builder::new();
     let connection = connection.timer(TokioTimer::new()).header_read_timeout(HEADER_DEADLINE);
@@ -164,7 +167,7 @@ async fn speak(stream: TcpStream, endpoint: Arc<Endpoint>, place: Arc<Place>) {
 }
 
 impl Endpoint {
-    async fn answer(&self, request: Request<Incoming>, place: &Arc<Place>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>, slot: &Arc<Slot>) -> Response<Body> {
         if let Some(refusal) = self.refuse(&request).await {
             return refusal;
         }
@@ -173,15 +176,15 @@ impl Endpoint {
             Ok(body) => body,
             Err((status, why)) => return said(status, &why),
         };
-        // From here to the end of the answer, which may be a stream of events, nobody else gets this place.
-        let serving = place.serve();
+        // The connection is not evicted before the end of the answer, which may be a stream of events.
+        let guard = slot.serve();
         let is_end = head.method == Method::DELETE;
         let mut response = self.protocol.handle(Request::from_parts(head, Full::new(body))).await;
         if is_end && response.status() == StatusCode::ACCEPTED {
             // The session is over by now, and some clients believe that of nothing but this.
             *response.status_mut() = StatusCode::NO_CONTENT;
         }
-        response.map(|body| serving.until_the_end_of(body))
+        response.map(|body| guard.held_by(body))
     }
 
     /// Why this is no request for the protocol, if it is none.

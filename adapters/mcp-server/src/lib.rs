@@ -10,7 +10,7 @@
 //! tools that it shows are those that a kernel was given.
 
 mod answer;
-mod door;
+mod connections;
 mod gate;
 mod handler;
 mod http;

@@ -1,11 +1,12 @@
-//! The program moves a process from one store to another, and shows what it moves.
+//! Exports, shows and imports processes, and runs what was imported.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use tempfile::TempDir;
+
+use crate::dormouse::{dormouse, refuses, succeeds};
 
 const PROGRAM: &str = r#"
 [model]
@@ -29,35 +30,22 @@ calls = [{ tool = "fork", args = { prompts = ["read it"] } }]
 text = "It was hunter2."
 "#;
 
-fn dormouse(folder: &Path, line: &str) -> Output {
-    let words: Vec<_> = line.split_whitespace().collect();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-    command.args(words).current_dir(folder).env_remove("DORMOUSE_LOG").output().expect("the program can be run")
-}
-
-/// What it printed, where it ended with this code.
-fn printed(folder: &Path, line: &str, code: i32) -> String {
-    let output = dormouse(folder, line);
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{line}\n{out}\n{err}");
-    if code == 0 { out.into_owned() } else { err.into_owned() }
-}
-
+/// A folder with the program, and the store `here` in which it ran.
 fn ran() -> TempDir {
     let folder = tempfile::tempdir().expect("there is a folder for temporary files");
     fs::write(folder.path().join("notes.toml"), PROGRAM).expect("it can be written");
     fs::write(folder.path().join("script.toml"), SCRIPT).expect("it can be written");
-    printed(folder.path(), "run notes.toml --input go --store here", 0);
+    succeeds(folder.path(), "run notes.toml --input go --store here");
     folder
 }
 
 #[test]
 fn a_tree_is_exported_shown_and_imported() {
     let folder = ran();
-    let told = printed(folder.path(), "export 1 notes.dormouse --store here --tree", 0);
+    let told = succeeds(folder.path(), "export 1 notes.dormouse --store here --tree");
     assert!(told.contains("  2 processes  "), "{told}");
     let id = told.split_whitespace().next().expect("it begins with the export's name");
-    let shown = printed(folder.path(), "show notes.dormouse", 0);
+    let shown = succeeds(folder.path(), "show notes.dormouse");
     assert!(
         shown.starts_with(&format!("export {id}, whole\nof process 1 and all below it, as it stood at ")),
         "{shown}"
@@ -65,66 +53,63 @@ fn a_tree_is_exported_shown_and_imported() {
     for line in ["1 notes ", "  2 notes "] {
         assert!(shown.lines().any(|shown| shown.starts_with(line) && shown.contains(" done ")), "{line:?} in {shown}");
     }
-    let lines = printed(folder.path(), "show notes.dormouse --log --json", 0);
+    let lines = succeeds(folder.path(), "show notes.dormouse --log --json");
     assert!(lines.lines().any(|line| line.contains("\"name\":\"tool_returned\"")), "{lines}");
-    assert_eq!(printed(folder.path(), "import notes.dormouse --store there", 0), "3  was 1\n4  was 2\n");
-    assert_eq!(printed(folder.path(), "import notes.dormouse --store there", 0), "5  was 1\n6  was 2\n");
-    let listed = printed(folder.path(), "ps --store there", 0);
+    assert_eq!(succeeds(folder.path(), "import notes.dormouse --store there"), "3  was 1\n4  was 2\n");
+    assert_eq!(succeeds(folder.path(), "import notes.dormouse --store there"), "5  was 1\n6  was 2\n");
+    let listed = succeeds(folder.path(), "ps --store there");
     assert_eq!(listed.lines().filter(|line| line.contains(" done ")).count(), 4, "{listed}");
-    assert_eq!(printed(folder.path(), "ps --store here", 0).lines().count(), 3, "the first store is as it was");
+    assert_eq!(succeeds(folder.path(), "ps --store here").lines().count(), 3, "the first store is as it was");
 }
 
 #[test]
 fn a_point_of_the_past_goes_on_elsewhere() {
     let folder = ran();
-    printed(folder.path(), "export 1@4 early.dormouse --store here --tree", 0);
-    assert_eq!(printed(folder.path(), "import early.dormouse --store there", 0), "3  was 1\n");
-    let resumed = printed(folder.path(), "resume 3 --store there --json", 0);
+    succeeds(folder.path(), "export 1@4 early.dormouse --store here --tree");
+    assert_eq!(succeeds(folder.path(), "import early.dormouse --store there"), "3  was 1\n");
+    let resumed = succeeds(folder.path(), "resume 3 --store there --json");
     assert!(resumed.contains("hunter2"), "{resumed}");
 }
 
 /// The word for how each process of a store stands, by its pid.
 fn states(folder: &Path, store: &str) -> BTreeMap<u64, String> {
-    let lines = printed(folder, &format!("ps --store {store} --json"), 0);
-    let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("it is JSON"));
-    let state = |line: serde_json::Value| Some((line["pid"].as_u64()?, line["status"].as_str()?.to_owned()));
-    lines.filter_map(state).collect()
+    let lines = dormouse(folder, &format!("ps --store {store} --json")).json_lines();
+    let state = |line: &serde_json::Value| Some((line["pid"].as_u64()?, line["status"].as_str()?.to_owned()));
+    lines.iter().filter_map(state).collect()
 }
 
 #[test]
 fn what_was_imported_runs_where_it_is_named_and_nothing_else_runs_with_it() {
     let folder = ran();
     let at = folder.path();
-    printed(at, "export 1@4 early.dormouse --store here --tree", 0);
+    succeeds(at, "export 1@4 early.dormouse --store here --tree");
     for pid in 3..6 {
-        assert_eq!(printed(at, "import early.dormouse --store there", 0), format!("{pid}  was 1\n"));
+        assert_eq!(succeeds(at, "import early.dormouse --store there"), format!("{pid}  was 1\n"));
     }
     let held = || states(at, "there").into_iter().filter(|(_, state)| state == "held").map(|(pid, _)| pid);
-    let refused = printed(at, "resume --store there", 2);
+    let refused = refuses(at, "resume --store there");
     for pid in 3..6 {
         assert!(refused.contains(&format!("process {pid}, notes, imported from export ")), "{refused}");
     }
     assert!(refused.contains("stays held") && refused.contains("--imported"), "{refused}");
     assert_eq!(held().collect::<Vec<_>>(), [3, 4, 5]);
-    let output = dormouse(at, "resume 4 --store there");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(out, "It was hunter2.\n", "{err}");
+    let resumed = dormouse(at, "resume 4 --store there");
+    assert_eq!(resumed.out, "It was hunter2.\n", "{resumed:?}");
+    let err = resumed.err;
     assert!(err.contains("resumes process 4, notes, imported from export ") && !err.contains("process 3"), "{err}");
     assert_eq!(held().collect::<Vec<_>>(), [3, 5]);
-    let child = dormouse(at, "resume 6 --store there");
-    let err = String::from_utf8_lossy(&child.stderr);
+    let err = dormouse(at, "resume 6 --store there").err;
     assert!(err.contains("process 6 is part of the tree of process 4"), "{err}");
-    assert!(printed(at, "resume 3 77 --store there", 2).contains("no process 77"));
-    printed(at, "run notes.toml --input go --store there", 0);
+    assert!(refuses(at, "resume 3 77 --store there").contains("no process 77"));
+    succeeds(at, "run notes.toml --input go --store there");
     assert_eq!(held().collect::<Vec<_>>(), [3, 5]);
-    assert!(printed(at, "resume --store there", 2).contains("stays held"), "what ran here has ended");
-    let output = dormouse(at, "import early.dormouse --store there --resume");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(out, "It was hunter2.\n", "{err}");
-    assert!(err.contains(", which was 1"), "{err}");
+    assert!(refuses(at, "resume --store there").contains("stays held"), "what ran here has ended");
+    let imported = dormouse(at, "import early.dormouse --store there --resume");
+    assert_eq!(imported.out, "It was hunter2.\n", "{imported:?}");
+    assert!(imported.err.contains(", which was 1"), "{imported:?}");
     assert_eq!(held().collect::<Vec<_>>(), [3, 5]);
-    assert!(printed(at, "import early.dormouse --store there --allow-run=ls", 2).contains("--resume"));
-    assert_eq!(printed(at, "resume --store there --imported", 0), "It was hunter2.\nIt was hunter2.\n");
+    assert!(refuses(at, "import early.dormouse --store there --allow-run=ls").contains("--resume"));
+    assert_eq!(succeeds(at, "resume --store there --imported"), "It was hunter2.\nIt was hunter2.\n");
     assert_eq!(held().count(), 0);
 }
 
@@ -170,7 +155,7 @@ fn what_a_program_starts_and_reaches_is_listed_and_said_before_it_runs() {
     let at = folder.path();
     fs::write(at.join("needy.toml"), NEEDY).expect("it can be written");
     fs::write(at.join("far.toml"), FAR).expect("it can be written");
-    let said = |line: &str| String::from_utf8_lossy(&dormouse(at, line).stderr).into_owned();
+    let errors_of = |line: &str| dormouse(at, line).err;
     let flags = [
         "needy.toml, command history (write): this kernel may not run `git`: the user has to start it with --allow-run=git,",
         "--allow-env=GIT_DIR,",
@@ -183,7 +168,7 @@ fn what_a_program_starts_and_reaches_is_listed_and_said_before_it_runs() {
         "far.toml, model far: this kernel may not connect to models.example:443: the user has to start it with --allow-net=models.example:443,",
         "--allow-env=FAR_KEY,",
     ];
-    let warned = said("run needy.toml --store needy");
+    let warned = errors_of("run needy.toml --store needy");
     let warnings: Vec<_> = warned.lines().filter(|line| line.starts_with("warning: ")).collect();
     assert_eq!(warnings.len(), flags.len(), "{warned}");
     for (warning, flag) in warnings.iter().zip(flags) {
@@ -191,11 +176,11 @@ fn what_a_program_starts_and_reaches_is_listed_and_said_before_it_runs() {
     }
     assert!(warned.find("warning: ") < warned.find("[1] needy starts"), "{warned}");
     let allowed = "--allow-run=uname --allow-env=REGION,SECRET,GIT_DIR,FAR_KEY --allow-net=models.example --allow-read=. --allow-write=.";
-    let warned = said(&format!("run needy.toml {allowed}"));
+    let warned = errors_of(&format!("run needy.toml {allowed}"));
     assert!(warned.contains("`git`") && warned.contains("`npx`"), "{warned}");
     assert_eq!(warned.lines().filter(|line| line.starts_with("warning: ")).count(), 2, "{warned}");
-    printed(at, "export 1@0 needy.dormouse --store needy --tree", 0);
-    let shown = printed(at, "show needy.dormouse", 0);
+    succeeds(at, "export 1@0 needy.dormouse --store needy --tree");
+    let shown = succeeds(at, "show needy.dormouse");
     let lines = [
         "needy.toml command history (write) runs git log \"--grep=two words\"",
         "needy.toml command history (write) reads the variable GIT_DIR",
@@ -212,48 +197,46 @@ fn what_a_program_starts_and_reaches_is_listed_and_said_before_it_runs() {
     for line in lines {
         assert!(shown.lines().any(|shown| words(shown) == line), "{line} in {shown}");
     }
-    let head = printed(at, "show needy.dormouse --json", 0);
-    let head: serde_json::Value =
-        serde_json::from_str(head.lines().next().expect("it has a head")).expect("it is JSON");
-    let requirements = head["requirements"].as_array().expect("they are listed");
+    let shown = dormouse(at, "show needy.dormouse --json").json_lines();
+    let requirements = shown[0]["requirements"].as_array().expect("they are listed");
     assert_eq!(requirements.len(), lines.len());
     assert_eq!(requirements[0]["needs"]["runs"][2], "--grep=two words");
     assert_eq!((&requirements[0]["by"], &requirements[0]["access"]), (&"command".into(), &"write".into()));
-    printed(at, "import needy.dormouse --store there", 0);
+    succeeds(at, "import needy.dormouse --store there");
     for line in ["resume 2 --store there", "import needy.dormouse --store there --resume"] {
-        assert!(said(line).contains("--allow-run=git"), "{line}");
+        assert!(errors_of(line).contains("--allow-run=git"), "{line}");
     }
 }
 
 #[test]
 fn what_is_redacted_is_nowhere_in_the_file() {
     let folder = ran();
-    printed(folder.path(), "export 1 notes.dormouse --store here --tree --redact hunter[0-9] --redact go", 0);
+    succeeds(folder.path(), "export 1 notes.dormouse --store here --tree --redact hunter[0-9] --redact go");
     let file = fs::read(folder.path().join("notes.dormouse")).expect("it is there");
     let shown = String::from_utf8_lossy(&file);
     assert!(!shown.contains("hunter2") && shown.contains("the word is *******"), "{shown}");
-    assert!(printed(folder.path(), "show notes.dormouse", 0).contains(", redacted, "));
-    assert_eq!(printed(folder.path(), "import notes.dormouse --store there", 0), "3  was 1\n4  was 2\n");
-    let wrong = printed(folder.path(), "export 1 notes.dormouse --store here --redact (", 2);
+    assert!(succeeds(folder.path(), "show notes.dormouse").contains(", redacted, "));
+    assert_eq!(succeeds(folder.path(), "import notes.dormouse --store there"), "3  was 1\n4  was 2\n");
+    let wrong = refuses(folder.path(), "export 1 notes.dormouse --store here --redact (");
     assert!(wrong.contains("--redact"), "{wrong}");
 }
 
 #[test]
 fn a_file_that_is_not_whole_is_refused_and_makes_nothing() {
     let folder = ran();
-    printed(folder.path(), "export 1 notes.dormouse --store here", 0);
+    succeeds(folder.path(), "export 1 notes.dormouse --store here");
     let file = fs::read(folder.path().join("notes.dormouse")).expect("it is there");
     fs::write(folder.path().join("half.dormouse"), &file[..file.len() / 2]).expect("it can be written");
     for line in ["show half.dormouse", "import half.dormouse --store there"] {
-        let refused = printed(folder.path(), line, 2);
+        let refused = refuses(folder.path(), line);
         assert!(refused.contains(&format!("was cut off after {} bytes", file.len() / 2)), "{refused}");
     }
-    assert!(printed(folder.path(), "import notes.toml --store there", 2).contains("the file is no export"));
-    assert!(printed(folder.path(), "import none.dormouse --store there", 2).contains("none.dormouse"));
+    assert!(refuses(folder.path(), "import notes.toml --store there").contains("the file is no export"));
+    assert!(refuses(folder.path(), "import none.dormouse --store there").contains("none.dormouse"));
     assert!(!folder.path().join("there").exists(), "no store is made for nothing");
-    assert!(printed(folder.path(), "import half.dormouse --store here", 2).contains("was cut off"));
-    assert_eq!(printed(folder.path(), "ps --store here", 0).lines().count(), 3);
-    printed(folder.path(), "export 9 nobody.dormouse --store here", 2);
+    assert!(refuses(folder.path(), "import half.dormouse --store here").contains("was cut off"));
+    assert_eq!(succeeds(folder.path(), "ps --store here").lines().count(), 3);
+    refuses(folder.path(), "export 9 nobody.dormouse --store here");
     assert!(!folder.path().join("nobody.dormouse").exists());
-    assert!(printed(folder.path(), "export 1 notes.dormouse --store nowhere", 2).contains("is not a store"));
+    assert!(refuses(folder.path(), "export 1 notes.dormouse --store nowhere").contains("is not a store"));
 }

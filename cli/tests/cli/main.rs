@@ -4,6 +4,7 @@
 
 #[cfg(target_os = "linux")]
 mod confinement;
+mod dormouse;
 mod export;
 mod mcp;
 mod recordings;

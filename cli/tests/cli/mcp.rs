@@ -2,9 +2,11 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
+
+use crate::dormouse::{self, run, succeeds};
 
 const PROGRAM: &str = r#"
 [model]
@@ -19,8 +21,8 @@ parameters.upto = { type = "integer", description = "The last number." }
 "#;
 
 fn command(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-    command.current_dir(folder).args(["mcp", "program.toml", "--allow-run=seq"]).args(args).env_remove("DORMOUSE_LOG");
+    let mut command = dormouse::command(folder);
+    command.args(["mcp", "program.toml", "--allow-run=seq"]).args(args);
     command
 }
 
@@ -30,6 +32,16 @@ fn folder(program: &str) -> tempfile::TempDir {
     folder
 }
 
+fn initialize_params() -> Value {
+    json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}})
+}
+
+/// The first message of a client.
+fn initialize_request() -> String {
+    json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize_params()}).to_string()
+}
+
+/// A client of the program over its standard streams.
 struct Client {
     child: Child,
     input: ChildStdin,
@@ -42,9 +54,7 @@ impl Client {
         let mut child = command(folder, args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut client = Self { child, input, output, last: 0 };
-        let params =
-            json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
-        client.ask("initialize", &params);
+        client.ask("initialize", &initialize_params());
         client.tell(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         client
     }
@@ -142,19 +152,12 @@ fn what_was_imported_under_the_name_of_the_kept_process_is_not_served() {
     let mut client = Client::begin(folder.path(), &["--store", "state"]);
     client.call("numbers", json!({"upto": 20_000}));
     client.end();
-    for words in
-        [&["export", "1", "kept.dormouse", "--store", "state"][..], &["import", "kept.dormouse", "--store", "other"]]
-    {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-        assert!(command.args(words).current_dir(folder.path()).status().unwrap().success(), "{words:?}");
-    }
+    succeeds(folder.path(), "export 1 kept.dormouse --store state");
+    succeeds(folder.path(), "import kept.dormouse --store other");
     let mut child = command(folder.path(), &["--store", "other"]);
     let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let params =
-        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
-    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
     let mut input = child.stdin.take().unwrap();
-    writeln!(input, "{hello}").unwrap();
+    writeln!(input, "{}", initialize_request()).unwrap();
     let mut refused = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut refused).unwrap();
     assert!(refused.contains("imported from another store"), "{refused}");
@@ -165,9 +168,8 @@ fn what_was_imported_under_the_name_of_the_kept_process_is_not_served() {
 fn an_origin_that_no_browser_writes_is_refused() {
     for wrong in ["*", "app.example", "https://app.example/path", "ftp://app.example"] {
         let origin = format!("--allow-origin={wrong}");
-        let output = command(Path::new("."), &["--http", &origin]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains("an origin is http:// or https://"), "{said}");
+        let ran = run(&mut command(Path::new("."), &["--http", &origin]));
+        assert!(ran.code == 2 && ran.err.contains("an origin is http:// or https://"), "{ran:?}");
     }
 }
 
@@ -176,16 +178,14 @@ fn a_signal_ends_it_in_the_middle_of_a_session() {
     let folder = folder(PROGRAM);
     let mut client = Client::begin(folder.path(), &[]);
     client.call("numbers", json!({"upto": 3}));
-    let pid = client.child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    assert_eq!(client.child.wait().unwrap().code(), Some(143));
+    terminate(&mut client.child);
 }
 
 fn refused(args: &[&str], token: &str) -> String {
     let folder = folder(PROGRAM);
-    let output: Output = command(folder.path(), args).env("MCP_TOKEN", token).output().unwrap();
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
-    String::from_utf8(output.stderr).unwrap()
+    let ran = run(command(folder.path(), args).env("MCP_TOKEN", token));
+    assert_eq!((ran.code, &*ran.out), (2, ""), "{ran:?}");
+    ran.err
 }
 
 #[test]
@@ -197,12 +197,21 @@ fn other_machines_are_served_only_where_that_is_said_and_a_token_protects_it() {
     assert!(short.contains("too short") && !short.contains("sesame"), "{short}");
 }
 
+/// Stops a server by SIGTERM, and waits for its end.
+fn terminate(child: &mut Child) {
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+/// The machine and port of a server's URL, which is a line.
+fn address_of(url: &str) -> &str {
+    url.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp")).unwrap()
+}
+
 /// The status of a first request with this header.
 fn status(address: &str, header: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    let hello =
-        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
-    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).to_string();
+    let hello = initialize_request();
     let head = format!(
         "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{header}Content-Length: {}",
         hello.len()
@@ -223,7 +232,7 @@ fn over_http_it_prints_its_url_and_a_token_and_serves_until_it_is_stopped() {
         let (mut url, mut entry) = (String::new(), String::new());
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         lines.read_line(&mut url).unwrap();
-        let address = url.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp")).unwrap();
+        let address = address_of(&url);
         assert!(address.starts_with("127.0.0.1:"), "{url}");
         let header = secret.map(str::to_owned).unwrap_or_else(|| {
             lines.read_line(&mut entry).unwrap();
@@ -238,8 +247,7 @@ fn over_http_it_prints_its_url_and_a_token_and_serves_until_it_is_stopped() {
             assert_eq!(status(address, "Authorization: Bearer 0123456789abcdef\r\n"), "401");
         }
         secrets.push(header);
-        assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
-        assert_eq!(child.wait().unwrap().code(), Some(143));
+        terminate(&mut child);
     }
     assert_ne!(secrets[0], secrets[1], "each start draws its own");
     for args in [["--http", "--no-token", "--token-env=T"], ["--http", "--no-token", "--allow-remote"]] {
@@ -255,11 +263,10 @@ fn over_http_it_serves_who_shows_the_token_of_the_user_and_does_not_print_it() {
     let (mut url, mut rest) = (String::new(), String::new());
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     lines.read_line(&mut url).unwrap();
-    let address = url.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp")).unwrap();
+    let address = address_of(&url);
     assert_eq!(status(address, ""), "401");
     assert_eq!(status(address, &format!("Authorization: Bearer {token}\r\n")), "200");
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(143));
+    terminate(&mut child);
     lines.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");
 }

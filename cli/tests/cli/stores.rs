@@ -1,18 +1,17 @@
-//! The program on stores, as a user has it: keys, and what is said of folders that are none.
+//! Commands on stores: with and without a key, on folders that are not stores, and garbage collection.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+
+use crate::dormouse::{Ran, command, run};
 
 const KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// What the program says to these words, with this in `DORMOUSE_STORE_KEY`.
+/// The exit code and all that the program prints, with `key` in `DORMOUSE_STORE_KEY`.
 fn dormouse(words: &str, store: &Path, key: Option<&str>) -> (i32, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-    command.args(words.split_whitespace()).arg("--store").arg(store).env_remove("DORMOUSE_STORE_KEY");
-    command.envs(key.map(|key| ("DORMOUSE_STORE_KEY", key)));
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let said = String::from_utf8_lossy(&stdout) + String::from_utf8_lossy(&stderr);
-    (status.code().unwrap(), said.into_owned())
+    let mut command = command(Path::new("."));
+    command.args(words.split_whitespace()).arg("--store").arg(store);
+    let Ran { code, out, err } = run(command.envs(key.map(|key| ("DORMOUSE_STORE_KEY", key))));
+    (code, out + &err)
 }
 
 /// A store with one process that has ended.
@@ -59,7 +58,7 @@ fn every_command_opens_an_encrypted_store_with_its_key_and_with_no_other() {
         let (code, said) = dormouse(words, &store, Some("swordfish"));
         assert!(code == 2 && said.contains("DORMOUSE_STORE_KEY") && !said.contains("swordfish"), "{words}: {said}");
     }
-    assert_eq!(std::fs::read(store.join("HEAD")).unwrap(), head, "who has no key changes nothing");
+    assert_eq!(std::fs::read(store.join("HEAD")).unwrap(), head, "without the key nothing is changed");
     assert_eq!(std::fs::read(store.join("log/00000001.seg")).unwrap(), log);
     for (words, _) in COMMANDS {
         let by_file = dormouse(&format!("{words} --key-file {}", file.display()), &store, Some("nonsense"));

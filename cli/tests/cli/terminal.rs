@@ -1,5 +1,5 @@
-//! What others wrote reaches a terminal only as text: of a hostile program, store, export, model server and command line, under
-//! every command. Colours are off, so that every other control sequence would be theirs.
+//! Text from outside reaches a terminal only as visible text: from a hostile program, store, export, model server or command line,
+//! under every command. Colours are off, so that any control sequence must come from outside.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -7,16 +7,18 @@ use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::dormouse::{command, run};
 
 /// Sets a title, clears, colours by C1, turns text around, hides, deletes, overwrites.
 const EVIL: &str =
     "EVIL\u{1b}]0;owned\u{7}\u{1b}[31m\u{9b}32m\u{202e}gpj\u{2066}\u{200f}\u{61c}\u{200b}\u{7f}\u{85}\r\u{1b}cX";
 
-/// Two ends of a terminal: what is written to the second is read from the first.
+/// The two ends of a terminal: text written to the second is read from the first.
 fn terminal() -> (File, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
@@ -28,17 +30,17 @@ fn terminal() -> (File, File) {
     (ours.into(), theirs)
 }
 
-/// All that these words show on a terminal that is standard output and standard error.
+/// All that a command shows on a terminal that is its standard output and standard error.
 fn shown(folder: &Path, words: &[&str], log: &str) -> String {
     let (mut ours, theirs) = terminal();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-    command.args(words).current_dir(folder).stdin(Stdio::null());
+    let mut command = command(folder);
+    command.args(words).stdin(Stdio::null());
     command.stdout(theirs.try_clone().unwrap()).stderr(theirs);
     command.env("NO_COLOR", "1").env("TERM", "xterm").env("DORMOUSE_LOG", log).env_remove("RUST_BACKTRACE");
     let mut child = command.spawn().unwrap();
     drop(command);
     let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
-    // The end of it is an error: nobody holds the other end any more.
+    // Once the other end is closed, reading fails.
     while let Ok(read @ 1..) = ours.read(&mut part) {
         bytes.extend_from_slice(&part[..read]);
     }
@@ -46,7 +48,7 @@ fn shown(folder: &Path, words: &[&str], log: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
-/// The first thing in a text that a terminal obeys, or that deceives a reader. Progress bars move the cursor and clear lines.
+/// The first place in a text that a terminal obeys or that deceives a reader. Progress bars may move the cursor and clear lines.
 fn strange(text: &str) -> Option<&str> {
     let found = text.char_indices().find(|(at, c)| match c {
         '\u{1b}' => {
@@ -61,7 +63,7 @@ fn strange(text: &str) -> Option<&str> {
     found.map(|(at, _)| &text[at..text.len().min(text.ceil_char_boundary(at + 60))])
 }
 
-/// Shows what these words show, and refuses what is strange in it.
+/// What a command shows, which must have nothing strange in it.
 fn check(folder: &Path, words: &[&str]) -> String {
     let text = shown(folder, words, "error");
     assert_eq!(strange(&text), None, "{words:?} showed {text:?}");
@@ -74,7 +76,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", shown.map(|unit| format!("\\u{unit:04x}")).collect::<String>())
 }
 
-/// A program with hostile names, which calls a tool and says something hostile.
+/// A program with hostile names, which calls a tool and answers with hostile text.
 fn program(folder: &Path, name: &str, model: &str) {
     let evil = quoted(EVIL);
     let script = format!(
@@ -208,18 +210,13 @@ fn in_a_pipe_an_answer_is_exact_and_an_error_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     program(at, "evil.toml", "provider = \"scripted\"\nscript = \"script.toml\"");
-    let output = |words: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-        command.args(words).current_dir(at).stdin(Stdio::null()).env_remove("DORMOUSE_LOG").output().unwrap()
-    };
-    let ran = output(&["run", "evil.toml"]);
-    assert_eq!(String::from_utf8(ran.stdout).unwrap(), format!("{EVIL}\n"));
-    assert_eq!(strange(&String::from_utf8(ran.stderr).unwrap()), None);
-    let json = String::from_utf8(output(&["run", "evil.toml", "--json"]).stdout).unwrap();
-    assert_eq!(strange(&json), None);
-    let lines = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let result = lines.into_iter().find(|line| line["event"] == "result").unwrap();
+    let piped = |words: &[&str]| run(command(at).args(words).stdin(Stdio::null()));
+    let ran = piped(&["run", "evil.toml"]);
+    assert_eq!(ran.out, format!("{EVIL}\n"));
+    assert_eq!(strange(&ran.err), None);
+    let ran = piped(&["run", "evil.toml", "--json"]);
+    assert_eq!(strange(&ran.out), None);
+    let result = ran.json_lines().into_iter().find(|line| line["event"] == "result").unwrap();
     assert_eq!(result["message"], EVIL);
-    let refused = output(&["show", EVIL]);
-    assert_eq!(strange(&String::from_utf8(refused.stderr).unwrap()), None);
+    assert_eq!(strange(&piped(&["show", EVIL]).err), None);
 }

@@ -29,10 +29,10 @@ pub enum Piece<'a> {
 /// What becomes of the processes of an export, and of their programs, once they were checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// They are kept: together they may take so much memory as [`Allowance::of`] the whole file says.
+    /// All are kept. Together they take at most the memory that [`Allowance::of`] allows for the whole file.
     #[default]
     Processes,
-    /// They pass by, one by one, as facts do in any case; only their programs are kept.
+    /// Only programs are kept. Processes are passed on one by one and dropped, as facts always are.
     Programs,
 }
 
@@ -40,7 +40,7 @@ pub enum Keep {
 pub struct Scanner {
     stage: Stage,
     keep: Keep,
-    /// What the records that are kept may take, by the bytes so far.
+    /// Bounds the memory of the kept records, by the bytes read so far.
     allowance: Allowance,
     /// What has come of a part that is looked at when it is whole.
     held: Vec<u8>,
@@ -230,15 +230,15 @@ impl Scanner {
             Kind::TempFile => Record::TempFile(self.decoded(payload)?),
         };
         if matches!((kind, self.keep), (Kind::Facts, _) | (Kind::Member, Keep::Programs)) {
-            self.allowance.give_back(&before);
+            self.allowance.refund_since(&before);
         }
         Ok(Some(Piece::Record(record)))
     }
 
-    /// A record by itself, which takes as much as it takes in memory of what all that are kept may take.
+    /// A decoded record, whose memory is charged to the allowance of all kept records.
     fn decoded<T: DeserializeOwned>(&mut self, payload: &[u8]) -> Result<T, ExportError> {
         let size = size_of::<T>() as u64;
-        let value = self.allowance.take(size).and_then(|()| codec::decode_within(payload, &mut self.allowance));
+        let value = self.allowance.charge(size).and_then(|()| codec::decode_within(payload, &mut self.allowance));
         value.map_err(|error| ExportError::invalid(error.to_string()))
     }
 

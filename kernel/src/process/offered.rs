@@ -1,8 +1,7 @@
-//! What a server says of a tool, as a model is told of it: by the rule of [`ShownText`], since none of it is the kernel's word.
+//! Shows a model how a tool server describes a tool, by the rule of [`ShownText`]: the server wrote it, not the kernel.
 //!
-//! What describes is shown by the rule. What a call has to repeat, the names and the values of parameters, cannot be shown as
-//! anything else: where one of those imitates the kernel, the model is told no parameters, and that it is so. It can call the
-//! tool all the same.
+//! Descriptions are shown by the rule. Names and values of parameters cannot be altered, since a call has to repeat them: if one of
+//! them imitates the kernel, the model is shown no parameters and is told why. It can still call the tool.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use dormouse_proto::shown::ShownText;
 use dormouse_proto::xml::imitation::imitates;
 use serde_json::Value;
 
-/// The keys of a JSON schema whose texts only describe.
+/// The keys of a JSON schema whose texts are only descriptions.
 const DESCRIBING: [&str; 3] = ["description", "title", "$comment"];
 const ANY_OBJECT: &str = r#"{"type":"object"}"#;
 const NOT_SHOWN: &str = "(Its parameters are not shown: a name or a value among them looks like a word of the kernel.)";
@@ -19,7 +18,7 @@ const NOT_SHOWN: &str = "(Its parameters are not shown: a name or a value among 
 /// A name or a value of a schema imitates the kernel.
 struct Imitation;
 
-/// The description and the schema of a tool. `remark` is what the kernel has to say of it. O(n).
+/// The description and the schema of a tool, as they are shown. `remark` is a sentence of the kernel about the tool. O(n).
 pub(super) fn shown(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str>) {
     let source = format!("server:{}", offer.server);
     let described = if remark.is_some() { offer.description.trim_start().into() } else { offer.description.clone() };
@@ -35,29 +34,31 @@ pub(super) fn shown(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str
     (description.into(), schema)
 }
 
-/// The schema as it came, unless something in it has to be shown otherwise.
+/// The schema byte for byte, unless a description in it is shown differently.
 fn shown_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> {
     let Ok(mut value) = serde_json::from_str::<Value>(schema) else {
         return if imitates(schema) { Err(Imitation) } else { Ok(schema.clone()) };
     };
-    Ok(if show(&mut value, source)? { value.to_string().into() } else { schema.clone() })
+    Ok(if show_descriptions(&mut value, source)? { value.to_string().into() } else { schema.clone() })
 }
 
-/// Puts what describes into its shown form; whether anything changed.
-fn show(value: &mut Value, source: &str) -> Result<bool, Imitation> {
+/// Replaces descriptions by their shown form. Returns whether anything changed.
+fn show_descriptions(value: &mut Value, source: &str) -> Result<bool, Imitation> {
     match value {
         Value::String(text) if imitates(text) => Err(Imitation),
-        Value::Array(items) => items.iter_mut().try_fold(false, |changed, item| Ok(show(item, source)? | changed)),
+        Value::Array(items) => {
+            items.iter_mut().try_fold(false, |changed, item| Ok(show_descriptions(item, source)? | changed))
+        }
         Value::Object(members) => members.iter_mut().try_fold(false, |changed, (key, member)| match member {
             _ if imitates(key) => Err(Imitation),
-            Value::String(text) if DESCRIBING.contains(&key.as_str()) => Ok(describe(text, source) | changed),
-            member => Ok(show(member, source)? | changed),
+            Value::String(text) if DESCRIBING.contains(&key.as_str()) => Ok(show_description(text, source) | changed),
+            member => Ok(show_descriptions(member, source)? | changed),
         }),
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => Ok(false),
     }
 }
 
-fn describe(text: &mut String, source: &str) -> bool {
+fn show_description(text: &mut String, source: &str) -> bool {
     let shown = ShownText::outside(source, text.as_str());
     let is_changed = *shown != **text;
     *text = shown.to_string();

@@ -1,25 +1,27 @@
-//! What a program starts and reaches outside of the kernel, as its file says: for who decides whether to run it.
+//! Lists what a program starts and reaches outside the kernel, so that a user can decide whether to run it.
 //!
-//! Nothing here asks whether that is permitted, or is there.
+//! The list is read from the program's files. Whether a requirement is permitted or exists on this machine is not looked up here.
 
+use dormouse_proto::command::Command;
+use dormouse_proto::program::EnvironmentChoice;
 use dormouse_proto::server::{Server, ServerValue, Transport};
 use dormouse_proto::tool::Access;
 use url::Url;
 
 use super::library::{ModelChoice, Program};
 
-/// Tools of the kernel and of its host that use files of the host, and how.
+/// The built-in tools that use files of the host.
 const FILE_TOOLS: [(&str, FileUse); 3] =
     [("fd_to_file", FileUse::Write), ("read_file", FileUse::Read), ("list_dir", FileUse::Read)];
 
-/// Something that a program needs of the machine that it runs on.
+/// A resource that a program needs from the machine that runs it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Requirement {
-    /// The program, by the name of its file in its bundle.
+    /// The program, by its file name in the bundle.
     pub program: String,
-    /// What of it needs the resource.
+    /// The part of the program that needs the resource.
     pub needed_by: NeededBy,
-    /// What it is.
+    /// The resource.
     pub resource: Resource,
 }
 
@@ -28,46 +30,46 @@ pub struct Requirement {
 pub enum NeededBy {
     /// The model of this name.
     Model(String),
-    /// The declared command of this name, which a process calls that may do this.
+    /// The declared command of this name, which processes with this access may call.
     Command(String, Access),
     /// The tool of this name, which uses files.
     Tool(String),
     /// The tool server of this name.
     Server(String),
-    /// What a process is told about the machine at its birth.
+    /// The `[env_info]` that a process is given at its birth.
     Environment,
 }
 
-/// A part of the machine, or another machine.
+/// A resource of the machine, or another machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// A program that is started: its name or path, and its arguments as they are written.
+    /// A program to start: its name or path, and its arguments as declared.
     Command(Vec<String>),
-    /// A machine that is connected to.
+    /// A machine to connect to.
     Address {
-        /// The address, without user name, password and query: those may be secrets.
+        /// The address without user name, password and query, which may be secret.
         url: String,
-        /// The machine and the port, if the address is one.
+        /// The machine and the port, if the address is valid.
         endpoint: Option<(String, u16)>,
     },
-    /// An environment variable that is read, by name.
+    /// An environment variable to read, by name.
     Variable(String),
-    /// Files, in any folder that is permitted.
+    /// Files, in the permitted folders.
     Files(FileUse),
 }
 
-/// What is done with files.
+/// How files are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileUse {
-    /// They are read, or listed.
+    /// Files are read, or folders listed.
     Read,
-    /// They are written.
+    /// Files are written.
     Write,
 }
 
 impl Program {
-    /// What this program and all that it links start and reach, in the order of their files, each once. What a provider is asked by
-    /// its name alone is not in it: that needs no permission.
+    /// The requirements of this program and of all programs that it links, directly or not; each once, in the order of the files. A
+    /// provider that is named without an address is not listed, since it needs no permission.
     #[must_use]
     pub fn requirements(&self) -> Vec<Requirement> {
         let mut all = Vec::new();
@@ -82,7 +84,7 @@ impl Program {
         all
     }
 
-    /// This program, and every one that can be reached from it by links.
+    /// This program and all programs that it links, directly or not.
     fn linked_closure(&self) -> Vec<Self> {
         let mut found = vec![self.clone()];
         let mut next = 0;
@@ -99,23 +101,32 @@ impl Program {
 
     fn own_requirements(&self) -> Vec<(NeededBy, Resource)> {
         let models = self.models().iter().flat_map(of_model);
-        let commands = self.commands().iter().flat_map(|command| {
-            let variables = command.env.iter().cloned().map(Resource::Variable);
-            let started = [Resource::Command(command.argv.clone())].into_iter().chain(variables);
-            let needed_by = NeededBy::Command(command.name.clone(), command.policy.access);
-            started.map(move |resource| (needed_by.clone(), resource))
-        });
+        let commands = self.commands().iter().flat_map(of_command);
         let servers = self.servers().iter().flat_map(|choice| of_server(&choice.server));
-        let declares = |name: &str| self.commands().iter().any(|command| command.name == name);
-        let files = FILE_TOOLS.iter().filter(|(name, _)| self.tools().iter().any(|tool| tool.name == *name));
-        let files = files.filter(|(name, _)| !declares(name));
-        let files = files.map(|(name, file_use)| (NeededBy::Tool((*name).to_owned()), Resource::Files(*file_use)));
-        let told = self.environment();
-        let run = told.commands.iter().filter_map(|command| command.argv.clone()).map(Resource::Command);
-        let read = told.env_vars.iter().map(|variable| Resource::Variable(variable.name.clone()));
-        let told = run.chain(read).map(|resource| (NeededBy::Environment, resource));
-        models.chain(commands).chain(servers).chain(files).chain(told).collect()
+        let environment = of_environment(self.environment());
+        models.chain(commands).chain(servers).chain(self.file_tools()).chain(environment).collect()
     }
+
+    /// The enabled built-in tools that use files. A declared command of the same name replaces such a tool.
+    fn file_tools(&self) -> impl Iterator<Item = (NeededBy, Resource)> {
+        let is_enabled = |name: &str| self.tools().iter().any(|tool| tool.name == name);
+        let is_replaced = |name: &str| self.commands().iter().any(|command| command.name == name);
+        let enabled = FILE_TOOLS.iter().filter(move |(name, _)| is_enabled(name) && !is_replaced(name));
+        enabled.map(|(name, file_use)| (NeededBy::Tool((*name).to_owned()), Resource::Files(*file_use)))
+    }
+}
+
+fn of_command(command: &Command) -> impl Iterator<Item = (NeededBy, Resource)> {
+    let variables = command.env.iter().cloned().map(Resource::Variable);
+    let needed_by = NeededBy::Command(command.name.clone(), command.policy.access);
+    let resources = std::iter::once(Resource::Command(command.argv.clone())).chain(variables);
+    resources.map(move |resource| (needed_by.clone(), resource))
+}
+
+fn of_environment(environment: &EnvironmentChoice) -> impl Iterator<Item = (NeededBy, Resource)> {
+    let commands = environment.commands.iter().filter_map(|command| command.argv.clone()).map(Resource::Command);
+    let variables = environment.env_vars.iter().map(|variable| Resource::Variable(variable.name.clone()));
+    commands.chain(variables).map(|resource| (NeededBy::Environment, resource))
 }
 
 fn of_model(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Resource)> {
@@ -139,13 +150,13 @@ fn of_server(server: &Server) -> impl Iterator<Item = (NeededBy, Resource)> {
     resources.map(move |resource| (needed_by.clone(), resource))
 }
 
-/// An address as the clients of this system read it.
+/// An address, parsed as the kernel's HTTP clients parse it.
 fn address(written: &str) -> Resource {
     let Ok(mut url) = Url::parse(written.trim()) else {
         return Resource::Address { url: written.to_owned(), endpoint: None };
     };
     let endpoint = url.host_str().map(str::to_owned).zip(url.port_or_known_default());
-    // Where an address has no room for these, it has none.
+    // These fail only for addresses that cannot have a user name or password.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);

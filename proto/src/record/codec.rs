@@ -1,7 +1,7 @@
 //! Record payloads as bytes: the only place that knows bincode.
 //!
-//! bincode is no longer maintained and trusts its input, so it reads numbers and nothing else: what a record holds is read by
-//! [`Reading`], which believes no length before the bytes for it are there, and counts what comes of them against an [`Allowance`].
+//! bincode is no longer maintained and trusts its input, so it decodes numbers and nothing else. [`Reading`] decodes the rest: it
+//! accepts no length that exceeds the bytes which follow, and charges the memory of decoded values to an [`Allowance`].
 //! Records hold no zero-sized elements and no recursive types.
 
 mod allowance;
@@ -29,7 +29,7 @@ pub enum CodecError {
     /// The bytes are not such a record.
     #[error("the record cannot be decoded: {0}")]
     Decode(String),
-    /// A length in the record is one that the rest of it cannot hold.
+    /// A length in the record exceeds the rest of the record.
     #[error("the record cannot be decoded: it claims {claimed} bytes or elements where {left} bytes are left")]
     Claim {
         /// How many bytes or elements.
@@ -37,7 +37,7 @@ pub enum CodecError {
         /// How many bytes follow.
         left: u64,
     },
-    /// What the record holds takes far more memory than its bytes.
+    /// The decoded record would take more memory than its length allows.
     #[error(
         "the record cannot be decoded: what it holds takes more than the {allowed} bytes of memory that its length allows"
     )]
@@ -66,20 +66,20 @@ pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, CodecError> {
     if bytes.len() > MAX_PAYLOAD_BYTES { Err(CodecError::TooLarge) } else { Ok(bytes) }
 }
 
-/// Decodes a record whose hash has been checked. Costs one pass over the bytes, and at most the memory that
-/// [`Allowance::of`] its length allows.
+/// Decodes a record whose hash has been checked. Costs one pass over the bytes, and at most the memory that [`Allowance::of`] allows
+/// for its length.
 ///
 /// # Errors
-/// [`CodecError::Decode`] for anything that is not exactly one record, [`CodecError::Trailing`] for one that is followed
-/// by something; [`CodecError::Claim`] and [`CodecError::Expands`] for one that nobody wrote in good faith.
+/// [`CodecError::Decode`] for bytes that are no such record, [`CodecError::Trailing`] for a record with bytes behind it,
+/// [`CodecError::Claim`] and [`CodecError::Expands`] for a forged record.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_within(bytes, &mut Allowance::of(bytes.len() as u64))
 }
 
-/// Decodes one of several records that are held together: what comes of it is taken from `allowance`.
+/// Decodes one of several records that are in memory together, and charges its memory to their `allowance`.
 ///
 /// # Errors
-/// As [`decode`]. What was taken from the allowance by then stays taken.
+/// As [`decode`]. What was charged before the error stays charged.
 pub fn decode_within<T: DeserializeOwned>(bytes: &[u8], allowance: &mut Allowance) -> Result<T, CodecError> {
     if bytes.len() > MAX_PAYLOAD_BYTES {
         return Err(CodecError::TooLarge);

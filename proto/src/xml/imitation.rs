@@ -1,14 +1,14 @@
-//! Where a text looks as if the kernel spoke in it: a tag of one of its elements, or the marker behind a message.
+//! Finds imitations of the kernel in a text: a tag of one of its elements, or the marker of a message.
 //!
-//! The kernel writes a tag as `<`, perhaps `/`, and a name, and a marker as `[msg:3]`. What a reader could take for that counts
-//! as well: capitals, full-width forms, and invisible characters between the letters. Whitespace in front of a name counts
-//! only before the whole name of an element that begins with `fd_`, since `n < fd_max` is code.
+//! The kernel writes a tag as `<`, optionally `/`, and a name, and a marker as `[msg:3]`. A form that a reader could take for one
+//! counts as well: capitals, full-width characters, and invisible characters between the letters. Whitespace between `<` and a name
+//! counts only in front of the whole name of an `fd_` element, since `n < fd_max` is code.
 //!
-//! This module only finds; [`text`](super::text) and [`ShownText`](crate::shown::ShownText) say what becomes of it.
+//! This module only finds imitations; [`text`](super::text) and [`ShownText`](crate::shown::ShownText) decide how they are shown.
 
-/// What names of the kernel's own elements begin with. Inside of an element of the kernel, none of them may follow a `<` or `</`
-/// of a text directly.
-pub const KERNEL_NAMES: [&str; 24] = [
+/// Prefixes that cover the names of all of the kernel's elements. Inside an element of the kernel, text must not have one of them
+/// directly after `<` or `</`.
+pub const ELEMENT_PREFIXES: [&str; 24] = [
     "fd_",
     "preview",
     "omitted",
@@ -35,13 +35,13 @@ pub const KERNEL_NAMES: [&str; 24] = [
     "budget_",
 ];
 
-/// The names of elements that no other language has: whatever begins so is an imitation wherever it stands.
-const FAMILIES: [&str; 2] = ["fd_", "file_descriptor_"];
+/// Prefixes that no other language uses: any name with one of them is an imitation, also outside the kernel's elements.
+const UNIQUE_PREFIXES: [&str; 2] = ["fd_", "file_descriptor_"];
 
-/// The elements of the kernel by their whole names, and `ref`, which is the model's own. A text that stands by itself imitates
-/// the kernel if it holds one of these; `<reference>` and `<MessageList>` are no elements of the kernel, and stay as they are.
-/// `section`, `summary` and `details` are left out, since HTML has them: the kernel writes them only inside of its elements.
-pub const ELEMENTS: [&str; 50] = [
+/// The whole names of the kernel's elements, and `ref`, which models write. Text outside the kernel's elements imitates the kernel
+/// if it has one of these as a tag; `<reference>` and `<MessageList>` are ordinary. `section`, `summary` and `details` are left
+/// out, since HTML has them and the kernel writes them only inside its elements.
+const ELEMENT_NAMES: [&str; 50] = [
     "fd_attachment",
     "fd_attachments",
     "fd_content",
@@ -94,100 +94,104 @@ pub const ELEMENTS: [&str; 50] = [
     "ref",
 ];
 
-/// How much a place imitates.
+/// Where an imitation could be taken for text of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    /// It could be taken for the kernel's word wherever it stands.
+enum Deceives {
     Anywhere,
-    /// Only inside of an element of the kernel.
-    Inside,
+    /// Only inside an element of the kernel.
+    InsideElements,
 }
 
-/// Whether a text that stands in no element of the kernel could be taken for the kernel's word. At memory bandwidth where
-/// `<` and `[` are rare.
+/// Whether a text outside the kernel's elements could be taken for text of the kernel. Runs at memory bandwidth if `<` and `[` are
+/// rare.
 #[must_use]
 pub fn imitates(text: &str) -> bool {
-    places(text).any(|place| place.reach == Reach::Anywhere)
+    imitations(text).any(|imitation| imitation.deceives == Deceives::Anywhere)
 }
 
-/// Where a text has to be cut, so that no imitation stands in one piece: behind the `<` of a tag, and behind the `m` of a marker.
+/// Where to split a text so that no part holds a whole imitation: behind the `<` of a tag, and behind the `m` of a marker.
 pub(super) fn cuts(text: &str) -> impl Iterator<Item = usize> {
-    places(text).map(|place| place.cut)
+    imitations(text).map(|imitation| imitation.cut)
 }
 
-/// The opening brackets of markers, and whatever looks like `<` and opens a tag: the ranges of these characters. An attribute
-/// writes each as a character reference; `<` itself is always escaped there.
+/// The ranges of the characters that open an imitation, except `<`: `[`, and characters that look like `<` or `[`. An attribute
+/// writes each as a character reference; it escapes every `<` anyway.
 pub(super) fn openers(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> {
-    places(text).map(|place| place.opener).filter(|opener| &text[opener.clone()] != "<")
+    imitations(text).map(|imitation| imitation.opener).filter(|opener| &text[opener.clone()] != "<")
 }
 
-struct Place {
+struct Imitation {
+    /// The range of its first character.
     opener: std::ops::Range<usize>,
+    /// Where it is split.
     cut: usize,
-    reach: Reach,
+    deceives: Deceives,
 }
 
-fn places(text: &str) -> impl Iterator<Item = Place> {
+fn imitations(text: &str) -> impl Iterator<Item = Imitation> {
     // The full-width forms of `<` and `[`, and the small form of `<`, all begin with the byte EF.
-    memchr::memchr3_iter(b'<', b'[', 0xef, text.as_bytes()).filter_map(|at| place(text, at))
+    memchr::memchr3_iter(b'<', b'[', 0xef, text.as_bytes()).filter_map(|at| imitation_at(text, at))
 }
 
-fn place(text: &str, at: usize) -> Option<Place> {
+fn imitation_at(text: &str, at: usize) -> Option<Imitation> {
     let opener = text[at..].chars().next()?;
     let after = at + opener.len_utf8();
-    let (cut, reach) = match opener {
+    let (cut, deceives) = match opener {
         '<' | '＜' | '﹤' => (after, tag(&text[after..])?),
-        '[' | '［' => (after + marker(&text[after..])?, Reach::Anywhere),
+        '[' | '［' => (after + marker(&text[after..])?, Deceives::Anywhere),
         _ => return None,
     };
-    Some(Place { opener: at..after, cut, reach })
+    Some(Imitation { opener: at..after, cut, deceives })
 }
 
-/// What stands behind a `<`, if a tag of the kernel could begin there.
-fn tag(after: &str) -> Option<Reach> {
+/// Where the tag would deceive whose text after `<` this is; nothing if it is no imitation.
+fn tag(after: &str) -> Option<Deceives> {
     if !may_begin_a_name(after.as_bytes()) {
         return None;
     }
     let (chars, space) = without_space(letters(after));
-    let mut behind_slash = chars.clone();
-    let (chars, more_space) = match behind_slash.next() {
-        Some('/') => without_space(behind_slash),
+    let mut after_slash = chars.clone();
+    let (chars, more_space) = match after_slash.next() {
+        Some('/') => without_space(after_slash),
         _ => (chars, false),
     };
-    let begins = |name: &&str| behind(chars.clone(), name).is_some();
-    let is_whole = |name: &&str| behind(chars.clone(), name).is_some_and(|mut rest| !rest.next().is_some_and(in_name));
+    let begins = |name: &&str| strip_prefix(chars.clone(), name).is_some();
+    let is_whole =
+        |name: &&str| strip_prefix(chars.clone(), name).is_some_and(|mut rest| !rest.next().is_some_and(in_name));
     if space || more_space {
-        return ELEMENTS.iter().any(|name| name.starts_with("fd_") && is_whole(name)).then_some(Reach::Anywhere);
+        return ELEMENT_NAMES
+            .iter()
+            .any(|name| name.starts_with("fd_") && is_whole(name))
+            .then_some(Deceives::Anywhere);
     }
-    if !KERNEL_NAMES.iter().any(begins) {
+    if !ELEMENT_PREFIXES.iter().any(begins) {
         return None;
     }
-    let is_anywhere = FAMILIES.iter().any(begins) || ELEMENTS.iter().any(is_whole);
-    Some(if is_anywhere { Reach::Anywhere } else { Reach::Inside })
+    let is_anywhere = UNIQUE_PREFIXES.iter().any(begins) || ELEMENT_NAMES.iter().any(is_whole);
+    Some(if is_anywhere { Deceives::Anywhere } else { Deceives::InsideElements })
 }
 
-/// Whether the first two letters are those of a name, or need a closer look. It is asked of each `<` of a page, and nearly always
-/// says no.
+/// Whether a tag may begin here, judged by its first two letters: a cheap test for each `<` of a page, which nearly all fail.
 fn may_begin_a_name(after: &[u8]) -> bool {
     let start = after.iter().position(|byte| *byte != b'/' && !byte.is_ascii_whitespace()).unwrap_or(after.len());
     match &after[start..] {
         [first, second, ..] if first.is_ascii() && second.is_ascii() => {
             let letters = [first.to_ascii_lowercase(), second.to_ascii_lowercase()];
-            KERNEL_NAMES.iter().any(|name| name.as_bytes()[..2] == letters)
+            ELEMENT_PREFIXES.iter().any(|name| name.as_bytes()[..2] == letters)
         }
         [_, _, ..] => true,
         _ => false,
     }
 }
 
-/// How far behind a `[` the `m` of a marker ends, if one begins there.
+/// Where the `m` of a marker ends whose text after `[` this is; nothing if it is no marker.
 fn marker(after: &str) -> Option<usize> {
     let (at, first) = after.char_indices().find(|(_, c)| !is_invisible(*c))?;
-    let number = behind(letters(after), "msg:")?.next();
+    let number = strip_prefix(letters(after), "msg:")?.next();
     number.filter(char::is_ascii_digit).map(|_| at + first.len_utf8())
 }
 
-/// The characters as a reader sees them: invisible ones left out, full-width forms as ASCII, all letters small.
+/// The characters as a reader sees them: without invisible ones, full-width forms as ASCII, in lower case.
 fn letters(text: &str) -> impl Iterator<Item = char> + Clone {
     let plain = |c: char| match c {
         '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
@@ -196,6 +200,7 @@ fn letters(text: &str) -> impl Iterator<Item = char> + Clone {
     text.chars().filter(|c| !is_invisible(*c)).map(move |c| plain(c).to_ascii_lowercase())
 }
 
+/// The characters after leading whitespace, and whether there was any.
 fn without_space<I: Iterator<Item = char> + Clone>(chars: I) -> (I, bool) {
     let mut rest = chars.clone();
     let mut from = chars;
@@ -207,16 +212,16 @@ fn without_space<I: Iterator<Item = char> + Clone>(chars: I) -> (I, bool) {
     (from, found)
 }
 
-/// What follows `name`, if the text begins with it.
-fn behind<I: Iterator<Item = char>>(mut chars: I, name: &str) -> Option<I> {
-    name.chars().all(|letter| chars.next() == Some(letter)).then_some(chars)
+/// The characters after `prefix`, if they begin with it.
+fn strip_prefix<I: Iterator<Item = char>>(mut chars: I, prefix: &str) -> Option<I> {
+    prefix.chars().all(|letter| chars.next() == Some(letter)).then_some(chars)
 }
 
 fn in_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':')
 }
 
-/// Characters that take no room on a screen: joiners, soft hyphens, selectors of variants, tags.
+/// Whether a character takes no room on a screen: joiners, soft hyphens, variation selectors, tags.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{34f}' | '\u{180b}'..='\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}'
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')

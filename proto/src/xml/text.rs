@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use quick_xml::events::attributes::Attribute;
 
-pub use super::imitation::KERNEL_NAMES;
 use super::imitation::{cuts, openers};
 
 /// Whether every character of `text` is shown as it is: see [`sanitize`]. At memory bandwidth.

@@ -80,8 +80,9 @@ impl Launcher {
         working_dir: &Path,
         environment: Environment,
     ) -> io::Result<Self> {
-        let mut named = permissions.run().chain(permissions.unconfined());
-        let checked = named.try_for_each(check_program);
+        let run = permissions.run().map(|program| ("--allow-run", program));
+        let unconfined = permissions.unconfined().map(|program| ("--allow-unconfined", program));
+        let checked = run.chain(unconfined).try_for_each(|(flag, program)| check_program(flag, program));
         checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let writable = permissions.write().map(|folder| Folder::find(&working_dir.join(folder)));
         Ok(Self {

@@ -2,65 +2,68 @@
 
 use super::CodecError;
 
-/// However long a record is, what comes of it may take so many times its bytes,
+/// Memory allowed for each byte of a record, whatever its length.
 const TIMES: u64 = 8;
-/// and beyond that so much,
-const BEYOND_BYTES: u64 = 64 << 20;
-/// but of a short record no more than so many times its bytes:
-const BEYOND_TIMES: u64 = 64;
-/// the smallest parts of a record, such as an empty text, take one byte of it and some dozen of memory.
-const LEAST_BYTES: u64 = 4 << 10;
+/// Extra memory for each byte of a record, up to [`MAX_EXTRA_BYTES`]: the smallest parts of a record, such as an empty text, take one
+/// byte of it and some dozen of memory.
+const EXTRA_TIMES: u64 = 64;
+/// The most extra memory.
+const MAX_EXTRA_BYTES: u64 = 64 << 20;
+/// Memory allowed for a record of any length.
+const BASE_BYTES: u64 = 4 << 10;
 
-/// Bytes of memory that decoded records may still take.
+/// A bound on the memory that decoded records take.
 ///
-/// What comes of `n` bytes may take `8 n` bytes, and beyond that the lesser of `64 n` bytes and 64 MiB, and 4 KiB. Lists, maps, texts
-/// and boxed values count by the room that they take, a list whose length is not reserved at once by twice that.
+/// Records of `n` bytes may take `8 n + min(64 n, 64 MiB) + 4 KiB` bytes of memory. Lists, maps, texts and boxed values are charged by
+/// the memory that they take. A list that grows while it is read is charged twice, since it has capacity for up to twice its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
+    /// The bytes of the records.
     bytes: u64,
-    taken: u64,
+    /// The memory charged so far.
+    charged: u64,
 }
 
 impl Allowance {
-    /// What records of so many bytes may take together.
+    /// For records of this many bytes together.
     #[must_use]
     pub fn of(bytes: u64) -> Self {
-        Self { bytes, taken: 0 }
+        Self { bytes, charged: 0 }
     }
 
-    /// So many bytes of records more are there.
+    /// Extends the bound for this many more bytes of records.
     pub fn extend(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// How much may be taken, what is taken included.
+    /// The bytes of memory that the records may take in all.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let beyond = BEYOND_BYTES.min(self.bytes.saturating_mul(BEYOND_TIMES));
-        self.bytes.saturating_mul(TIMES).saturating_add(beyond).saturating_add(LEAST_BYTES)
+        let extra = MAX_EXTRA_BYTES.min(self.bytes.saturating_mul(EXTRA_TIMES));
+        self.bytes.saturating_mul(TIMES).saturating_add(extra).saturating_add(BASE_BYTES)
     }
 
-    /// How much is taken.
+    /// The bytes of memory charged so far.
     #[must_use]
-    pub fn taken(&self) -> u64 {
-        self.taken
+    pub fn charged(&self) -> u64 {
+        self.charged
     }
 
-    /// Something that is held takes so much.
+    /// Charges this many bytes of memory.
     ///
     /// # Errors
-    /// [`CodecError::Expands`] where that is more than is left.
-    pub fn take(&mut self, bytes: u64) -> Result<(), CodecError> {
-        let (taken, allowed) = (self.taken.saturating_add(bytes), self.total());
-        if taken > allowed {
+    /// [`CodecError::Expands`] if less is left; nothing is charged then.
+    pub fn charge(&mut self, bytes: u64) -> Result<(), CodecError> {
+        let (charged, allowed) = (self.charged.saturating_add(bytes), self.total());
+        if charged > allowed {
             return Err(CodecError::Expands { allowed });
         }
-        self.taken = taken;
+        self.charged = charged;
         Ok(())
     }
 
-    /// What was taken since `before` is held no more.
-    pub fn give_back(&mut self, before: &Self) {
-        self.taken = before.taken;
+    /// Takes back all charges since `before`: that memory was freed.
+    pub fn refund_since(&mut self, before: &Self) {
+        self.charged = before.charged;
     }
 }

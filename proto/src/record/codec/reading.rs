@@ -1,12 +1,12 @@
-//! How a record is read: the side of serde that bincode has as well, but one that believes no length.
+//! A serde deserializer for records in bincode's format that trusts no length in them.
 //!
-//! * A length is refused where fewer bytes follow than it claims: each element takes at least one.
-//! * What a list may reserve before its elements are read is bounded by the bytes that follow, whoever builds it.
-//! * Texts and bytes are lent from the payload, so that they are copied at their own length and once.
-//! * What comes of the bytes is counted against an [`Allowance`].
+//! * A length is refused if fewer bytes follow than it claims, since each element takes at least one.
+//! * The memory that a list reserves before its elements are read is bounded by the bytes that follow.
+//! * Texts and bytes are borrowed from the payload, so that each is copied once, at its real length.
+//! * The memory that decoded values take is charged to an [`Allowance`].
 //!
-//! To count a value once, whether it is boxed or stands in its list or its struct, a reading knows how much room the value that is
-//! read next has where it stands: a struct that is larger than its place must be in a box of its own.
+//! A value must be charged once, whether it is boxed or stored inline in its list or struct. The deserializer therefore tracks the
+//! size of the place that the next value is stored in, which is charged already: a struct larger than its place must be boxed.
 
 use bincode::de::read::Reader;
 use bincode::de::{Decode, Decoder, DecoderImpl};
@@ -18,27 +18,28 @@ use serde::de::{
 use super::allowance::Allowance;
 use super::{CodecError, Limits, limits};
 
-/// What an allocation costs beside its bytes: the allocator's part, and the counts of an `Arc`.
-const BLOCK_BYTES: usize = 24;
-/// A list may reserve room for one element to so many bytes that follow, and at once for no more than so many elements.
-const BYTES_AN_ELEMENT: usize = 16;
-const MOST_RESERVED: usize = 1 << 16;
+/// The overhead of an allocation: the allocator's header, and the counters of an `Arc`.
+const ALLOCATION_BYTES: usize = 24;
+/// A list reserves room for at most one element per this many bytes that follow.
+const BYTES_PER_RESERVED: usize = 16;
+/// The most elements that a list reserves room for at once.
+const MAX_RESERVED: usize = 1 << 16;
 
 /// A record that is being read.
 pub(super) struct Reading<'de, 'a> {
     decoder: DecoderImpl<Rest<'de>, Limits, ()>,
     allowance: &'a mut Allowance,
-    /// The size of the place that the next value stands in, which is counted.
+    /// The size of the place that the next value is stored in, which is charged already.
     place: usize,
 }
 
 impl<'de, 'a> Reading<'de, 'a> {
-    /// Of a value that stands in a place of `place` bytes.
+    /// Reads a value that is stored in a place of `place` bytes.
     pub(super) fn new(bytes: &'de [u8], allowance: &'a mut Allowance, place: usize) -> Self {
         Self { decoder: DecoderImpl::new(Rest(bytes), limits(), ()), allowance, place }
     }
 
-    /// How many bytes were not read.
+    /// How many bytes were not read yet.
     pub(super) fn left(&mut self) -> usize {
         self.decoder.reader().0.len()
     }
@@ -47,17 +48,17 @@ impl<'de, 'a> Reading<'de, 'a> {
         T::decode(&mut self.decoder).map_err(|error| CodecError::Decode(error.to_string()))
     }
 
-    /// A length that the bytes which follow can hold.
+    /// A length, which the bytes that follow can hold.
     fn length(&mut self) -> Result<usize, CodecError> {
         let (claimed, left) = (self.number::<u64>()?, self.left());
         let length = usize::try_from(claimed).ok().filter(|length| *length <= left);
         length.ok_or(CodecError::Claim { claimed, left: left as u64 })
     }
 
-    /// Bytes of a length of their own, each of which may be copied.
+    /// Bytes preceded by their length, charged as one copy of them.
     fn bytes(&mut self) -> Result<&'de [u8], CodecError> {
         let length = self.length()?;
-        self.take(length + BLOCK_BYTES)?;
+        self.charge(length + ALLOCATION_BYTES)?;
         let (bytes, rest) = self.decoder.reader().0.split_at(length);
         self.decoder.reader().0 = rest;
         Ok(bytes)
@@ -67,24 +68,24 @@ impl<'de, 'a> Reading<'de, 'a> {
         std::str::from_utf8(self.bytes()?).map_err(CodecError::custom)
     }
 
-    fn take(&mut self, bytes: usize) -> Result<(), CodecError> {
-        self.allowance.take(bytes as u64)
+    fn charge(&mut self, bytes: usize) -> Result<(), CodecError> {
+        self.allowance.charge(bytes as u64)
     }
 
-    /// A value of `size` bytes with parts of its own follows: where its place is smaller, it is in a box.
+    /// Begins a value of `size` bytes that has parts. If its place is smaller, the value is boxed, and the box is charged.
     fn enter(&mut self, size: usize) -> Result<(), CodecError> {
         if size > self.place {
-            self.take(size + BLOCK_BYTES)?;
+            self.charge(size + ALLOCATION_BYTES)?;
             self.place = size;
         }
         Ok(())
     }
 
-    /// The value that `seed` makes, which stands in a place of its own size.
+    /// Reads a part of a value, which is stored in a place of its own size.
     fn part<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
-        let around = std::mem::replace(&mut self.place, size_of::<S::Value>());
+        let outer = std::mem::replace(&mut self.place, size_of::<S::Value>());
         let value = seed.deserialize(&mut *self);
-        self.place = around;
+        self.place = outer;
         value
     }
 
@@ -96,10 +97,11 @@ impl<'de, 'a> Reading<'de, 'a> {
     fn elements(&mut self) -> Result<Elements<'_, 'de, 'a>, CodecError> {
         let count = self.length()?;
         if count > 0 {
-            self.take(BLOCK_BYTES)?;
+            self.charge(ALLOCATION_BYTES)?;
         }
-        let reserved = count.min(MOST_RESERVED).min(self.left() / BYTES_AN_ELEMENT);
-        Ok(Elements { reading: self, count, reserved, times: if reserved == count { 1 } else { 2 } })
+        let reserved = count.min(MAX_RESERVED).min(self.left() / BYTES_PER_RESERVED);
+        let times_charged = if reserved == count { 1 } else { 2 };
+        Ok(Elements { reading: self, count, reserved, times_charged })
     }
 }
 
@@ -238,7 +240,7 @@ impl<'de> Deserializer<'de> for &mut Reading<'de, '_> {
     }
 }
 
-/// The parts of a struct, a tuple or a variant: they stand in its place.
+/// The parts of a struct, a tuple or a variant, which are stored inline.
 struct Fields<'r, 'de, 'a> {
     reading: &'r mut Reading<'de, 'a>,
     count: usize,
@@ -262,15 +264,15 @@ impl<'de> SeqAccess<'de> for Fields<'_, 'de, '_> {
 struct Elements<'r, 'de, 'a> {
     reading: &'r mut Reading<'de, 'a>,
     count: usize,
-    /// For how many of them room may be reserved.
+    /// How many of them may be reserved room for at once.
     reserved: usize,
-    /// How often one is counted: a list that grows has room for twice as many.
-    times: usize,
+    /// How often an element is charged: a list that grows may have capacity for twice its elements.
+    times_charged: usize,
 }
 
 impl<'de> Elements<'_, 'de, '_> {
     fn element<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
-        self.reading.take(self.times * size_of::<S::Value>())?;
+        self.reading.charge(self.times_charged * size_of::<S::Value>())?;
         self.reading.part(seed)
     }
 }

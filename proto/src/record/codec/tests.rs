@@ -13,7 +13,7 @@ fn a_record_survives_and_anything_else_is_refused() {
     assert!(decode::<(FactNumber, String)>(&bytes[..bytes.len() - 1]).is_err());
 }
 
-/// The lengths that a stranger may claim: none reserves anything, whoever builds the list.
+/// No claimed length reserves memory, in any kind of list.
 #[test]
 fn a_length_that_the_bytes_cannot_hold_is_refused_by_every_kind_of_list() {
     fn refused<T: DeserializeOwned + std::fmt::Debug>(claimed: u64) {
@@ -35,7 +35,7 @@ fn a_length_that_the_bytes_cannot_hold_is_refused_by_every_kind_of_list() {
     }
 }
 
-/// What has a right length and expands all the same, some dozen times.
+/// Lists of a correct length whose elements take some dozen times their bytes.
 #[test]
 fn many_empty_elements_are_refused_once_they_take_far_more_than_their_bytes() {
     let many = vec![0_u8; 24 << 20];
@@ -52,13 +52,13 @@ fn what_is_held_together_is_counted_together() {
     let texts = encode(&vec!["a text of some length"; 1_000]).unwrap();
     let mut allowance = Allowance::of(texts.len() as u64);
     decode_within::<Vec<String>>(&texts, &mut allowance).unwrap();
-    let once = allowance.taken();
+    let once = allowance.charged();
     assert!((1_000 * 45..1_000 * 90).contains(&once), "{once}");
     let before = allowance;
     decode_within::<Vec<String>>(&texts, &mut allowance).unwrap();
-    assert_eq!(allowance.taken(), 2 * once);
-    allowance.give_back(&before);
-    assert_eq!(allowance.taken(), once);
+    assert_eq!(allowance.charged(), 2 * once);
+    allowance.refund_since(&before);
+    assert_eq!(allowance.charged(), once);
 }
 
 /// A value is counted once, be it in a box, in a list or in a struct.
@@ -68,7 +68,7 @@ fn what_stands_in_a_box_is_counted_and_what_stands_in_its_place_is_not_counted_t
         let bytes = encode(&value).unwrap();
         let mut allowance = Allowance::of(bytes.len() as u64);
         decode_within::<T>(&bytes, &mut allowance).unwrap();
-        allowance.taken()
+        allowance.charged()
     }
     assert_eq!(taken((1_u64, (2_u64, Some(3_u64)))), 0);
     assert_eq!(taken(Box::new((1_u64, 2_u64))), 16 + 24);

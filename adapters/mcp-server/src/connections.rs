@@ -1,0 +1,197 @@
+//! Bounds the number of connections, and chooses which one is evicted for a new one.
+//!
+//! Opening a connection costs a client nothing, so an open connection proves nothing. When all slots are taken, a new connection
+//! evicts one that is not being served: first the oldest one that has not sent a complete request which passed the gate, then the
+//! one that has been idle longest. A connection is never evicted while its request is being answered, so an open event stream keeps
+//! its slot. A client that only holds connections open therefore delays no other client.
+//!
+//! Slots are not counted per peer, since all clients of this machine have one address, and so do all clients behind a proxy.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::BoxBody;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// A bounded number of connections.
+pub(crate) struct Connections {
+    capacity: usize,
+    open: Mutex<OpenConnections>,
+    /// Notified when a slot is freed, or when the connection in it can be evicted.
+    freed: Notify,
+}
+
+#[derive(Default)]
+struct OpenConnections {
+    /// Counts arrivals and served requests, which orders them by age.
+    clock: u64,
+    by_number: BTreeMap<u64, Connection>,
+}
+
+struct Connection {
+    state: State,
+    evicted: CancellationToken,
+}
+
+/// Ordered as connections are evicted. The numbers are values of the clock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    /// It has not sent a complete request that passed the gate.
+    Unproven { since: u64 },
+    /// Its last request was answered; it may send another one.
+    Idle { since: u64 },
+    /// Its request is being answered.
+    Served,
+}
+
+impl Connections {
+    pub(crate) fn new(capacity: usize) -> Arc<Self> {
+        Arc::new(Self { capacity, open: Mutex::default(), freed: Notify::new() })
+    }
+
+    /// A slot for a new connection. Waits only while all other connections are being served.
+    pub(crate) async fn admit(self: &Arc<Self>) -> Slot {
+        loop {
+            if let Some(slot) = self.try_admit() {
+                return slot;
+            }
+            // A notification that came after the attempt is stored, so it is not lost.
+            self.freed.notified().await;
+        }
+    }
+
+    fn try_admit(self: &Arc<Self>) -> Option<Slot> {
+        let mut open = self.lock();
+        if open.by_number.len() >= self.capacity {
+            open.evict()?;
+        }
+        let number = open.tick();
+        let evicted = CancellationToken::new();
+        let connection = Connection { state: State::Unproven { since: number }, evicted: evicted.clone() };
+        open.by_number.insert(number, connection);
+        Some(Slot { connections: self.clone(), number, evicted })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenConnections {
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Evicts a connection, unless all are being served.
+    fn evict(&mut self) -> Option<()> {
+        let (number, connection) = self.by_number.iter().min_by_key(|(_, connection)| connection.state)?;
+        if connection.state == State::Served {
+            return None;
+        }
+        connection.evicted.cancel();
+        let number = *number;
+        self.by_number.remove(&number).map(drop)
+    }
+}
+
+/// The slot of one connection, which is freed when this is dropped.
+pub(crate) struct Slot {
+    connections: Arc<Connections>,
+    number: u64,
+    evicted: CancellationToken,
+}
+
+impl Slot {
+    /// Cancelled when the connection is evicted.
+    pub(crate) fn evicted(&self) -> CancellationToken {
+        self.evicted.clone()
+    }
+
+    /// Keeps the connection from being evicted until the returned guard is dropped. Call it when a complete request has passed the
+    /// gate.
+    pub(crate) fn serve(self: &Arc<Self>) -> RequestGuard {
+        self.set_state(|_| State::Served);
+        RequestGuard { slot: self.clone() }
+    }
+
+    /// Does nothing if the connection was evicted meanwhile.
+    fn set_state(&self, state: impl FnOnce(&mut OpenConnections) -> State) {
+        let mut open = self.connections.lock();
+        let state = state(&mut open);
+        if let Some(connection) = open.by_number.get_mut(&self.number) {
+            connection.state = state;
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.connections.lock().by_number.remove(&self.number);
+        self.connections.freed.notify_one();
+    }
+}
+
+/// A request that is being answered, whose connection is not evicted.
+pub(crate) struct RequestGuard {
+    slot: Arc<Slot>,
+}
+
+impl RequestGuard {
+    /// The same body, which holds this guard until it was sent or dropped.
+    pub(crate) fn held_by<E: Send + Sync + 'static>(self, body: BoxBody<Bytes, E>) -> BoxBody<Bytes, E> {
+        body.map_frame(move |frame| {
+            let _guard = &self;
+            frame
+        })
+        .boxed()
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.slot.set_state(|open| State::Idle { since: open.tick() });
+        self.slot.connections.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Which of these were evicted.
+    fn evicted(slots: &[&Arc<Slot>]) -> Vec<bool> {
+        slots.iter().map(|slot| slot.evicted.is_cancelled()).collect()
+    }
+
+    #[tokio::test]
+    async fn the_oldest_unproven_connection_is_evicted_first_then_the_longest_idle_and_never_a_served_one() {
+        let connections = Connections::new(3);
+        let admit = async || Arc::new(connections.admit().await);
+        let (idle, stream, first) = (admit().await, admit().await, admit().await);
+        drop(idle.serve());
+        let served = stream.serve();
+        let second = admit().await;
+        assert_eq!(evicted(&[&idle, &stream, &first, &second]), [false, false, true, false]);
+        let third = admit().await;
+        assert_eq!(evicted(&[&idle, &stream, &second, &third]), [false, false, true, false]);
+        let proven = third.serve();
+        let fourth = admit().await;
+        assert_eq!(evicted(&[&idle, &stream, &third, &fourth]), [true, false, false, false]);
+        let last = fourth.serve();
+        let waiting = tokio::time::timeout(Duration::from_millis(20), connections.admit()).await;
+        assert!(waiting.is_err(), "all are being served");
+        drop(last);
+        let fifth = admit().await;
+        assert_eq!(evicted(&[&stream, &third, &fourth, &fifth]), [false, false, true, false]);
+        drop((served, proven));
+        assert_eq!(connections.lock().by_number.len(), 3);
+        drop((stream, third, fifth));
+        assert_eq!(connections.lock().by_number.len(), 0, "an evicted connection frees no other's slot");
+    }
+}
