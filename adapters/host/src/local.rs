@@ -218,6 +218,21 @@ mod tests {
     }
 
     #[test]
+    fn a_permitted_folder_behind_a_link_that_commands_could_replace_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["mine", "yours"] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        std::os::unix::fs::symlink("../yours", dir.path().join("mine/link")).unwrap();
+        std::os::unix::fs::symlink("mine", dir.path().join("link")).unwrap();
+        for (folders, refused) in [(&["mine", "mine/link"][..], true), (&["link"], false), (&["mine/link"], false)] {
+            let permissions = folders.iter().fold(Permissions::none(), |given, folder| given.allow_write(folder));
+            let made = LocalHost::new(permissions, dir.path());
+            assert_eq!(made.is_err(), refused, "{folders:?}: {:?}", made.err());
+        }
+    }
+
+    #[test]
     fn a_program_by_a_relative_path_is_refused_with_the_flag_that_named_it() {
         for (permissions, flag) in [
             (Permissions::none().allow_run("./x"), "--allow-run=./x"),

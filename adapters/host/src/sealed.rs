@@ -53,10 +53,12 @@ impl Sealed {
 
     /// Seals an absolute path, which need not exist yet.
     pub(crate) fn add(&self, path: &Path) {
-        // The path as spelled is sealed too, so that a symbolic link in it cannot be replaced.
-        let spelled = canonical_as_far(path.parent().unwrap_or(path)).join(path.file_name().unwrap_or_default());
+        // A symbolic link on the way must not be replaced: the next program would be led elsewhere.
+        let links = path.ancestors().filter(|path| path.is_symlink());
+        let links = links.filter_map(|link| Some(canonical_as_far(link.parent()?).join(link.file_name()?)));
+        let resolved: Vec<_> = [canonical_as_far(path)].into_iter().chain(links).collect();
         let mut paths = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        for path in [canonical_as_far(path), spelled] {
+        for path in resolved {
             if !paths.contains(&path) {
                 paths.push(path);
             }
@@ -175,6 +177,11 @@ mod tests {
         for (folder, expected) in [("store", true), ("store/log", true), ("beside", false), ("", false)] {
             let handle = File::open(base.join(folder)).unwrap();
             assert_eq!(sealed.holds_folder(&handle), Ok(expected), "{folder}");
+        }
+        std::os::unix::fs::symlink("beside", base.join("to")).unwrap();
+        let behind_a_link = Sealed::new([Path::new("to/inner/later")].into_iter(), &base);
+        for (path, holding) in [("beside/inner/later", "beside/inner/later"), ("to", "to")] {
+            assert_eq!(behind_a_link.holding(&base.join(path)), Some(base.join(holding)), "{path}");
         }
         fs::hard_link(base.join("store/log/1"), base.join("beside/linked")).unwrap();
         for (file, expected) in [("store/log/1", true), ("key", true), ("beside/linked", true), ("beside/f", false)] {

@@ -45,6 +45,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result
     // Lock and index are real, whatever the disk is.
     make_folder(&System, dir)?;
     make_folder(&*disk, dir)?;
+    // From here on, a symbolic link on the way that is replaced leads nobody to another folder.
+    let dir = &std::fs::canonicalize(dir).map_err(io_error(format!("find the folder {}", dir.display())))?;
     let lock = StoreLock::take(dir)?;
     let mut head = match Head::read(&*disk, dir)? {
         Some(head) => head,

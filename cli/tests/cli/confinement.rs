@@ -195,6 +195,58 @@ fn a_store_is_closed_under_each_name_that_it_has() {
     }
 }
 
+/// The devices, processes and settings of the system are closed wherever they are mounted, as in a tree that is changed root to.
+#[test]
+fn the_system_is_closed_under_each_name_that_it_has() {
+    if !is_root() {
+        tell("skipped: only root can mount");
+        return;
+    }
+    let bench = Bench::new(None);
+    for folder in ["proc", "sys", "dev"] {
+        fs::create_dir_all(bench.base.join("inside/root").join(folder)).unwrap();
+    }
+    let calls = [
+        json!({ "tool": "sh", "args": { "script": "cat inside/root/proc/sys/kernel/printk > inside/root/proc/sys/kernel/printk" } }),
+        json!({ "tool": "sh", "args": { "script": "echo 0 > inside/root/proc/self/oom_score_adj" } }),
+        json!({ "tool": "sh", "args": { "script": ": >> inside/root/sys/kernel/profiling" } }),
+        json!({ "tool": "sh", "args": { "script": ": >> inside/root/dev/kmsg" } }),
+        json!({ "tool": "rsh", "args": { "script": ": < inside/root/dev/kmsg" } }),
+    ];
+    let text: String = calls.iter().map(|call| format!("{call}\n")).collect();
+    fs::write(bench.base.join("calls"), text).unwrap();
+    let line = "cd inside/root && mount -t proc proc proc && mount -t sysfs sysfs sys && mount --bind /dev dev && cd ../.. && \
+                exec \"$0\" call program.toml --calls calls --allow-run=sh --allow-write=inside";
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", line])
+        .arg(&bench.dormouse)
+        .current_dir(&bench.base)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let answers: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), calls.len(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (call, answer) in calls.iter().zip(&answers) {
+        let said = self::text(answer);
+        assert!(said.contains("Permission denied"), "{call}: {said}");
+    }
+}
+
+/// A store that is reached by a link is reached by the same link later.
+#[test]
+fn a_link_that_leads_to_the_store_stays() {
+    let bench = Bench::new(None);
+    fs::create_dir(bench.base.join("outside/store")).unwrap();
+    std::os::unix::fs::symlink("../outside", bench.base.join("inside/link")).unwrap();
+    let script = "mkdir inside/deep/store; rm -f inside/link; ln -s deep inside/link; mv inside/link inside/deep/moved";
+    let calls = [json!({ "tool": "sh", "args": { "script": script } })];
+    let flags = "--allow-run=sh --allow-write=inside --store inside/link/store";
+    let (answers, errors) = bench.call(flags, &calls);
+    assert!(text(&answers[0]).contains("Permission denied"), "{answers:?} {errors}");
+    assert_eq!(fs::read_link(bench.base.join("inside/link")).unwrap(), std::path::Path::new("../outside"));
+    assert!(bench.base.join("outside/store/HEAD").exists() && !bench.base.join("inside/deep/store/HEAD").exists());
+}
+
 /// What the program was started with is not for its commands: a file of the user's shell, a socket.
 #[test]
 fn what_the_program_inherited_goes_to_no_command() {

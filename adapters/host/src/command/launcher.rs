@@ -16,7 +16,7 @@ use super::environment::{ALWAYS, Environment};
 use super::guard::{self, Orders};
 use super::temporary::TempFolder;
 use crate::permissions::{Permissions, check_program};
-use crate::sealed::Sealed;
+use crate::sealed::{Sealed, canonical_as_far};
 
 /// What commands are started with: the permitted programs, the environment, the working directory.
 #[derive(Debug)]
@@ -84,12 +84,12 @@ impl Launcher {
         let unconfined = permissions.unconfined().map(|program| ("--allow-unconfined", program));
         let checked = run.chain(unconfined).try_for_each(|(flag, program)| check_program(flag, program));
         checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let writable = permissions.write().map(|folder| Folder::find(&working_dir.join(folder)));
+        let writable = writable(permissions, working_dir)?;
         Ok(Self {
             permissions: permissions.clone(),
             environment: environment.without(permissions.withheld()),
             working_dir: working_dir.to_owned(),
-            writable: writable.collect::<io::Result<_>>()?,
+            writable,
             sealed: sealed.clone(),
             support: ConfinementSupport::of_this_system()?,
         })
@@ -108,6 +108,9 @@ impl Launcher {
         let (program, arguments) = request.argv.split_first().ok_or("its argv is empty: it names no program.")?;
         let found = self.find(program)?;
         let is_confined = !self.runs_unconfined(program, &found);
+        if !is_confined {
+            self.check_unconfined(&found)?;
+        }
         if is_confined && !self.support.confines() && !self.permissions.runs_without_confinement() {
             let why = self.support.lacks().unwrap_or_default();
             return Err(format!("{why} The user permits it all the same with --allow-unconfined."));
@@ -213,6 +216,38 @@ impl Launcher {
         matches(self.permissions.unconfined(), program, Some(found))
     }
 
+    /// Refuses a program that a command could have put where it was found.
+    fn check_unconfined(&self, found: &Path) -> Result<(), String> {
+        let path = canonical_as_far(found);
+        let Some(folder) = self.writable.iter().find(|folder| path.starts_with(&folder.path)) else { return Ok(()) };
+        Err(format!(
+            "{} may not run unconfined: commands may write to it, below {}. Name a program that lies elsewhere by its full path.",
+            found.display(),
+            folder.path.display()
+        ))
+    }
+
+    /// The variables that the declaration of a server sets. One that runs unconfined gets only those that the user permits, since a
+    /// variable can make a program run other code.
+    ///
+    /// # Errors
+    /// A text for the user: the first that is not permitted.
+    pub(super) fn declared(
+        &self,
+        program: &str,
+        env: Vec<(String, String)>,
+    ) -> Result<Vec<(OsString, OsString)>, String> {
+        let is_unconfined = self.find(program).is_ok_and(|found| self.runs_unconfined(program, &found));
+        let refused = env.iter().find(|(name, _)| is_unconfined && !self.permissions.permits_env(name));
+        if let Some((name, _)) = refused {
+            return Err(format!(
+                "`{program}` runs unconfined, so the program may set only the variables that the user permits: {name} needs \
+                 --allow-env={name}, or Permissions::allow_env(\"{name}\")."
+            ));
+        }
+        Ok(env.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+
     /// The program that a command names.
     ///
     /// # Errors
@@ -246,6 +281,26 @@ impl Launcher {
     fn permits(&self, program: &str, found: Option<&Path>) -> bool {
         matches(self.permissions.run(), program, found)
     }
+}
+
+/// The folders that commands may write. One that is reached through a link in another one is refused: a command could make the link lead
+/// elsewhere, and the next kernel would permit that.
+fn writable(permissions: &Permissions, working_dir: &Path) -> io::Result<Vec<Folder>> {
+    let paths: Vec<PathBuf> = permissions.write().map(|folder| working_dir.join(folder)).collect();
+    let folders = paths.iter().map(|path| Folder::find(path)).collect::<io::Result<Vec<_>>>()?;
+    for link in paths.iter().flat_map(|path| path.ancestors()).filter(|path| path.is_symlink()) {
+        let place = link.parent().map(canonical_as_far);
+        if let Some(folder) =
+            folders.iter().find(|folder| place.as_ref().is_some_and(|place| place.starts_with(&folder.path)))
+        {
+            let (link, folder) = (link.display(), folder.path.display());
+            let why = format!(
+                "--allow-write: {link} is a link that commands could replace, since it lies in {folder}. Name the folder that it leads to"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+    }
+    Ok(folders)
 }
 
 /// Whether a program is among those that are named.

@@ -1,7 +1,6 @@
 //! A tool server as a program of this machine: permitted, scrubbed, confined and guarded as a command is that may write (CONFINE-2), and
 //! ended with all that it started when nobody speaks to it any more (GROUP-1).
 
-use std::ffi::OsString;
 use std::process::Stdio;
 
 use dormouse_actors::ports::ServerChild;
@@ -23,10 +22,13 @@ pub(crate) fn serve(
     env: Vec<(String, String)>,
 ) -> Result<ServerChild, String> {
     let argv: Vec<String> = std::iter::once(&server.program).chain(&server.args).cloned().collect();
-    let declared = env.into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let env = match told {
-        ServerEnvironment::Declared => declared.collect(),
-        ServerEnvironment::All => launcher.whole_environment().chain(declared).collect(),
+        ServerEnvironment::Declared => launcher.declared(&server.program, env)?,
+        // The user named the server, and what it is told.
+        ServerEnvironment::All => {
+            let declared = env.into_iter().map(|(name, value)| (name.into(), value.into()));
+            launcher.whole_environment().chain(declared).collect()
+        }
     };
     let prepared = launcher.prepare(LaunchRequest {
         argv: &argv,
@@ -127,7 +129,7 @@ mod tests {
         for (permissions, expected) in
             [(given.clone(), "wrote mine\nwrote temporary\n"), (given.allow_unconfined("sh"), everything)]
         {
-            let host = LocalHost::new(permissions, dir.path()).unwrap();
+            let host = LocalHost::new(permissions.allow_env("TMPDIR"), dir.path()).unwrap();
             let mut command = sh(script);
             if expected == everything {
                 command.env.push(("TMPDIR".into(), ServerValue::new(dir.path().display().to_string())));
@@ -136,6 +138,30 @@ mod tests {
             let mut out = String::new();
             child.stdout.read_to_string(&mut out).await.unwrap();
             assert_eq!(out, expected);
+        }
+    }
+
+    /// Neither a variable of the program's nor a program that a command wrote becomes code that runs unconfined.
+    #[tokio::test]
+    async fn what_runs_unconfined_is_what_the_user_named() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("bin")).unwrap();
+        std::fs::copy("/bin/sh", dir.path().join("bin/planted")).unwrap();
+        let planted = dir.path().canonicalize().unwrap().join("bin/planted").display().to_string();
+        let permissions =
+            Permissions::none().allow_run("sh").allow_run(&planted).allow_unconfined("sh").allow_unconfined(&planted);
+        let host = LocalHost::new(permissions.allow_env("LEVEL").allow_write("bin"), dir.path()).unwrap();
+        for (program, variable, refused) in [
+            ("sh", "LD_PRELOAD", Some("--allow-env=LD_PRELOAD")),
+            ("sh", "LEVEL", None),
+            (&*planted, "LEVEL", Some("commands may write to it")),
+        ] {
+            let mut command = sh("true");
+            command.program = program.to_owned();
+            command.env.push((variable.into(), ServerValue::new("x")));
+            let error = host.serve(&command).err();
+            assert_eq!(error.is_some(), refused.is_some(), "{program} {variable}: {error:?}");
+            assert!(error.is_none_or(|error| error.contains(refused.unwrap())), "{program} {variable}");
         }
     }
 

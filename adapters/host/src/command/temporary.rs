@@ -87,18 +87,26 @@ fn raise(top: &OwnedFd, name: &CString, names: &mut impl Iterator<Item = CString
             Err(Errno::ISDIR | Errno::PERM) if is_folder(&folder, &entry) => {
                 // To be moved, it has to be open for writing as well.
                 chmodat(&folder, &entry, Mode::RWXU, AtFlags::empty())?;
-                while let Some(name) = names.next() {
-                    match renameat(&folder, &entry, top, &name) {
-                        // The command took the name.
-                        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
-                        moved => {
-                            moved?;
-                            break;
-                        }
-                    }
-                }
+                move_up(&folder, &entry, top, names)?;
             }
             removed => removed?,
+        }
+    }
+    Ok(())
+}
+
+/// Moves a folder into `top` under a name that is free there.
+fn move_up(
+    folder: &OwnedFd,
+    entry: &CString,
+    top: &OwnedFd,
+    names: &mut impl Iterator<Item = CString>,
+) -> io::Result<()> {
+    for name in names {
+        match renameat(folder, entry, top, &name) {
+            // The command took the name.
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
+            moved => return Ok(moved?),
         }
     }
     Ok(())

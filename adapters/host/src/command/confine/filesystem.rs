@@ -28,7 +28,9 @@ const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// Where devices are.
 const DEVICE_FOLDER: &str = "/dev";
 /// What else of `/dev` may be read.
-const READABLE: [&str; 3] = ["/dev/random", "/dev/urandom", "/dev/shm"];
+const READABLE: [&str; 3] = ["/dev/random", "/dev/urandom", SHARED_MEMORY];
+/// Files in memory and semaphores, with names. The one folder of the system that can be permitted by its name.
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The version that this system has. Restricts the calling thread.
 pub(super) fn version() -> io::Result<ABI> {
@@ -184,7 +186,7 @@ fn writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Re
     let Writes::Below(folders) = writes else { return Ok(()) };
     for folder in folders {
         let handle = reopened(folder)?;
-        if closed.holds(&folder.path) {
+        if closed.holds(&folder.path) && folder.path != Path::new(SHARED_MEMORY) {
             continue;
         }
         match closed.is_below(&folder.path) {

@@ -121,6 +121,7 @@ async fn what_is_permitted_works() {
     );
     let with_data = format!("import socket; s = socket.socket(); s.sendto(b'x', 0x20000000, ('127.0.0.1', {port}))");
     let listen = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()";
+    let listen_unbound = "import socket; socket.socket().listen()";
     for (network, access, script, works) in [
         (Network::None, "write", "open('inside/deep/new', 'w').write('x')", true),
         (Network::None, "write", "open('inside/there', 'w').write('x')", true),
@@ -133,6 +134,15 @@ async fn what_is_permitted_works() {
             "import subprocess; subprocess.run(['sh', '-c', 'cat /etc/passwd | sort > /dev/null'], check=True)",
             true,
         ),
+        (Network::None, "write", "import shutil; shutil.copy2('inside/there', 'inside/deep/copied')", true),
+        (
+            Network::None,
+            "write",
+            "import subprocess; subprocess.run(['cp', '-a', 'inside/there', 'inside/deep/kept'], check=True)",
+            true,
+        ),
+        (Network::None, "write", "import threading; t = threading.Thread(target=print); t.start(); t.join()", true),
+        (Network::None, "read", "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))", true),
         (Network::None, "read", &connect, false),
         (Network::Ports(vec![port]), "read", &connect, true),
         (Network::Machines, "read", &connect, true),
@@ -140,13 +150,30 @@ async fn what_is_permitted_works() {
         (Network::Ports(vec![1]), "read", &connect, ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4),
         (Network::Ports(vec![1]), "read", &many_ways, false),
         (Network::Ports(vec![1]), "read", &with_data, false),
-        (Network::Ports(vec![port]), "read", listen, ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4),
-        (Network::Machines, "read", listen, ConfinementSupport::of_this_system().unwrap().abi() < ABI::V4),
+        (Network::Ports(vec![port]), "read", listen, false),
+        (Network::Ports(vec![port]), "read", listen_unbound, false),
+        (Network::Machines, "read", listen_unbound, false),
+        (Network::Any, "read", listen_unbound, true),
+        (Network::Machines, "read", listen, false),
         (Network::Machines, "read", unix, false),
         (Network::Any, "read", unix, true),
     ] {
         let (code, errors) = run(network, access, script);
         assert_eq!(code == Some(0), works, "{script}: {errors}");
+    }
+}
+
+#[tokio::test]
+async fn shared_memory_can_be_permitted_by_its_name() {
+    let target = target();
+    let script = "import multiprocessing as m; assert m.Pool(2).map(abs, [-1]) == [1]";
+    for (folders, works) in [(&["inside"][..], false), (&["inside", "/dev/shm"], true), (&["/"], false)] {
+        let folders = folders.iter().map(|folder| Folder::find(&target.base.join(folder)).unwrap());
+        let confinement = Confinement { writes: Writes::Below(folders.collect()), ..target.confinement("write") };
+        let output = within(&confinement, ConfinementSupport::of_this_system().unwrap(), || {
+            Command::new("python3").arg("-c").arg(script).current_dir(&target.base).output()
+        });
+        assert_eq!(output.as_ref().unwrap().status.success(), works, "{output:?}");
     }
 }
 
