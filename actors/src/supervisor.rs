@@ -25,7 +25,7 @@ use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use dormouse_proto::record::Control;
-use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::checkpoint::{CommitError, Durable, MarkReply, Size};
@@ -210,7 +210,7 @@ impl Actor for SupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         match event {
             SupervisionEvent::ActorFailed(cell, error) => supervisor.faulted(cell.get_id(), &error.to_string()),
-            SupervisionEvent::ActorTerminated(cell, ..) => drop(supervisor.table.forget_actor(cell.get_id())),
+            SupervisionEvent::ActorTerminated(cell, ..) => supervisor.stopped(cell.get_id()),
             _ => {}
         }
         Ok(())
@@ -365,11 +365,23 @@ impl Supervisor {
         self.kept_held.remove(&self.table.root(pid));
     }
 
+    /// An actor has stopped: it was told to, or had nothing left to do.
+    fn stopped(&mut self, actor: ActorId) {
+        if let Some(pid) = self.table.forget_actor(actor)
+            && self.table.has_stopped(pid)
+        {
+            self.load(pid);
+        }
+    }
+
     /// Reads a process's journal beside the actor, once what is on its way to the store has arrived there. All of one that
     /// hibernates has.
     fn load(&mut self, pid: Pid) {
         let is_asleep = self.table.run_of(pid) == Some(Run::Hibernated);
         self.table.loading(pid);
+        if self.table.is_ending(pid) {
+            return;
+        }
         if let Some(live) = self.table.live_mut(pid) {
             live.is_waking = is_asleep;
         }

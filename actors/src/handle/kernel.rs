@@ -158,8 +158,13 @@ impl Kernel {
     pub async fn resume_all(&self) -> Result<Vec<Process>, KernelError> {
         let mut resumed = Vec::new();
         for info in self.processes().await? {
-            if info.row.exit.is_none() {
-                resumed.push(self.resume(info.row.pid).await?);
+            if info.row.exit.is_some() {
+                continue;
+            }
+            match self.resume(info.row.pid).await {
+                // It was about to be born when it was listed, and could not be written.
+                Err(KernelError::UnknownProcess(_)) => {}
+                other => resumed.push(other?),
             }
         }
         Ok(resumed)

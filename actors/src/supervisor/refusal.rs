@@ -11,6 +11,7 @@ use dormouse_proto::process::{Exit, ExitStatus, Origin};
 use super::entry::{Entry, Run};
 use super::{Newborn, Supervisor};
 use crate::checkpoint::CommitError;
+use crate::error::KernelError;
 
 impl Supervisor {
     /// Facts of a process were not made durable.
@@ -24,6 +25,10 @@ impl Supervisor {
     /// A child that could not be made durable never was. Its parent makes it again when it is resumed; where it is the child
     /// itself that cannot be written, its parent gets that as its end.
     pub(super) fn stillborn(&mut self, born: &Newborn, error: &CommitError) {
+        for reply in self.table.take_awaiting(born.row.pid) {
+            // Who no longer waits has dropped its side.
+            let _ = reply.send(Err(KernelError::UnknownProcess(born.row.pid)));
+        }
         self.table.remove(&born.row);
         match (born.row.parent, &born.row.origin) {
             (Some(parent), Origin::Forked { .. } | Origin::Spawned { .. }) if error.is_of_the_store() => {
@@ -54,6 +59,7 @@ impl Supervisor {
         tracing::error!(%pid, reason, "a process was stopped");
         if let Some(actor) = self.table.live_mut(pid).and_then(|live| live.actor.take()) {
             actor.kill();
+            self.table.note_ending(actor.get_id());
         }
         self.table.park(pid, &Exit::new(ExitStatus::Faulted, reason));
     }

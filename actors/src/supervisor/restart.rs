@@ -58,6 +58,9 @@ impl Supervisor {
 
     pub(super) fn faulted(&mut self, actor: ActorId, reason: &str) {
         let Some(pid) = self.table.forget_actor(actor) else { return };
+        if self.table.has_stopped(pid) {
+            return self.load(pid);
+        }
         let limit = self.world.limits.restarts as usize;
         let Some(live) =
             self.table.get_mut(pid).filter(|entry| entry.run != Run::Ended).and_then(|entry| entry.live_mut())

@@ -24,6 +24,8 @@ pub(crate) struct Table {
     inbox: usize,
     entries: PidMap<Entry>,
     actors: HashMap<ActorId, Pid>,
+    /// Those of them that were told to stop, and may still finish what they are doing; true: the process is to be read when they have.
+    ending: BTreeMap<Pid, bool>,
     children: BTreeMap<(Pid, CallId, u32), Pid>,
     /// Those that live, or are about to, by the names that the host gave them.
     names: BTreeMap<Arc<str>, Pid>,
@@ -67,6 +69,7 @@ impl Table {
             inbox,
             entries: PidMap::default(),
             actors: HashMap::new(),
+            ending: BTreeMap::new(),
             children: BTreeMap::new(),
             names: BTreeMap::new(),
             programs: BTreeSet::new(),
@@ -344,6 +347,24 @@ impl Table {
 
     pub(super) fn forget_actor(&mut self, actor: ActorId) -> Option<Pid> {
         self.actors.remove(&actor)
+    }
+
+    /// An actor was told to stop. It may already have.
+    pub(super) fn note_ending(&mut self, actor: ActorId) {
+        if let Some(pid) = self.actors.get(&actor) {
+            self.ending.insert(*pid, false);
+        }
+    }
+
+    /// Whether the actor of a process has yet to stop. The journal is not complete before it has, so it is read then.
+    pub(super) fn is_ending(&mut self, pid: Pid) -> bool {
+        let ending = self.ending.get_mut(&pid);
+        ending.map(|is_wanted| *is_wanted = true).is_some()
+    }
+
+    /// The actor of a process has stopped. Answers with whether the process is to be read now.
+    pub(super) fn has_stopped(&mut self, pid: Pid) -> bool {
+        self.ending.remove(&pid).unwrap_or_default() && self.run_of(pid) == Some(Run::Loading)
     }
 
     /// Notes how a process ended, durably, and tells who waits. `last` is how it stood, where no journal says so. Returns its
