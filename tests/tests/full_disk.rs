@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
+use dormouse::id::Pid;
 use dormouse::model::Request;
+use dormouse::ports::StoreError;
 use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
@@ -104,6 +106,44 @@ async fn a_child_that_a_full_disk_stops_has_not_ended_for_its_parent() {
     assert!(exit.status == ExitStatus::Done && exit.message.contains("fine"), "{exit:?}");
     let ended = kernel.processes().await.unwrap();
     assert!(ended.iter().all(|info| info.status == "done"), "{ended:?}");
+}
+
+/// The store is gone while a journal is read for a process that is to run again: who waits for it is answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_resumes_a_process_that_is_stopped_before_it_runs_is_answered() {
+    let inner = Arc::new(MemoryStore::new());
+    let kernel = Kernel::open(inner.clone()).build().await.unwrap();
+    for _ in 0..2 {
+        kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
+    }
+    within(kernel.shutdown()).await;
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let gone = is_gone.clone();
+    let (reads, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (reading, going_on) = (reads.clone(), goes_on.clone());
+    let store = Faulty::new(inner, move |_, operation| match operation {
+        Operation::Journal if gone.load(Ordering::SeqCst) => {
+            reading.wait();
+            going_on.wait();
+            Fate::Pass
+        }
+        Operation::Commit { .. } if gone.load(Ordering::SeqCst) => {
+            Fate::Fail(StoreError::Failed("the disk is gone".to_owned()))
+        }
+        _ => Fate::Pass,
+    });
+    let kernel = Kernel::open(store).build().await.unwrap();
+    let other = within(kernel.resume(Pid(2))).await.unwrap();
+    is_gone.store(true, Ordering::SeqCst);
+    let resuming = kernel.clone();
+    let resumed = tokio::spawn(async move { resuming.resume(Pid(1)).await });
+    within(tokio::task::spawn_blocking(move || reads.wait())).await.unwrap();
+    let refused = within(other.input("go on")).await;
+    assert!(refused.is_err(), "it is not durable");
+    within(tokio::task::spawn_blocking(move || goes_on.wait())).await.unwrap();
+    let stopped = within(resumed).await.unwrap().unwrap();
+    let exit = within(stopped.wait()).await.unwrap();
+    assert!(exit.status == ExitStatus::Faulted && exit.message.contains("the disk is gone"), "{exit:?}");
 }
 
 /// How often the process on the small disk calls its tool, of which each answer is some 40 KB.

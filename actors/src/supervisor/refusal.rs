@@ -62,5 +62,14 @@ impl Supervisor {
             self.table.note_ending(actor.get_id());
         }
         self.table.park(pid, &Exit::new(ExitStatus::Faulted, reason));
+        self.answer_awaiting(pid);
+    }
+
+    /// Who waits for a process to run that was stopped before it did gets it as it is: its end says why.
+    fn answer_awaiting(&mut self, pid: Pid) {
+        for reply in self.table.take_awaiting(pid) {
+            // Who no longer waits has dropped its side.
+            let _ = reply.send(self.seat(pid));
+        }
     }
 }
