@@ -276,6 +276,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_name_imitates_the_columns_behind_it() {
+        for (name, shown) in [
+            ("notes", "'notes'"),
+            ("two words", "'two words'"),
+            ("a'  done", "\"a'  done\""),
+            ("a   done", "\"a   done\""),
+        ] {
+            assert_eq!(named(name), shown);
+        }
+    }
+
+    #[test]
     fn a_moment_is_shown_as_a_date_and_a_time() {
         assert_eq!(moment(951_782_400_000 + 62_005), "2000-02-29 00:01:02.005");
     }

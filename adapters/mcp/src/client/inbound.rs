@@ -171,7 +171,8 @@ impl<T: Transport<RoleClient>> Inbound<T> {
     }
 
     fn trace(&mut self, what: &str) {
-        if self.noise.admits(&self.server) {
+        // What is not traced anyway is no noise.
+        if tracing::enabled!(tracing::Level::DEBUG) && self.noise.admits(&self.server) {
             tracing::debug!(server = &*self.server, "{what}");
         }
     }
