@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dormouse::Kernel;
+use dormouse::command::CommandLimits;
 use dormouse::id::ContentHash;
 use dormouse::program::{Bundle, FileUse, NeededBy, Program, Requirement, Resource};
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ pub(crate) fn warn_of_missing<'a>(kernel: &Kernel, programs: impl IntoIterator<I
     let mut warnings = Vec::new();
     for missing in programs.into_iter().flat_map(|program| kernel.missing(program)) {
         let Requirement { program, needed_by, .. } = &missing.requirement;
-        let warning = line(&format!("warning: {program}, {}: {}", needed_by_words(needed_by), missing.why));
+        let warning = line(&format!("warning: {}, {}: {}", quoted(program), needed_by_words(needed_by), missing.why));
         if !warnings.contains(&warning) {
             tell(&warning);
             warnings.push(warning);
@@ -65,12 +66,20 @@ pub(crate) fn words(requirement: &Requirement) -> String {
         Resource::Command(argv) => {
             format!("runs {}", argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
         }
-        Resource::Address { url, .. } => format!("connects to {url}"),
-        Resource::Variable(name) => format!("reads the variable {name}"),
+        Resource::Address { url, .. } => format!("connects to {}", quoted(url)),
+        Resource::Variable(name) => format!("reads the variable {}", quoted(name)),
         Resource::Files(FileUse::Read) => "reads files".to_owned(),
         Resource::Files(FileUse::Write) => "writes files".to_owned(),
+        Resource::SetVariable { name, value: Some(value) } => {
+            format!("sets the variable {} to {}", quoted(name), quoted(value))
+        }
+        Resource::SetVariable { name, value: None } => format!("sets the variable {}", quoted(name)),
+        Resource::Folder(folder) => format!("runs in the folder {}", quoted(folder)),
+        Resource::Limits(CommandLimits { memory_bytes, processes, file_bytes, open_files }) => format!(
+            "may use {memory_bytes} bytes of memory, {processes} processes, files of {file_bytes} bytes, {open_files} open files"
+        ),
     };
-    line(&format!("{program:<20} {:<28} {does}", needed_by_words(needed_by)))
+    line(&format!("{:<20} {:<28} {does}", quoted(program), needed_by_words(needed_by)))
 }
 
 /// A requirement as JSON.
@@ -89,22 +98,27 @@ pub(crate) fn as_json(requirement: &Requirement) -> Value {
         Resource::Variable(name) => json!({ "reads_variable": name }),
         Resource::Files(FileUse::Read) => json!({ "files": "read" }),
         Resource::Files(FileUse::Write) => json!({ "files": "write" }),
+        Resource::SetVariable { name, value } => json!({ "sets_variable": name, "value": value }),
+        Resource::Folder(folder) => json!({ "runs_in": folder }),
+        Resource::Limits(CommandLimits { memory_bytes, processes, file_bytes, open_files }) => json!({ "limits": {
+            "memory_bytes": memory_bytes, "processes": processes, "file_bytes": file_bytes, "open_files": open_files,
+        } }),
     };
     json!({ "program": program, "by": kind, "name": name, "access": access, "needs": resource })
 }
 
 fn needed_by_words(needed_by: &NeededBy) -> String {
     match needed_by {
-        NeededBy::Model(name) => format!("model {name}"),
-        NeededBy::Command(name, access) => format!("command {name} ({})", access.word()),
-        NeededBy::Tool(name) => format!("tool {name}"),
-        NeededBy::Server(name) => format!("server {name}"),
+        NeededBy::Model(name) => format!("model {}", quoted(name)),
+        NeededBy::Command(name, access) => format!("command {} ({})", quoted(name), access.word()),
+        NeededBy::Tool(name) => format!("tool {}", quoted(name)),
+        NeededBy::Server(name) => format!("server {}", quoted(name)),
         NeededBy::Environment => "env_info".to_owned(),
     }
 }
 
-/// A word of a command line, quoted if it could be taken for several.
-fn quoted(word: &str) -> String {
+/// A word of a listing or a command line, quoted if it could be taken for several.
+pub(crate) fn quoted(word: &str) -> String {
     let is_plain = !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\'));
     if is_plain { word.to_owned() } else { format!("{word:?}") }
 }

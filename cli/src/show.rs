@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 
 use crate::export::unusable;
 use crate::history::time;
-use crate::requirements::{self, as_json, compile_exported, words};
+use crate::requirements::{self, as_json, compile_exported, quoted, words};
 use crate::status::Failure;
 use crate::terminal;
 
@@ -118,16 +118,22 @@ fn processes(out: &mut impl Write, manifest: &Manifest, lines: &[Line], form: Fo
                 writeln!(out, "{}", terminal::json(&line))?;
             }
             Form::Text => {
-                let name = row.name.iter().map(|name| format!(" '{name}'"));
+                let name = row.name.iter().map(|name| format!(" {}", named(name)));
                 let known_as = (known_as != pid).then(|| format!(", known as {known_as}"));
                 let notes: String = name.chain(known_as).collect();
                 let indented = "  ".repeat(depths[&row.pid].min(MOST_INDENTED));
-                let who = terminal::line(&format!("{indented}{pid} {program}{notes}"));
+                let who = terminal::line(&format!("{indented}{pid} {}{notes}", quoted(program)));
                 writeln!(out, "{who:<32} {status:<16} {facts:>7} {messages:>9} {descriptors:>5}")?;
             }
         }
     }
     Ok(())
+}
+
+/// The name of a process, in a way that it cannot imitate columns behind it.
+fn named(name: &str) -> String {
+    let is_plain = !name.contains(['\'', '"', '\\']) && !name.contains("  ");
+    if is_plain { format!("'{name}'") } else { format!("{name:?}") }
 }
 
 fn fact(out: &mut impl Write, pid: Pid, line: &LogLine, form: Form) -> std::io::Result<()> {
@@ -268,6 +274,18 @@ fn moment(at_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_name_imitates_the_columns_behind_it() {
+        for (name, shown) in [
+            ("notes", "'notes'"),
+            ("two words", "'two words'"),
+            ("a'  done", "\"a'  done\""),
+            ("a   done", "\"a   done\""),
+        ] {
+            assert_eq!(named(name), shown);
+        }
+    }
 
     #[test]
     fn a_moment_is_shown_as_a_date_and_a_time() {

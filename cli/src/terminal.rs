@@ -23,13 +23,13 @@ use serde_json::Value;
 pub(crate) fn stdout() -> Output<Stdout> {
     let out = io::stdout();
     let form = if out.is_terminal() { Form::Visible } else { Form::Exact };
-    Output { out, form, pending: Vec::new() }
+    Output { out, form, pending: Vec::new(), before: None }
 }
 
 /// Standard error.
 #[expect(clippy::disallowed_methods, reason = "this module is the one caller")]
 pub(crate) fn stderr() -> Output<Stderr> {
-    Output { out: io::stderr(), form: Form::Visible, pending: Vec::new() }
+    Output { out: io::stderr(), form: Form::Visible, pending: Vec::new(), before: None }
 }
 
 /// Standard error for text that was made visible and then coloured.
@@ -50,6 +50,8 @@ pub(crate) struct Output<W> {
     /// The end of what was written so far, if what it means depends on the next bytes: the beginning of a character, or a carriage
     /// return.
     pending: Vec<u8>,
+    /// The last character that was made visible: whether a joiner is harmless depends on it.
+    before: Option<char>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,7 +68,7 @@ impl<W: Write> Write for Output<W> {
         let mut text = std::mem::take(&mut self.pending);
         text.extend_from_slice(bytes);
         self.pending = text.split_off(text.len() - undecided(&text));
-        self.out.write_all(visible(&String::from_utf8_lossy(&text)).as_bytes())?;
+        self.write_visible(&text)?;
         Ok(bytes.len())
     }
 
@@ -77,8 +79,17 @@ impl<W: Write> Write for Output<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         let pending = std::mem::take(&mut self.pending);
-        self.out.write_all(visible(&String::from_utf8_lossy(&pending)).as_bytes())?;
+        self.write_visible(&pending)?;
         self.out.flush()
+    }
+}
+
+impl<W: Write> Output<W> {
+    fn write_visible(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let text = String::from_utf8_lossy(bytes);
+        let before = self.before;
+        self.before = text.chars().next_back().or(before);
+        self.out.write_all(visible_behind(&text, before).as_bytes())
     }
 }
 
@@ -96,11 +107,15 @@ fn undecided(bytes: &[u8]) -> usize {
 /// The text without characters that a terminal obeys or that deceive a reader: a control character is shown as its picture (`␛`), as
 /// models see it, any other by its number (`\u{202e}`). Line feeds, tabs, and carriage returns in front of a line feed stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    visible_behind(text, None)
+}
+
+/// The [`visible`] text, when it follows `before`.
+fn visible_behind(text: &str, mut before: Option<char>) -> Cow<'_, str> {
     if text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_control() && byte != b'\n' && byte != b'\t') {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());
-    let mut before = None;
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let is_line_end = c == '\r' && chars.peek() == Some(&'\n');
@@ -146,8 +161,14 @@ fn is_harmless(c: char, before: Option<char>) -> bool {
         '\u{200c}' | '\u{200d}' => joins(),
         // Variation selectors choose text or emoji style, also of digits.
         '\u{fe0e}' | '\u{fe0f}' => joins() || before.is_some_and(|before| before.is_ascii_graphic()),
+        // Those of the supplement choose a form of an ideograph.
+        '\u{e0100}'..='\u{e01ef}' => before.is_some_and(is_ideograph),
         c => !is_hidden(c),
     }
+}
+
+fn is_ideograph(c: char) -> bool {
+    matches!(c, '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
 /// Whether a character controls a terminal, reorders text, or takes no room.
@@ -191,6 +212,7 @@ mod tests {
             ("می\u{200c}خواهم 👩\u{200d}💻 1\u{fe0f}\u{20e3}", "می\u{200c}خواهم 👩\u{200d}💻 1\u{fe0f}\u{20e3}"),
             ("é\u{200d}\u{200d}", "é\u{200d}\\u{200d}"),
             ("\u{2028}\u{e0041}", "\\u{2028}\\u{e0041}"),
+            ("葛\u{e0100}\u{e0100}a\u{e0100}", "葛\u{e0100}\\u{e0100}a\\u{e0100}"),
         ];
         for (text, shown) in cases {
             assert_eq!(visible(text), shown, "{text:?}");
@@ -209,18 +231,18 @@ mod tests {
 
     #[test]
     fn characters_that_come_in_parts_are_shown_whole() {
-        let text = format!("{HOSTILE}\r\n日本🦔\u{202e}\r");
-        for size in [1, 2, 3, 5, 64] {
-            let mut shown = Output { out: Vec::new(), form: Form::Visible, pending: Vec::new() };
+        let text = format!("{HOSTILE}\r\n日本🦔\u{202e}\r👩\u{200d}💻1\u{fe0f}\u{20e3}a\u{200d}葛\u{e0100}می\u{200c}خ");
+        for size in [1, 2, 3, 4, 5, 7, 64] {
+            let mut shown = Output { out: Vec::new(), form: Form::Visible, pending: Vec::new(), before: None };
             text.as_bytes().chunks(size).for_each(|part| shown.write_all(part).unwrap());
             shown.flush().unwrap();
             assert_eq!(String::from_utf8(shown.out).unwrap(), visible(&text), "{size}");
         }
-        let mut broken = Output { out: Vec::new(), form: Form::Visible, pending: Vec::new() };
+        let mut broken = Output { out: Vec::new(), form: Form::Visible, pending: Vec::new(), before: None };
         broken.write_all(b"a\xff\xe2\x80").unwrap();
         broken.flush().unwrap();
         assert_eq!(String::from_utf8(broken.out).unwrap(), "a\u{fffd}\u{fffd}");
-        let mut exact = Output { out: Vec::new(), form: Form::Exact, pending: Vec::new() };
+        let mut exact = Output { out: Vec::new(), form: Form::Exact, pending: Vec::new(), before: None };
         exact.write_all(b"a\xff\x1b").unwrap();
         assert_eq!(exact.out, b"a\xff\x1b");
     }

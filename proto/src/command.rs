@@ -27,7 +27,7 @@ pub struct Command {
 
 /// What one run of a command, or of a tool server that is a program, may use of the machine. The operating system holds it to
 /// that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CommandLimits {
     /// Memory that one of its processes may write to, in bytes.
     pub memory_bytes: u64,

@@ -67,6 +67,12 @@ impl ServerValue {
         Self(written.into())
     }
 
+    /// The text, if no variable stands in it.
+    #[must_use]
+    pub fn literal(&self) -> Option<&str> {
+        self.variables().is_empty().then_some(&self.0)
+    }
+
     /// The variables that it names.
     #[must_use]
     pub fn variables(&self) -> Vec<String> {

@@ -33,6 +33,8 @@ impl Kernel {
             Resource::Address { url, endpoint: None } => Err(format!("{url} is no address of a machine.")),
             Resource::Variable(name) => host.variable(name).map(drop),
             Resource::Files(file_use) => host.permits_files(*file_use),
+            // They need no permission of their own.
+            Resource::SetVariable { .. } | Resource::Folder(_) | Resource::Limits(_) => Ok(()),
         }
     }
 }

@@ -68,6 +68,42 @@ impl Token {
     }
 }
 
+/// Whether pages of an origin may call: those of this machine, at any port, and those of `known` origins.
+pub(crate) fn is_origin_let_in(origin: &[u8], known: &[String]) -> bool {
+    let parsed = Origin::parse(origin);
+    let is_local = parsed.as_ref().is_some_and(|origin| LOCAL_MACHINES.contains(&&*origin.machine));
+    let is_same =
+        |known: &String| known.as_bytes() == origin || (parsed.is_some() && Origin::parse(known.as_bytes()) == parsed);
+    is_local || known.iter().any(is_same)
+}
+
+/// The names of this machine, as an origin writes them.
+const LOCAL_MACHINES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// The origin of a page, as the header `Origin` names it.
+#[derive(PartialEq, Eq)]
+struct Origin {
+    scheme: &'static str,
+    machine: String,
+    port: u16,
+}
+
+impl Origin {
+    /// `scheme://machine` or `scheme://machine:port`, and nothing more. A port is digits; without one it is the scheme's.
+    fn parse(written: &[u8]) -> Option<Self> {
+        let (scheme, rest) = str::from_utf8(written).ok()?.split_once("://")?;
+        let (scheme, implied) = [("http", 80), ("https", 443)].into_iter().find(|(name, _)| *name == scheme)?;
+        let name_end = if rest.starts_with('[') { rest.find(']')? + 1 } else { rest.find(':').unwrap_or(rest.len()) };
+        let (machine, port) = rest.split_at(name_end);
+        let port = match port.strip_prefix(':') {
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok()?,
+            None if port.is_empty() => implied,
+            _ => return None,
+        };
+        Some(Self { scheme, machine: machine.to_ascii_lowercase(), port })
+    }
+}
+
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")

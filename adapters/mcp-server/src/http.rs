@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connections::{Connections, Slot};
-use crate::gate::{Hosts, HttpSettings, Token};
+use crate::gate::{Hosts, HttpSettings, Token, is_origin_let_in};
 use crate::handler::{Handler, Sessions};
 use crate::seat::Seat;
 use crate::server::{McpServer, ServeError};
@@ -194,10 +194,8 @@ impl Endpoint {
             return Some(said(StatusCode::NOT_FOUND, &format!("this server speaks at {PATH} and nowhere else")));
         }
         // Before any of the body is taken: every page of the web can send one here.
-        let origin = headers.get(header::ORIGIN).map(http::HeaderValue::as_bytes);
-        if origin.is_some_and(|origin| {
-            !is_local(origin) && !self.origins.iter().any(|known| plain(known.as_bytes()) == plain(origin))
-        }) {
+        let is_let_in = |origin: &http::HeaderValue| is_origin_let_in(origin.as_bytes(), &self.origins);
+        if !headers.get_all(header::ORIGIN).iter().all(is_let_in) {
             return Some(said(StatusCode::FORBIDDEN, "pages of this origin may not call: serve with --allow-origin"));
         }
         let authorization = headers.get(header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
@@ -243,20 +241,4 @@ fn said(status: StatusCode, text: &str) -> Response<Body> {
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
     response
-}
-
-/// An origin without the port that its scheme implies.
-fn plain(origin: &[u8]) -> &[u8] {
-    let port: &[u8] = if origin.starts_with(b"https:") { b":443" } else { b":80" };
-    origin.strip_suffix(port).unwrap_or(origin)
-}
-
-/// Whether an origin is this machine, at any port.
-fn is_local(origin: &[u8]) -> bool {
-    let machine = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme.as_bytes()));
-    let names = ["localhost", "127.0.0.1", "[::1]"];
-    machine.is_some_and(|machine| {
-        let rests = names.iter().filter_map(|name| machine.strip_prefix(name.as_bytes()));
-        rests.into_iter().any(|rest| rest.is_empty() || rest.starts_with(b":"))
-    })
 }

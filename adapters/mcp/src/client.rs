@@ -3,9 +3,11 @@
 mod connection;
 mod fault;
 mod http;
+mod inbound;
 mod lines;
 mod listing;
 mod manners;
+mod noise;
 mod output;
 mod resources;
 mod session;

@@ -132,13 +132,16 @@ files = "all"
 [mcp.servers.files]
 command = "npx"
 args = ["server", "/tmp"]
-env = { TOKEN = "${SECRET}" }
+env = { TOKEN = "${SECRET}", LD_PRELOAD = "./a\u001b b.so" }
+cwd = "/"
 optional = true
+[limits]
+command_processes = 9000
 [env_info]
 commands = ["uname -a"]
 env_vars = { region = "REGION" }
 [linked_programs]
-far = "far.toml"
+far = "far model.toml"
 "#;
 
 const FAR: &str = r#"
@@ -154,7 +157,7 @@ fn what_a_program_starts_and_reaches_is_listed_and_said_before_it_runs() {
     let folder = ran();
     let at = folder.path();
     fs::write(at.join("needy.toml"), NEEDY).expect("it can be written");
-    fs::write(at.join("far.toml"), FAR).expect("it can be written");
+    fs::write(at.join("far model.toml"), FAR).expect("it can be written");
     let errors_of = |line: &str| dormouse(at, line).err;
     let flags = [
         "needy.toml, command history (write): this kernel may not run `git`: the user has to start it with --allow-run=git,",
@@ -165,7 +168,7 @@ fn what_a_program_starts_and_reaches_is_listed_and_said_before_it_runs() {
         "--allow-read=DIR,",
         "needy.toml, env_info: this kernel may not run `uname`: the user has to start it with --allow-run=uname,",
         "--allow-env=REGION,",
-        "far.toml, model far: this kernel may not connect to models.example:443: the user has to start it with --allow-net=models.example:443,",
+        "\"far model.toml\", model far: this kernel may not connect to models.example:443: the user has to start it with --allow-net=models.example:443,",
         "--allow-env=FAR_KEY,",
     ];
     let warned = errors_of("run needy.toml --store needy");
@@ -184,14 +187,19 @@ fn what_a_program_starts_and_reaches_is_listed_and_said_before_it_runs() {
     let lines = [
         "needy.toml command history (write) runs git log \"--grep=two words\"",
         "needy.toml command history (write) reads the variable GIT_DIR",
+        "needy.toml command history (write) may use 8000000000 bytes of memory, 9000 processes, files of 16000000000 bytes, 4096 open files",
         "needy.toml server files runs npx server /tmp",
         "needy.toml server files reads the variable SECRET",
+        "needy.toml server files sets the variable TOKEN",
+        "needy.toml server files sets the variable LD_PRELOAD to \"./a\\u{1b} b.so\"",
+        "needy.toml server files runs in the folder /",
+        "needy.toml server files may use 8000000000 bytes of memory, 9000 processes, files of 16000000000 bytes, 4096 open files",
         "needy.toml tool fd_to_file writes files",
         "needy.toml tool list_dir reads files",
         "needy.toml env_info runs uname -a",
         "needy.toml env_info reads the variable REGION",
-        "far.toml model far connects to https://models.example/v1",
-        "far.toml model far reads the variable FAR_KEY",
+        "\"far model.toml\" model far connects to https://models.example/v1",
+        "\"far model.toml\" model far reads the variable FAR_KEY",
     ];
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     for line in lines {

@@ -2,9 +2,9 @@
 //!
 //! The list is read from the program's files. Whether a requirement is permitted or exists on this machine is not looked up here.
 
-use dormouse_proto::command::Command;
+use dormouse_proto::command::{Command, CommandLimits};
 use dormouse_proto::program::EnvironmentChoice;
-use dormouse_proto::server::{Server, ServerValue, Transport};
+use dormouse_proto::server::{Server, ServerCommand, ServerValue, Transport};
 use dormouse_proto::tool::Access;
 use url::Url;
 
@@ -13,6 +13,9 @@ use super::library::{ModelChoice, Program};
 /// The built-in tools that use files of the host.
 const FILE_TOOLS: [(&str, FileUse); 3] =
     [("fd_to_file", FileUse::Write), ("read_file", FileUse::Read), ("list_dir", FileUse::Read)];
+
+/// The longest value of a variable that is listed, in characters.
+const MAX_VALUE_CHARS: usize = 80;
 
 /// A resource that a program needs from the machine that runs it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +43,7 @@ pub enum NeededBy {
     Environment,
 }
 
-/// A resource of the machine, or another machine.
+/// A resource of the machine, another machine, or a setting of what is started.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// A program to start: its name or path, and its arguments as declared.
@@ -56,6 +59,17 @@ pub enum Resource {
     Variable(String),
     /// Files, in the permitted folders.
     Files(FileUse),
+    /// A variable that is set for a server.
+    SetVariable {
+        /// Its name.
+        name: String,
+        /// Its value, if that is short and holds no variable of the host.
+        value: Option<String>,
+    },
+    /// The working directory of a server, as declared.
+    Folder(String),
+    /// The limits of a command or server, if the program changes them.
+    Limits(CommandLimits),
 }
 
 /// How files are used.
@@ -69,7 +83,9 @@ pub enum FileUse {
 
 impl Program {
     /// The requirements of this program and of all programs that it links, directly or not; each once, in the order of the files. A
-    /// provider that is named without an address is not listed, since it needs no permission.
+    /// provider that is named without an address is not listed, since it needs no permission. Nor are files that a program preloads
+    /// into processes: those that it names itself (`[preload]`) are part of its bundle, and those that a model names when it calls
+    /// `spawn` are not known before.
     #[must_use]
     pub fn requirements(&self) -> Vec<Requirement> {
         let mut all = Vec::new();
@@ -119,7 +135,8 @@ impl Program {
 fn of_command(command: &Command) -> impl Iterator<Item = (NeededBy, Resource)> {
     let variables = command.env.iter().cloned().map(Resource::Variable);
     let needed_by = NeededBy::Command(command.name.clone(), command.policy.access);
-    let resources = std::iter::once(Resource::Command(command.argv.clone())).chain(variables);
+    let resources =
+        std::iter::once(Resource::Command(command.argv.clone())).chain(variables).chain(changed(command.limits));
     resources.map(move |resource| (needed_by.clone(), resource))
 }
 
@@ -137,17 +154,31 @@ fn of_model(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Resource)> {
 }
 
 fn of_server(server: &Server) -> impl Iterator<Item = (NeededBy, Resource)> {
-    let (reached, values) = match &server.transport {
+    let (reached, values, settings) = match &server.transport {
         Transport::Stdio(command) => {
             let argv = std::iter::once(&command.program).chain(&command.args).cloned().collect();
-            (Resource::Command(argv), &command.env)
+            (Resource::Command(argv), &command.env, settings(command))
         }
-        Transport::Http { url, headers } => (address(url), headers),
+        Transport::Http { url, headers } => (address(url), headers, Vec::new()),
     };
     let variables: Vec<_> = values.iter().flat_map(|(_, value)| ServerValue::variables(value)).collect();
     let needed_by = NeededBy::Server(server.name.to_string());
-    let resources = std::iter::once(reached).chain(variables.into_iter().map(Resource::Variable));
+    let resources = std::iter::once(reached).chain(variables.into_iter().map(Resource::Variable)).chain(settings);
     resources.map(move |resource| (needed_by.clone(), resource))
+}
+
+/// What a server that is a program is started with.
+fn settings(command: &ServerCommand) -> Vec<Resource> {
+    let is_short = |value: &&str| value.chars().nth(MAX_VALUE_CHARS).is_none();
+    let variables = command.env.iter().map(|(name, value)| Resource::SetVariable {
+        name: name.clone(),
+        value: value.literal().filter(is_short).map(str::to_owned),
+    });
+    variables.chain(command.cwd.clone().map(Resource::Folder)).chain(changed(command.limits)).collect()
+}
+
+fn changed(limits: CommandLimits) -> Option<Resource> {
+    (limits != CommandLimits::default()).then_some(Resource::Limits(limits))
 }
 
 /// An address, parsed as the kernel's HTTP clients parse it.
@@ -187,7 +218,8 @@ far = "all"
 [mcp.servers.files]
 command = "npx"
 args = ["server", "/tmp"]
-env = { TOKEN = "${SECRET:-none}" }
+env = { TOKEN = "${SECRET:-none}", LD_PRELOAD = "./theirs.so" }
+cwd = "/srv"
 [mcp.servers.far]
 url = "https://tools.example/mcp"
 headers = { Authorization = "Bearer ${FAR_KEY}" }
@@ -197,6 +229,8 @@ description = "Shows the history."
 argv = ["git", "log", "{file}"]
 parameters.file = { type = "string", description = "A file." }
 env = ["GIT_DIR"]
+[limits]
+command_processes = 9000
 [linked_programs]
 deep = "deep.toml"
 "#;
@@ -221,13 +255,20 @@ back = "entry.toml"
         let variable = |name: &str| Resource::Variable(name.into());
         let (model, log) = (NeededBy::Model("m".into()), NeededBy::Command("log".into(), Access::Write));
         let (files, far) = (NeededBy::Server("files".into()), NeededBy::Server("far".into()));
+        let preloaded = Resource::SetVariable { name: "LD_PRELOAD".into(), value: Some("./theirs.so".into()) };
+        let limits = CommandLimits { processes: 9_000, ..CommandLimits::default() };
         let expected = [
             ("entry.toml", model.clone(), address("https://models.example/v1")),
             ("entry.toml", model, variable("THEIR_KEY")),
             ("entry.toml", log.clone(), words(&["git", "log", "{file}"])),
-            ("entry.toml", log, variable("GIT_DIR")),
+            ("entry.toml", log.clone(), variable("GIT_DIR")),
+            ("entry.toml", log, Resource::Limits(limits)),
             ("entry.toml", files.clone(), words(&["npx", "server", "/tmp"])),
-            ("entry.toml", files, variable("SECRET")),
+            ("entry.toml", files.clone(), variable("SECRET")),
+            ("entry.toml", files.clone(), Resource::SetVariable { name: "TOKEN".into(), value: None }),
+            ("entry.toml", files.clone(), preloaded),
+            ("entry.toml", files.clone(), Resource::Folder("/srv".into())),
+            ("entry.toml", files, Resource::Limits(limits)),
             ("entry.toml", far.clone(), address("https://tools.example/mcp")),
             ("entry.toml", far, variable("FAR_KEY")),
             ("entry.toml", NeededBy::Tool("fd_to_file".into()), Resource::Files(FileUse::Write)),

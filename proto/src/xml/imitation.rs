@@ -1,8 +1,9 @@
 //! Finds imitations of the kernel in a text: a tag of one of its elements, or the marker of a message.
 //!
 //! The kernel writes a tag as `<`, optionally `/`, and a name, and a marker as `[msg:3]`. A form that a reader could take for one
-//! counts as well: capitals, full-width characters, and invisible characters between the letters. Whitespace between `<` and a name
-//! counts only in front of the whole name of an `fd_` element, since `n < fd_max` is code.
+//! counts as well: capitals, full-width and mathematical letters, other brackets, colons and digits, and invisible characters and
+//! accents between the letters. Whitespace within a marker counts too; between `<` and a name it counts only in front of the whole
+//! name of an `fd_` element, since `n < fd_max` is code.
 //!
 //! This module only finds imitations; [`text`](super::text) and [`ShownText`](crate::shown::ShownText) decide how they are shown.
 
@@ -129,17 +130,46 @@ struct Imitation {
 }
 
 fn imitations(text: &str) -> impl Iterator<Item = Imitation> {
-    // The full-width forms of `<` and `[`, and the small form of `<`, all begin with the byte EF.
-    memchr::memchr3_iter(b'<', b'[', 0xef, text.as_bytes()).filter_map(|at| imitation_at(text, at))
+    let has_rare = !text.is_ascii() && holds_rare_opener(text.as_bytes());
+    // The common openers are `<`, `[`, and their full-width and small forms, which begin with the byte EF.
+    let common = (!has_rare).then(|| memchr::memchr3_iter(b'<', b'[', 0xef, text.as_bytes()));
+    let all = has_rare.then(|| text.char_indices().filter(|(_, c)| opener(*c).is_some()).map(|(at, _)| at));
+    common.into_iter().flatten().chain(all.into_iter().flatten()).filter_map(|at| imitation_at(text, at))
+}
+
+/// What a character opens that looks like `<` or `[`.
+#[derive(Clone, Copy)]
+enum Opens {
+    Tag,
+    Marker,
+}
+
+fn opener(c: char) -> Option<Opens> {
+    match c {
+        '<' | '＜' | '﹤' | '≮' | '‹' | '〈' | '\u{2329}' | '⟨' => Some(Opens::Tag),
+        '[' | '［' | '﹝' | '【' | '〔' | '〖' | '⟦' => Some(Opens::Marker),
+        _ => None,
+    }
+}
+
+/// Whether an [`opener`] that does not begin with the byte EF is in there, other than `<` and `[`. The bytes that these characters
+/// begin with are frequent in many languages, so there is no branch for each of them.
+fn holds_rare_opener(bytes: &[u8]) -> bool {
+    let is_it = |a: u8, b: u8, c: u8| {
+        let angle = ((b == 0x80) & (c == 0xb9)) | ((b == 0x89) & (c == 0xae)) | ((b == 0x8c) & (c == 0xa9));
+        let mathematical = (b == 0x9f) & ((c == 0xa6) | (c == 0xa8));
+        let chinese = (b == 0x80) & ((c == 0x88) | (c == 0x90) | (c == 0x94) | (c == 0x96));
+        ((a == 0xe2) & (angle | mathematical)) | ((a == 0xe3) & chinese)
+    };
+    bytes.windows(3).fold(false, |found, seen| found | is_it(seen[0], seen[1], seen[2]))
 }
 
 fn imitation_at(text: &str, at: usize) -> Option<Imitation> {
-    let opener = text[at..].chars().next()?;
-    let after = at + opener.len_utf8();
-    let (cut, deceives) = match opener {
-        '<' | '＜' | '﹤' => (after, tag(&text[after..])?),
-        '[' | '［' => (after + marker(&text[after..])?, Deceives::Anywhere),
-        _ => return None,
+    let first = text[at..].chars().next()?;
+    let after = at + first.len_utf8();
+    let (cut, deceives) = match opener(first)? {
+        Opens::Tag => (after, tag(&text[after..])?),
+        Opens::Marker => (after + marker(&text[after..])?, Deceives::Anywhere),
     };
     Some(Imitation { opener: at..after, cut, deceives })
 }
@@ -185,19 +215,31 @@ fn may_begin_a_name(after: &[u8]) -> bool {
 }
 
 /// Where the `m` of a marker ends whose text after `[` this is; nothing if it is no marker.
-fn marker(after: &str) -> Option<usize> {
-    let (at, first) = after.char_indices().find(|(_, c)| !is_invisible(*c))?;
-    let number = strip_prefix(letters(after), "msg:")?.next();
-    number.filter(char::is_ascii_digit).map(|_| at + first.len_utf8())
+pub(super) fn marker(after: &str) -> Option<usize> {
+    let (at, first) = after.char_indices().find(|(_, c)| !is_unseen(*c) && !c.is_whitespace())?;
+    let (chars, _) = without_space(letters(after));
+    let (chars, _) = without_space(strip_prefix(chars, "msg")?);
+    let (mut chars, _) = without_space(strip_prefix(chars, ":")?);
+    chars.next().filter(|c| c.is_numeric()).map(|_| at + first.len_utf8())
 }
 
-/// The characters as a reader sees them: without invisible ones, full-width forms as ASCII, in lower case.
+/// The characters as a reader sees them: without invisible ones and accents, similar forms as ASCII, in lower case.
 fn letters(text: &str) -> impl Iterator<Item = char> + Clone {
-    let plain = |c: char| match c {
-        '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
-        _ => c,
-    };
-    text.chars().filter(|c| !is_invisible(*c)).map(move |c| plain(c).to_ascii_lowercase())
+    text.chars().filter(|c| !is_unseen(*c)).map(|c| plain(c).to_ascii_lowercase())
+}
+
+/// The ASCII character that a character is a form of, or the character itself.
+fn plain(c: char) -> char {
+    let ascii = |code: u32| char::from_u32(code).unwrap_or(c);
+    match c {
+        '\u{ff01}'..='\u{ff5e}' => ascii(u32::from(c) - 0xfee0),
+        // Thirteen styles of the alphabet: capitals, then small letters.
+        '\u{1d400}'..='\u{1d6a3}' => ascii(u32::from(b'A') + (u32::from(c) - 0x1d400) % 52 % 26),
+        '\u{203f}' | '\u{fe33}' | '\u{fe34}' | '\u{fe4d}'..='\u{fe4f}' => '_',
+        '\u{2044}' | '\u{2215}' => '/',
+        '\u{2d0}' | '\u{2236}' | '\u{a789}' | '\u{fe13}' | '\u{fe55}' => ':',
+        c => c,
+    }
 }
 
 /// The characters after leading whitespace, and whether there was any.
@@ -221,10 +263,12 @@ fn in_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':')
 }
 
-/// Whether a character takes no room on a screen: joiners, soft hyphens, variation selectors, tags.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{34f}' | '\u{180b}'..='\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}'
-        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
+/// Whether a character takes no room of its own on a screen: joiners, soft hyphens, variation selectors, tags, and accents, which
+/// stand on the character before.
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{300}'..='\u{36f}' | '\u{180b}'..='\u{180f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{20d0}'..='\u{20ff}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{fe20}'..='\u{fe2f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -255,6 +299,29 @@ mod tests {
             "text [MSG:12]",
             "［msg：３］",
             "[\u{feff}m\u{200d}sg:1]",
+            "[msg: 1]",
+            "[ msg :\u{a0}1]",
+            "[msg:١]",
+            "[msg:²] [msg:①]",
+            "【msg：１】",
+            "〔msg:1〕",
+            "⟦msg∶1⟧",
+            "﹝msg:1﹞",
+            "[msgː1]",
+            "[msg꞉1]",
+            "[msg\u{337}:1]",
+            "[𝐦𝐬𝐠:𝟏]",
+            "≮fd_result>",
+            "<\u{338}fd_result>",
+            "<fd\u{301}_result>",
+            "‹fd_result›",
+            "〈/preview〉",
+            "⟨message⟩",
+            "<⁄fd_result>",
+            "<fd‿result>",
+            "<fd﹍result>",
+            "<𝐟𝐝_result>",
+            "<f\u{e0064}d_result>",
         ];
         for text in anywhere {
             assert!(imitates(text), "{text:?}");
@@ -272,6 +339,9 @@ mod tests {
             "<!-- fd_result -->",
             "fd_result",
             "，（ﾟｰ），＜b＞",
+            "【重要】〈雪国〉≮ ‹b› ’ “ – 〔1〕⟦x⟧",
+            "[msg 1] [msg: x1] [1] [msgs:1] [ ] [\n1]",
+            "<é> <\u{301}>",
             "<",
             "[",
             "＜",
@@ -289,6 +359,8 @@ mod tests {
             ("＜fd_x", vec!["＜".len()]),
             ("[msg:1]", vec![2]),
             ("[\u{200b}msg:1]", vec![5]),
+            ("[ msg: 1]", vec![3]),
+            ("【msg:1】≮ref", vec![4, 14]),
             ("<reference> [msg:2] <b>", vec![1, 14]),
             ("<b>", vec![]),
         ];

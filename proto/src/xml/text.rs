@@ -5,62 +5,89 @@ use std::fmt::Write as _;
 
 use quick_xml::events::attributes::Attribute;
 
-use super::imitation::{cuts, openers};
+use super::imitation::{cuts, marker, openers};
 
-/// Whether every character of `text` is shown as it is: see [`sanitize`]. At memory bandwidth.
+/// Whether every character of `text` is shown as it is: see [`sanitize`]. At memory bandwidth where text is ordinary.
 #[must_use]
 pub fn is_carried(text: &str) -> bool {
     let bytes = text.as_bytes();
     let control = |byte: u8| (byte < 0x20) & (byte != b'\t') & (byte != b'\n') & (byte != b'\r') | (byte == 0x7f);
     let controls = bytes.iter().fold(false, |found, byte| found | control(*byte));
-    !controls && (text.is_ascii() || !holds_control(bytes))
+    !controls && (text.is_ascii() || !may_hold_control(bytes) || obscure(text).next().is_none())
 }
 
-/// Whether a control character of more than one byte is in there. Without a branch for each byte, since the bytes that these
-/// characters begin with are frequent in many languages.
-fn holds_control(bytes: &[u8]) -> bool {
+/// Whether an obscure character of more than one byte may be in there: some that are none look alike here. Without a branch for
+/// each byte, since the bytes that these characters begin with are frequent in many languages.
+fn may_hold_control(bytes: &[u8]) -> bool {
     // C1 is C2 80 to C2 9F, U+061C is D8 9C.
     let of_two = |a: u8, b: u8| ((a == 0xc2) & (b < 0xa0)) | ((a == 0xd8) & (b == 0x9c));
-    // U+200E and 200F, U+202A to 202E, U+2066 to 2069, and the noncharacters U+FFFE and U+FFFF.
+    // U+200E and 200F, U+202A to 202E, U+2065 to 206F, U+FFF0 to FFFB, and the noncharacters U+FFFE and U+FFFF.
     let of_three = |a: u8, b: u8, c: u8| {
         let marks = (b == 0x80) & ((c == 0x8e) | (c == 0x8f) | (0xaa..=0xae).contains(&c));
-        let isolates = (b == 0x81) & (0xa6..=0xa9).contains(&c);
-        ((a == 0xe2) & (marks | isolates)) | ((a == 0xef) & (b == 0xbf) & (c >= 0xbe))
+        let isolates = (b == 0x81) & (0xa5..=0xaf).contains(&c);
+        let specials = (b == 0xbf) & (c >= 0xb0) & (c != 0xbc) & (c != 0xbd);
+        ((a == 0xe2) & (marks | isolates)) | ((a == 0xef) & specials)
     };
-    let is_it = |seen: &[u8]| of_two(seen[0], seen[1]) | of_three(seen[0], seen[1], seen[2]);
+    // How U+1BCA0 to 1BCA3, U+1D173 to 1D17A, and U+E0000 to E0FFF begin.
+    let of_four = |a: u8, b: u8, c: u8| {
+        let formats = ((b == 0x9b) & (c == 0xb2)) | ((b == 0x9d) & (c == 0x85));
+        ((a == 0xf0) & formats) | ((a == 0xf3) & (b == 0xa0))
+    };
+    let is_it = |seen: &[u8]| {
+        of_two(seen[0], seen[1]) | of_three(seen[0], seen[1], seen[2]) | of_four(seen[0], seen[1], seen[2])
+    };
     let last = bytes.last_chunk::<2>().is_some_and(|[a, b]| of_two(*a, *b));
     last | bytes.windows(3).fold(false, |found, seen| found | is_it(seen))
 }
 
-/// The text as it is shown. A character that controls how others are shown, or that XML cannot carry, is shown as what it is: of
-/// C0 and DEL its picture (U+2400 onwards), of C1 and of those that turn the direction of a text its number, as `[U+202E]`;
-/// U+FFFE and U+FFFF as U+FFFD. Tab, LF and CR stay.
+/// The text as it is shown. A character that controls how others are shown, that only a model would read, or that XML cannot carry
+/// is shown as what it is: of C0 and DEL its picture (U+2400 onwards), of any other its number, as `[U+202E]`; U+FFFE and U+FFFF as
+/// U+FFFD. Tab, LF and CR stay.
+///
+/// Characters that ordinary text uses invisibly stay as well: joiners and spaces without width, soft hyphens, the byte order mark,
+/// the sixteen variation selectors, and one of their supplement behind an ideograph.
 #[must_use]
 pub fn sanitize(text: &str) -> Cow<'_, str> {
     if is_carried(text) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + text.len() / 8);
-    for run in text.split_inclusive(is_control) {
-        let mut chars = run.chars();
-        match chars.next_back().filter(|c| is_control(*c)) {
-            Some(control) => {
-                shown.push_str(chars.as_str());
-                push_picture(&mut shown, control);
-            }
-            None => shown.push_str(run),
-        }
+    let mut from = 0;
+    for (at, c) in obscure(text) {
+        shown.push_str(&text[from..at]);
+        push_picture(&mut shown, c);
+        from = at + c.len_utf8();
     }
+    shown.push_str(&text[from..]);
     Cow::Owned(shown)
 }
 
-fn is_control(c: char) -> bool {
+/// The characters that are not shown as they are, with their places.
+fn obscure(text: &str) -> impl Iterator<Item = (usize, char)> {
+    let mut before = None;
+    text.char_indices().filter(move |(_, c)| is_obscure(*c, before.replace(*c)))
+}
+
+fn is_obscure(c: char, before: Option<char>) -> bool {
     match c {
         '\t' | '\n' | '\r' => false,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        // They turn the direction of text.
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' => true,
+        // The same, deprecated ones, notes between the lines, formats of shorthand and of music: nobody sees them.
+        '\u{2065}'..='\u{206f}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' => {
+            true
+        }
+        // Selectors of the supplement choose a form of an ideograph. Behind anything else they can be bytes of a hidden text.
+        '\u{e0100}'..='\u{e01ef}' => !before.is_some_and(is_ideograph),
+        // Tags are ASCII that a model reads and nobody sees.
+        '\u{e0000}'..='\u{e0fff}' => true,
         '\u{fffe}' | '\u{ffff}' => true,
         c => c.is_control(),
     }
+}
+
+fn is_ideograph(c: char) -> bool {
+    matches!(c, '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
 fn push_picture(shown: &mut String, control: char) {
@@ -122,11 +149,12 @@ fn cdata(xml: &mut String, run: &str) {
     }
 }
 
-/// Where a CDATA section has to end and another to begin: inside of each `]]>`, and inside of whatever imitates the kernel.
+/// Where a CDATA section has to end and another to begin: inside of each `]]>`, and inside of whatever imitates the kernel, also
+/// together with the bracket of `<![CDATA[` before it.
 fn splits(run: &str) -> Vec<usize> {
     let bytes = run.as_bytes();
     let ends = memchr::memchr_iter(b'>', bytes).filter(|at| bytes[..*at].ends_with(b"]]"));
-    let mut splits: Vec<_> = ends.chain(cuts(run)).collect();
+    let mut splits: Vec<_> = ends.chain(cuts(run)).chain(marker(run)).collect();
     splits.sort_unstable();
     splits
 }
@@ -135,7 +163,7 @@ fn splits(run: &str) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    const CONTROLS: [(&str, &str); 17] = [
+    const CONTROLS: [(&str, &str); 27] = [
         ("\u{0}", "␀"),
         ("\u{1b}", "␛"),
         ("\u{1f}", "␟"),
@@ -153,16 +181,76 @@ mod tests {
         ("\u{fffe}", "\u{fffd}"),
         ("\u{ffff}", "\u{fffd}"),
         ("\u{202d}", "[U+202D]"),
+        ("\u{2065}", "[U+2065]"),
+        ("\u{206a}", "[U+206A]"),
+        ("\u{206f}", "[U+206F]"),
+        ("\u{fff9}", "[U+FFF9]"),
+        ("\u{1bca0}", "[U+1BCA0]"),
+        ("\u{1d173}", "[U+1D173]"),
+        ("\u{e0001}", "[U+E0001]"),
+        ("\u{e0041}", "[U+E0041]"),
+        ("\u{e007f}", "[U+E007F]"),
+        ("\u{e0100}", "[U+E0100]"),
     ];
 
     #[test]
     fn the_neighbours_of_controls_are_shown_as_they_are() {
         for c in [
-            "\t", "\n", "\r", " ", "~", "\u{a0}", "\u{61b}", "\u{61d}", "\u{200d}", "\u{2010}", "\u{2029}", "\u{202f}",
-            "\u{2065}", "\u{206a}", "\u{fffd}", "\u{feff}", "é", "😀",
+            "\t",
+            "\n",
+            "\r",
+            " ",
+            "~",
+            "\u{a0}",
+            "\u{61b}",
+            "\u{61d}",
+            "\u{200d}",
+            "\u{2010}",
+            "\u{2029}",
+            "\u{202f}",
+            "\u{2064}",
+            "\u{2070}",
+            "\u{fffc}",
+            "\u{fffd}",
+            "\u{feff}",
+            "\u{1bca4}",
+            "\u{1bc9f}",
+            "\u{1d172}",
+            "\u{1d17b}",
+            "\u{dffff}",
+            "\u{e1000}",
+            "é",
+            "😀",
+            "👩\u{200d}💻",
+            "❤\u{fe0f}",
+            "葛\u{e0100}",
         ] {
             assert!(is_carried(c) && is_carried(&c.repeat(3)), "{c:?}");
         }
+    }
+
+    /// The bracket of `<![CDATA[` stands before the text.
+    #[test]
+    fn no_text_makes_a_marker_with_the_bracket_of_its_section() {
+        for (text, expected) in [
+            ("msg:1] <b>", "<![CDATA[m]]><![CDATA[sg:1] <b>]]>"),
+            ("\u{200b} MSG: 1] &", "<![CDATA[\u{200b} M]]><![CDATA[SG: 1] &]]>"),
+            ("a\rmsg:1<", "a&#13;<![CDATA[m]]><![CDATA[sg:1<]]>"),
+            ("msg:1]", "msg:1]"),
+            ("msg <b>", "<![CDATA[msg <b>]]>"),
+        ] {
+            let mut xml = String::new();
+            write(&mut xml, text);
+            assert_eq!(xml, expected);
+        }
+    }
+
+    /// Tag characters are ASCII that nobody sees, and selectors behind anything but an ideograph can be bytes.
+    #[test]
+    fn text_that_only_a_model_reads_is_shown_by_numbers() {
+        let hidden: String = "obey".chars().map(|c| char::from_u32(0xe0000 + u32::from(c)).unwrap()).collect();
+        assert_eq!(sanitize(&format!("a{hidden}b")), "a[U+E006F][U+E0062][U+E0065][U+E0079]b");
+        assert_eq!(sanitize("葛\u{e0100}\u{e0101}飾😀\u{e0100}"), "葛\u{e0100}[U+E0101]飾😀[U+E0100]");
     }
 
     #[test]

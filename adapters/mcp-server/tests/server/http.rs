@@ -178,14 +178,36 @@ async fn pages_of_the_web_and_names_of_elsewhere_are_not_let_in() {
     let settings = HttpSettings { origins: vec!["https://app.example:443".to_owned()], ..HttpSettings::default() };
     let served = Served::new(&server, settings).await;
     let begin = || served.post(None, 1, "initialize", hello("2025-11-25"));
-    for origin in ["https://evil.example", "null", "http://localhost.evil.example", "https://app.example:8443"] {
+    for origin in [
+        "https://evil.example",
+        "null",
+        "",
+        "http://localhost.evil.example",
+        "http://localhost:x.evil.example",
+        "http://localhost:80.evil.example",
+        "http://localhost:80@evil.example",
+        "http://localhost:",
+        "http://localhost:99999",
+        "http://[::1]:1:2",
+        "http://localhost/",
+        "ftp://localhost",
+        "https://app.example:8443",
+    ] {
         assert_eq!(served.status(begin().header("origin", origin)).await, StatusCode::FORBIDDEN, "{origin}");
     }
+    let two = || begin().header("origin", "http://localhost").header("origin", "https://evil.example");
+    assert_eq!(served.status(two()).await, StatusCode::FORBIDDEN, "each of them is looked at");
     for host in ["evil.example", "127.0.0.1.evil.example:80"] {
         assert_eq!(served.status(begin().header("host", host)).await, StatusCode::FORBIDDEN, "{host}");
     }
     assert_eq!(living(&kernel).await, 0, "nobody who is not let in gets a process");
-    for origin in ["http://localhost:5173", "https://app.example"] {
+    for origin in [
+        "http://localhost:5173",
+        "https://localhost",
+        "http://127.0.0.1:65535",
+        "http://[::1]:80",
+        "https://app.example",
+    ] {
         assert_eq!(served.status(begin().header("origin", origin)).await, StatusCode::OK, "{origin}");
     }
     served.end().await;

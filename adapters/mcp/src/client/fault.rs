@@ -6,6 +6,7 @@ use rmcp::model::ErrorData;
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
+use super::inbound::Left;
 use super::manners::shortened;
 use super::trust::CallEnd;
 
@@ -18,6 +19,9 @@ pub(super) enum Fault {
     /// The connection ended: whether the server did what was asked is unknown.
     #[error("the server ended or closed its connection before it answered")]
     Gone,
+    /// We ended the connection because of what the server did: whether it did what was asked is unknown.
+    #[error("the connection was ended, since the server {0}")]
+    Left(&'static str),
     /// The request may not have reached it, or its answer got lost.
     #[error("the connection failed: {0}")]
     Broken(String),
@@ -37,9 +41,17 @@ impl Fault {
     pub(super) fn call_end(&self) -> CallEnd {
         match self {
             Self::Refused(_) | Self::Strange => CallEnd::Answered,
-            Self::Gone | Self::Broken(_) => CallEnd::Broken,
+            Self::Gone | Self::Left(_) | Self::Broken(_) => CallEnd::Broken,
             Self::Late(_) => CallEnd::GivenUp,
             Self::Forgotten => CallEnd::Forgotten,
+        }
+    }
+
+    /// The same, where a connection that ended was ended by us.
+    pub(super) fn or_left(self, left: &Left) -> Self {
+        match (self, left.why()) {
+            (Self::Gone, Some(why)) => Self::Left(why),
+            (fault, _) => fault,
         }
     }
 
@@ -47,7 +59,7 @@ impl Fault {
     pub(super) fn of_call(&self, server: &str, tool: &str) -> String {
         match self {
             Self::Refused(why) => format!("{tool}: the tool server `{server}` refused the call: {why}"),
-            Self::Gone | Self::Broken(_) | Self::Late(_) => format!(
+            Self::Gone | Self::Left(_) | Self::Broken(_) | Self::Late(_) => format!(
                 "{tool}: {self}. Effect unknown: the call may have been carried out, and was not repeated. Look what was done, \
                  then decide."
             ),
@@ -80,13 +92,16 @@ impl From<ServiceError> for Fault {
 }
 
 /// Why a session did not begin, as a text.
-pub(super) fn of_beginning(error: &ClientInitializeError) -> String {
+pub(super) fn of_beginning(error: &ClientInitializeError, left: &Left) -> String {
     match error {
+        ClientInitializeError::ConnectionClosed(_) if left.why().is_some() => {
+            format!("{}.", Fault::Gone.or_left(left))
+        }
         ClientInitializeError::ConnectionClosed(_) => {
             "it ended or closed its connection before it was ready.".to_owned()
         }
         ClientInitializeError::TransportError { error, .. } => format!("{}.", transport_words(&*error.error)),
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => of_beginning(fallback),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => of_beginning(fallback, left),
         other => format!("{}.", chain(other)),
     }
 }

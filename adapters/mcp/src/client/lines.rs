@@ -12,7 +12,9 @@ use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
+
+use super::inbound::Left;
 
 /// So much of the beginning and of the end of a long line is looked at.
 const ENDS_BYTES: usize = 4 << 10;
@@ -30,6 +32,9 @@ pub(super) struct Lines {
     output: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
     line: Line,
     input: Writing,
+    /// Gone once the transport is closed: nobody goes on to write to a server that does not read.
+    open: Option<watch::Sender<()>>,
+    left: Left,
     junk_lines: usize,
     junk_bytes: usize,
 }
@@ -39,9 +44,17 @@ impl Lines {
         output: Box<dyn AsyncRead + Send + Unpin>,
         input: Box<dyn AsyncWrite + Send + Unpin>,
         most_bytes: usize,
+        left: Left,
     ) -> Self {
-        let input = Arc::new(Mutex::new(Some(input)));
-        Self { output: BufReader::new(output), line: Line::new(most_bytes), input, junk_lines: 0, junk_bytes: 0 }
+        Self {
+            output: BufReader::new(output),
+            line: Line::new(most_bytes),
+            input: Arc::new(Mutex::new(Some(input))),
+            open: Some(watch::Sender::new(())),
+            left,
+            junk_lines: 0,
+            junk_bytes: 0,
+        }
     }
 
     /// The message of the line that is complete. Errors are for the call that the line answers; none: it is no message.
@@ -88,21 +101,30 @@ impl Transport<RoleClient> for Lines {
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let input = self.input.clone();
+        let (input, open) = (self.input.clone(), self.open.as_ref().map(watch::Sender::subscribe));
         async move {
+            let closed = || io::Error::from(io::ErrorKind::NotConnected);
+            let mut open = open.ok_or_else(closed)?;
             let mut line = serde_json::to_vec(&message)?;
             line.push(b'\n');
-            // Held while it is written, since messages may not run into each other.
-            let mut input = input.lock().await;
-            let input = input.as_mut().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
-            input.write_all(&line).await?;
-            input.flush().await
+            let written = async {
+                // Held while it is written, since messages may not run into each other.
+                let mut input = input.lock().await;
+                let input = input.as_mut().ok_or_else(closed)?;
+                input.write_all(&line).await?;
+                input.flush().await
+            };
+            tokio::select! {
+                written = written => written,
+                _ = open.changed() => Err(closed()),
+            }
         }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
             if self.junk_lines > MOST_JUNK_LINES || self.junk_bytes > MOST_JUNK_BYTES {
+                self.left.because("wrote much that is no message");
                 tracing::warn!("a tool server writes much that is no message: it is left");
                 return None;
             }
@@ -117,6 +139,7 @@ impl Transport<RoleClient> for Lines {
             self.output.consume(taken);
             if end.is_none() {
                 if self.line.bytes > self.line.most_bytes.saturating_mul(ENDLESS) {
+                    self.left.because("wrote a line without end");
                     tracing::warn!("a tool server writes a line without end: it is left");
                     return None;
                 }
@@ -125,14 +148,18 @@ impl Transport<RoleClient> for Lines {
             let is_dropped = self.line.dropped.is_some();
             match self.message() {
                 Some(message) => return Some(message),
-                None if is_dropped => return None,
+                None if is_dropped => {
+                    self.left.because("wrote a line that is too long, and answers no call");
+                    return None;
+                }
                 None => {}
             }
         }
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        // Its input ends: that asks a server to end.
+        // What is being written is given up; its input ends: that asks a server to end.
+        drop(self.open.take());
         drop(self.input.lock().await.take());
         Ok(())
     }
@@ -234,7 +261,7 @@ mod tests {
     }
 
     fn lines(written: &'static [u8], most_bytes: usize) -> Lines {
-        Lines::new(Box::new(written), Box::new(tokio::io::sink()), most_bytes)
+        Lines::new(Box::new(written), Box::new(tokio::io::sink()), most_bytes, Left::default())
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::fault::{self, Fault};
+use super::inbound::{Inbound, Left};
 use super::lines::Lines;
 use super::manners::Manners;
 use super::trust::{CallEnd, CallNumber, Standing, Trust};
@@ -26,7 +27,7 @@ use super::{http, listing, stderr};
 /// How long a server may take to say that it lives, where that is in doubt.
 const PONG: Duration = Duration::from_secs(5);
 /// How long a server may take to end by itself.
-const END: Duration = Duration::from_secs(2);
+pub(super) const END: Duration = Duration::from_secs(2);
 
 /// A running session. Dropping it ends the server.
 pub(super) struct Session {
@@ -39,6 +40,7 @@ pub(super) struct Session {
     trust: Mutex<Trust>,
     changes: watch::Receiver<u64>,
     watched: Watched,
+    left: Left,
     /// The tools that the server has itself, as of so many changes.
     own: Mutex<Option<(u64, Arc<BTreeSet<String>>)>>,
 }
@@ -82,13 +84,14 @@ impl Session {
         most_bytes: usize,
     ) -> Result<Self, Unbegun> {
         let (changes, changed) = watch::channel(0);
-        let watched = Watched::default();
-        let manners = Manners { server: server.name.clone(), changes, watched: watched.clone() };
+        let (watched, left) = (Watched::default(), Left::default());
         let (begun, held) = match &server.transport {
             Transport::Stdio(command) => {
                 let ServerChild { stdin, stdout, stderr, held } = host.serve(command).map_err(Unbegun::Failed)?;
                 let following = tokio::spawn(stderr::follow(server.name.clone(), stderr));
-                let begun = manners.serve_with_lifecycle(Lines::new(stdout, stdin, most_bytes), lifecycle).await;
+                let lines = Lines::new(stdout, stdin, most_bytes, left.clone());
+                let inbound = Inbound::new(lines, &server.name, changes, watched.clone(), left.clone());
+                let begun = Manners.serve_with_lifecycle(inbound, lifecycle).await;
                 if begun.is_err() {
                     // It ends now, if it has not: what it writes has an end.
                     drop(held);
@@ -101,17 +104,18 @@ impl Session {
             Transport::Http { url, headers } => {
                 let connect = Duration::from_millis(server.connect_ms);
                 let transport = http::transport(host, url, headers, (connect, most_bytes)).map_err(Unbegun::Failed)?;
-                (manners.serve_with_lifecycle(transport, lifecycle).await, None)
+                let inbound = Inbound::new(transport, &server.name, changes, watched.clone(), left.clone());
+                (Manners.serve_with_lifecycle(inbound, lifecycle).await, None)
             }
         };
         let service = begun.map_err(|error| match error {
             ClientInitializeError::JsonRpcError(ref refusal) if refusal.code == ErrorCode::METHOD_NOT_FOUND => {
-                Unbegun::Unknown(fault::of_beginning(&error))
+                Unbegun::Unknown(fault::of_beginning(&error, &left))
             }
             ClientInitializeError::JsonRpcError(_) | ClientInitializeError::ExpectedInitResult(_) => {
-                Unbegun::Refused(fault::of_beginning(&error))
+                Unbegun::Refused(fault::of_beginning(&error, &left))
             }
-            _ => Unbegun::Failed(fault::of_beginning(&error)),
+            _ => Unbegun::Failed(fault::of_beginning(&error, &left)),
         })?;
         Ok(Self {
             server: server.clone(),
@@ -122,6 +126,7 @@ impl Session {
             trust: Mutex::default(),
             changes: changed,
             watched,
+            left,
             own: Mutex::default(),
         })
     }
@@ -177,12 +182,14 @@ impl Session {
     }
 
     async fn ask_for(&self, request: ClientRequest, out: Option<&OutputSink>) -> Result<ServerResult, Fault> {
-        let handle = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await?;
+        let faulty = |fault: Fault| fault.or_left(&self.left);
+        let handle = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
+        let handle = handle.map_err(|error| faulty(error.into()))?;
         self.watched().extend(out.map(|out| (handle.progress_token.clone(), out.clone())));
         let number = self.trust().ask();
         let mut asked = Asked { session: self, handle, number, end: CallEnd::GivenUp };
         let answer = (&mut asked.handle.rx).await;
-        let answer = answer.map_err(|_| Fault::Gone).and_then(|answer| answer.map_err(Fault::from));
+        let answer = answer.map_err(|_| Fault::Gone).and_then(|answer| answer.map_err(Fault::from)).map_err(faulty);
         asked.end = end_of(&answer);
         answer
     }

@@ -1,5 +1,5 @@
 //! What a server writes to its standard error: traced line by line under the target `dormouse_mcp::stderr`, and nowhere else. A
-//! long line is cut. The last line of a server that does not begin is an error, since it mostly says why.
+//! long line is cut, and [`Noise`] bounds their number. The last line of a server that does not begin is an error, since it mostly says why.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::manners::shortened;
+use super::noise::Noise;
 
 /// So much of a line is kept, in bytes.
 const LINE_BYTES: usize = 2 << 10;
@@ -19,27 +20,30 @@ const END: Duration = Duration::from_secs(1);
 /// Traces all that is written, to its end. The last line that says something.
 pub(super) async fn follow(server: Arc<str>, mut errors: impl AsyncRead + Unpin) -> Option<String> {
     let (mut chunk, mut line, mut last) = (vec![0; 8 << 10], Vec::new(), None);
+    let mut noise = Noise::default();
     // What cannot be read any more is at its end.
     while let Ok(read @ 1..) = errors.read(&mut chunk).await {
         for part in chunk[..read].split_inclusive(|byte| *byte == b'\n') {
             let room = LINE_BYTES.saturating_sub(line.len());
             line.extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
-                last = said(&server, &mut line).or(last);
+                last = said(&server, &mut line, &mut noise).or(last);
             }
         }
     }
-    said(&server, &mut line).or(last)
+    said(&server, &mut line, &mut noise).or(last)
 }
 
 /// Traces a line, if it says something.
-fn said(server: &str, line: &mut Vec<u8>) -> Option<String> {
+fn said(server: &str, line: &mut Vec<u8>, noise: &mut Noise) -> Option<String> {
     let said = shortened(String::from_utf8_lossy(line).trim_end());
     line.clear();
     if said.is_empty() {
         return None;
     }
-    tracing::info!(target: "dormouse_mcp::stderr", server, "{said}");
+    if noise.admits(server) {
+        tracing::info!(target: "dormouse_mcp::stderr", server, "{said}");
+    }
     Some(said)
 }
 
@@ -72,19 +76,33 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_traced_by_server_and_cut() {
-        let traced = Traced::default();
-        let writer = traced.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        let written = format!("one\n\n\x1b[31mtwo\n{}\nlast", "long".repeat(10_000));
-        {
-            let _here = tracing::subscriber::set_default(subscriber);
-            assert_eq!(follow("s".into(), written.as_bytes()).await.as_deref(), Some("last"));
-        }
-        let traced = String::from_utf8(traced.0.lock().expect("nobody panicked").clone()).expect("it is text");
+        let (traced, last) = followed(&format!("one\n\n\x1b[31mtwo\n{}\nlast", "long".repeat(10_000))).await;
+        assert_eq!(last.as_deref(), Some("last"));
         let lines: Vec<&str> = traced.lines().collect();
         assert_eq!(lines.len(), 4, "{traced}");
         assert!(lines[0].contains("INFO dormouse_mcp::stderr: one server=\"s\""), "{traced}");
         assert!(lines[1].contains(" [31mtwo") && lines[3].contains("last"), "{traced}");
         assert!(lines[2].len() < 700, "{}", lines[2].len());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_writes_without_end_fills_no_log() {
+        let (traced, last) = followed(&("noise\n".repeat(5_000) + "last")).await;
+        assert_eq!(last.as_deref(), Some("last"));
+        let lines: Vec<&str> = traced.lines().collect();
+        assert_eq!(lines.len(), 201, "200 of its lines, and that there were more");
+        assert!(lines[200].contains("further lines of this server are left out"), "{}", lines[200]);
+    }
+
+    /// What is traced of `written`, and the last line of it.
+    async fn followed(written: &str) -> (String, Option<String>) {
+        let traced = Traced::default();
+        let writer = traced.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let last = {
+            let _here = tracing::subscriber::set_default(subscriber);
+            follow("s".into(), written.as_bytes()).await
+        };
+        (String::from_utf8(traced.0.lock().expect("nobody panicked").clone()).expect("it is text"), last)
     }
 }

@@ -70,6 +70,21 @@ async fn what_a_machine_gets_wrong_is_an_answer_without_secrets() {
 }
 
 #[tokio::test]
+async fn a_machine_that_asks_or_tells_without_end_is_left_with_an_error_that_says_so() {
+    let machine = Machine::begin();
+    let place = machine.place("mcp", "s3cret");
+    for (said, expected) in [
+        ("ping", "asked without reading its answers"),
+        ("changed", "messages that nobody asked for"),
+        ("progress", "messages that nobody asked for"),
+    ] {
+        let error = place.call("endless", said).await.unwrap_err();
+        assert!(error.contains(expected) && error.contains("Effect unknown"), "{said}: {error}");
+        assert_eq!(place.call("echo", "again").await.unwrap(), "echo: again");
+    }
+}
+
+#[tokio::test]
 async fn a_machine_that_forgot_its_sessions_is_reached_in_a_new_one() {
     let machine = Machine::begin();
     let place = machine.place("mcp", "s3cret");

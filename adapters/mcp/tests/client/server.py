@@ -80,6 +80,8 @@ def call(number, name, arguments, token=None):
     if name == "stuck":
         while True:
             time.sleep(1000)
+    if name == "endless":
+        without_end(ENDLESS[said])
     if name == "busy":
         time.sleep(float(said))
     if name == "die":
@@ -148,6 +150,26 @@ def take(message):
         send({"id": number, **(unknown if result is None else {"result": result})})
 
 
+def without_end(message):
+    """Says one thing over and over, and reads nothing."""
+    many = (json.dumps({"jsonrpc": "2.0", **message}) + "\n") * 200
+    while True:
+        sys.stdout.write(many)
+        sys.stdout.flush()
+
+
+ENDLESS = {
+    "ping": {"id": "p", "method": "ping"},
+    "roots": {"id": "r", "method": "roots/list"},
+    "sampling": {"id": "s", "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}},
+    "unknown": {"id": "u", "method": "nobody/knows"},
+    "changed": {"method": "notifications/tools/list_changed"},
+    "log": {"method": "notifications/message", "params": {"level": "info", "data": "noise"}},
+    "cancelled": {"method": "notifications/cancelled", "params": {"requestId": 987654}},
+    "progress": {"method": "notifications/progress", "params": {"progressToken": 0, "progress": 1}},
+}
+
+
 def stdio():
     print(f"secret is {os.environ.get('SECRET')}", file=sys.stderr, flush=True)
     print("e" * 100_000, file=sys.stderr, flush=True)
@@ -186,6 +208,10 @@ class Machine(http.server.BaseHTTPRequestHandler):
             return self.reply(SESSION["unknown"], b"no such session", [("Content-Type", "text/plain")])
         if number is None:
             return self.reply(202)
+        if method is None:
+            # What it asked for is answered: it holds what it is told.
+            RELEASED.wait()
+            return self.reply(202)
         if method == "tools/call":
             name, said = params["name"], (params.get("arguments") or {}).get("text", "")
             if name == "never":
@@ -201,6 +227,17 @@ class Machine(http.server.BaseHTTPRequestHandler):
                 return
             if name == "junk":
                 return self.reply(200, b"this is no message", [("Content-Type", "application/json")])
+            if name == "endless":
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                self.end_headers()
+                self.close_connection = True
+                many = "".join(["data: ", json.dumps({"jsonrpc": "2.0", **ENDLESS[said]}), "\n\n"] * 200).encode()
+                try:
+                    while True:
+                        self.wfile.write(many)
+                except OSError:
+                    return
             if name == "hold":
                 RELEASED.wait()
             if name == "release":

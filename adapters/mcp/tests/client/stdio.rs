@@ -112,6 +112,26 @@ async fn a_call_that_is_given_up_is_cancelled_at_the_server() {
 }
 
 #[tokio::test]
+async fn a_server_that_asks_or_tells_without_end_is_left_with_an_error_that_says_so() {
+    for (said, expected) in [
+        ("ping", "asked without reading its answers"),
+        ("roots", "asked without reading its answers"),
+        ("sampling", "asked without reading its answers"),
+        ("unknown", "asked without reading its answers"),
+        ("changed", "messages that nobody asked for"),
+        ("log", "messages that nobody asked for"),
+        ("cancelled", "messages that nobody asked for"),
+        ("progress", "messages that nobody asked for"),
+    ] {
+        let place = Place::new(McpClient::default(), "good");
+        let error = place.call("endless", said).await.unwrap_err();
+        assert!(error.contains(expected) && error.contains("Effect unknown"), "{said}: {error}");
+        assert_eq!(place.call("echo", "again").await.unwrap(), "echo: again");
+        assert_eq!(place.lives(), 2);
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_hangs_is_left_and_begun_anew() {
     let place = Place::new(McpClient::default(), "good");
     let given_up = tokio::time::timeout(Duration::from_secs(2), place.call("stuck", "")).await;
@@ -172,7 +192,7 @@ async fn a_server_that_does_not_begin_is_an_error_with_its_cause() {
         ("mute", "not ready within 1000 ms"),
         ("exit", "ended or closed its connection before it was ready"),
         ("refuses", "the API key is missing"),
-        ("flood", "ended or closed its connection before it was ready"),
+        ("flood", "the server wrote much that is no message"),
     ] {
         let error = impatient(mode).offers().await.unwrap_err();
         assert!(error.contains(expected) || (mode == "flood" && error.contains("not ready")), "{mode}: {error}");

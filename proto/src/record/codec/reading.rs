@@ -24,6 +24,10 @@ const ALLOCATION_BYTES: usize = 24;
 const BYTES_PER_RESERVED: usize = 16;
 /// The most elements that a list reserves room for at once.
 const MAX_RESERVED: usize = 1 << 16;
+/// The elements that a list may reserve room for in any case. A vector that grows begins with as many.
+const MIN_RESERVED: usize = 4;
+/// The most bytes that serde reserves for a vector at once, whatever it is told of the number of elements.
+const MAX_SERDE_RESERVED_BYTES: usize = 1 << 20;
 
 /// A record that is being read.
 pub(super) struct Reading<'de, 'a> {
@@ -99,9 +103,8 @@ impl<'de, 'a> Reading<'de, 'a> {
         if count > 0 {
             self.charge(ALLOCATION_BYTES)?;
         }
-        let reserved = count.min(MAX_RESERVED).min(self.left() / BYTES_PER_RESERVED);
-        let times_charged = if reserved == count { 1 } else { 2 };
-        Ok(Elements { reading: self, count, reserved, times_charged })
+        let reserved = count.min(MAX_RESERVED).min((self.left() / BYTES_PER_RESERVED).max(MIN_RESERVED));
+        Ok(Elements { reading: self, total: count, count, reserved })
     }
 }
 
@@ -263,16 +266,19 @@ impl<'de> SeqAccess<'de> for Fields<'_, 'de, '_> {
 /// The elements of a list, or the entries of a map.
 struct Elements<'r, 'de, 'a> {
     reading: &'r mut Reading<'de, 'a>,
+    total: usize,
+    /// How many of them are left.
     count: usize,
     /// How many of them may be reserved room for at once.
     reserved: usize,
-    /// How often an element is charged: a list that grows may have capacity for twice its elements.
-    times_charged: usize,
 }
 
 impl<'de> Elements<'_, 'de, '_> {
     fn element<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
-        self.reading.charge(self.times_charged * size_of::<S::Value>())?;
+        let size = size_of::<S::Value>();
+        let grows = self.reserved < self.total || self.total.saturating_mul(size) > MAX_SERDE_RESERVED_BYTES;
+        // A list that grows may have capacity for twice its elements.
+        self.reading.charge(if grows { 2 * size } else { size })?;
         self.reading.part(seed)
     }
 }

@@ -75,3 +75,23 @@ fn what_stands_in_a_box_is_counted_and_what_stands_in_its_place_is_not_counted_t
     assert_eq!(taken((7_u8, Arc::new((1_u64, (2_u64, 3_u64))))), 24 + 24);
     assert_eq!(taken(vec![(1_u64 << 40, (2_u64 << 40, 3_u64 << 40)); 10]), 10 * 24 + 24);
 }
+
+/// A list is charged at least what it holds room for, however large its elements are.
+#[test]
+fn a_list_is_charged_its_capacity() {
+    fn check<T: DeserializeOwned + Serialize + Clone>(element: T, count: usize) {
+        let bytes = encode(&vec![element; count]).unwrap();
+        let mut allowance = Allowance::of(bytes.len() as u64);
+        let list = decode_within::<Vec<T>>(&bytes, &mut allowance).unwrap();
+        let held = list.capacity() * size_of::<T>();
+        assert!(held as u64 <= allowance.charged(), "{count} of {}: {held} of {allowance:?}", size_of::<T>());
+    }
+    for count in [1, 2, 3, 4, 5, 9, 100, 5_000, 40_000, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 70_000] {
+        check(u64::MAX, count);
+        check([u64::MAX; 16], count);
+        check((u64::MAX, [u64::MAX; 9]), count);
+        check([u8::MAX; 32], count);
+        check(0_u64, count.min(5_000));
+        check(String::new(), count.min(100));
+    }
+}
