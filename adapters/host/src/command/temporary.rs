@@ -174,7 +174,7 @@ mod tests {
         symlink(parent.path(), folder.join("closed/link")).unwrap();
         symlink("nowhere", folder.join("dangling")).unwrap();
         for path in ["closed/below", "closed"] {
-            fs::set_permissions(folder.join(path), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(folder.join(path), fs::Permissions::from_mode(0o0)).unwrap();
         }
         // Deeper than a path may be long, and than there are handles.
         let mut deep = opened(CWD, &folder).unwrap();
