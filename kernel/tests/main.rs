@@ -23,4 +23,6 @@ mod program_hostile;
 mod program_support;
 mod replay;
 mod served_tools;
+#[path = "../../tests/skip.rs"]
+mod skip;
 mod unreadable;

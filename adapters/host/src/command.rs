@@ -20,6 +20,9 @@ mod temporary;
 
 #[cfg(test)]
 mod run_tests;
+#[cfg(test)]
+#[path = "../../../tests/skip.rs"]
+mod skip;
 
 use std::process::Stdio;
 use std::sync::Arc;

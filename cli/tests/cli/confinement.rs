@@ -2,6 +2,9 @@
 
 mod bench;
 mod leftovers;
+#[expect(clippy::disallowed_methods, reason = "a test that is left out says so past the harness")]
+#[path = "../../../tests/skip.rs"]
+mod skip;
 #[path = "../../../tests/attacks/target.rs"]
 mod target;
 mod unable;
@@ -13,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use self::bench::{Bench, PROGRAM, is_root, tell, text};
+use self::bench::{Bench, PROGRAM, is_root, text};
+use self::skip::skip;
 use self::target::{REFUSED, attacks};
 
 /// A user without rights.
@@ -151,8 +155,7 @@ fn what_a_server_is_told_is_not_what_its_guard_follows() {
 #[test]
 fn a_store_is_closed_under_each_name_that_it_has() {
     if !is_root() {
-        tell("skipped: only root can mount");
-        return;
+        return skip("root", "only root can mount");
     }
     let bench = Bench::new(None);
     fs::create_dir_all(bench.base.join("inside/store")).unwrap();
@@ -199,8 +202,7 @@ fn a_store_is_closed_under_each_name_that_it_has() {
 #[test]
 fn the_system_is_closed_under_each_name_that_it_has() {
     if !is_root() {
-        tell("skipped: only root can mount");
-        return;
+        return skip("root", "only root can mount");
     }
     let bench = Bench::new(None);
     for folder in ["proc", "sys", "dev"] {

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::confine::ConfinementSupport;
 use super::environment::Environment;
+use super::skip::skip;
 use super::{CommandTool, Launcher};
 use crate::permissions::Permissions;
 
@@ -266,8 +267,7 @@ async fn many_calls_run_side_by_side() {
 #[tokio::test]
 async fn a_command_writes_where_it_may_and_a_tool_that_reads_nowhere() {
     if !ConfinementSupport::of_this_system().unwrap().confines() {
-        eprintln!("skipped: this system cannot confine");
-        return;
+        return skip("landlock", "this system cannot confine");
     }
     let bench = Bench::new();
     let beside = std::env::current_dir().unwrap().join("not-to-be-written");

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 
 use crate::reader::{self, Answer, Interaction};
 use crate::shape::shapes;
+use crate::skip::skip;
 
 /// What a format's recordings look like, seen from outside.
 pub(crate) trait Recorded {
@@ -54,8 +55,7 @@ struct Counts {
 /// Looks at every interaction of a format.
 pub(crate) async fn check<R: Recorded>() {
     let Some(interactions) = reader::interactions() else {
-        eprintln!("skipped: no recordings; name their folder in DORMOUSE_SHARED");
-        return;
+        return skip("recordings", "there are no recordings; DORMOUSE_SHARED names their folder");
     };
     let interactions: Vec<_> = interactions.into_iter().filter(R::is_of).collect();
     let mut counts = Counts::default();

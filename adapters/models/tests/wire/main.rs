@@ -14,3 +14,5 @@ mod gemini;
 mod reader;
 mod responses;
 mod shape;
+#[path = "../../../../tests/skip.rs"]
+mod skip;

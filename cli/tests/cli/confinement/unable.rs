@@ -6,14 +6,14 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::bench::{Bench, is_root, tell, text};
+use super::bench::{Bench, is_root, text};
+use super::skip::skip;
 
 /// Where there are no threads left, nothing runs that would not be confined.
 #[test]
 fn a_command_that_cannot_be_confined_is_not_begun() {
     if !is_root() {
-        tell("skipped: only root can become a user with few processes");
-        return;
+        return skip("root", "only root can become a user with few processes");
     }
     let bench = Bench::new(Some(61_237));
     let call = json!({ "tool": "rsh", "args": { "script": "grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status; echo x > outside/there" } });

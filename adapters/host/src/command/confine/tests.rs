@@ -15,6 +15,7 @@ use landlock::ABI;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::target::{REFUSED, Target, attacks};
+use super::super::skip::skip;
 use super::{Confinement, ConfinementSupport, Folder, Writes, within};
 use crate::permissions::Network;
 
@@ -57,8 +58,7 @@ impl Target {
 #[tokio::test]
 async fn no_attack_gets_through_under_any_version() {
     if !ConfinementSupport::of_this_system().unwrap().confines() {
-        eprintln!("skipped: this system cannot confine");
-        return;
+        return skip("landlock", "this system cannot confine");
     }
     let target = target();
     let mut signals = signal(SignalKind::from_raw(rustix::process::Signal::URG.as_raw())).unwrap();
