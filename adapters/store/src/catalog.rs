@@ -141,6 +141,10 @@ impl Catalog {
             return Err(Fault("speaks of records that a loss of power took".to_owned()).into());
         }
         let table = index.table(&applied)?;
+        if table.lacks_something() {
+            // It may have been put back since, and nothing here would say so.
+            return Err(Fault("was built from a log that was damaged".to_owned()).into());
+        }
         let (waiting, home) = (Changes::default(), Home::Folder(folder.to_owned()));
         let (mark, index, swept) = (applied.mark, Some(index), log.swept().clone());
         let catalog = Self { table, index, waiting, mark, home, built_here: false, swept };
@@ -239,8 +243,15 @@ impl Catalog {
                 changes.facts(pid, first, at, header.count, key);
                 line.last = line.last.max(FactNumber(header.first + header.count.saturating_sub(1)));
             }
-            Kind::Snapshot => changes.image(pid, first, at, key),
-            Kind::SnapshotDropped => changes.no_image(pid, first),
+            // It stands at a fact that was, whether that can be found or not.
+            Kind::Snapshot => {
+                changes.image(pid, first, at, key);
+                line.last = line.last.max(first);
+            }
+            Kind::SnapshotDropped => {
+                changes.no_image(pid, first);
+                line.last = line.last.max(first);
+            }
             Kind::TempFile => {
                 changes.temp_file(pid, header.first, at, key);
                 let last = line.temp_files.last.max(header.first);
@@ -252,6 +263,7 @@ impl Catalog {
                     let exit = unless_damaged(payload().and_then(|bytes| read_ended(&bytes)))?;
                     line.end = Some(End { exit, ..end });
                 }
+                line.last = line.last.max(first);
             }
             Kind::Shortened => {
                 line.birth = unless_damaged(payload().and_then(|bytes| read_shortened(&bytes)))?.or(line.birth);

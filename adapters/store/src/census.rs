@@ -32,6 +32,8 @@ pub(crate) struct Census {
     pub(crate) contents: BTreeMap<Hash, Content>,
     pub(crate) checkpoints: BTreeMap<CheckpointId, Health>,
     pub(crate) lost: Vec<Lost>,
+    /// Segments whose first record is damaged.
+    pub(crate) openings: Vec<u32>,
     pub(crate) end_ms: u64,
 }
 
@@ -51,6 +53,8 @@ pub(crate) struct Records {
     pub(crate) row: Option<Health>,
     pub(crate) end: Option<Health>,
     pub(crate) since: FactNumber,
+    /// A fact that was, by the record of the end.
+    pub(crate) reach: FactNumber,
     pub(crate) images: BTreeMap<FactNumber, Health>,
     /// By the first fact: how many, and how they are.
     pub(crate) facts: BTreeMap<FactNumber, (u64, Health)>,
@@ -98,6 +102,7 @@ impl Census {
             Ok(())
         };
         match header.kind {
+            Kind::Opened if health == Health::Damaged => self.openings.push(at.segment),
             Kind::Opened | Kind::Swept => {}
             Kind::Content => {
                 let hash = match Stored::open(log, at, header, Arc::default()) {
@@ -129,7 +134,10 @@ impl Census {
                 }
             }
             Kind::SnapshotDropped => drop(self.processes.entry(pid).or_default().images.remove(&first)),
-            Kind::Ended => self.processes.entry(pid).or_default().end = Some(health),
+            Kind::Ended => {
+                let records = self.processes.entry(pid).or_default();
+                (records.end, records.reach) = (Some(health), records.reach.max(first));
+            }
             Kind::Shortened => {
                 let records = self.processes.entry(pid).or_default();
                 (records.row, records.since) = (Some(health), records.since.max(first));
@@ -172,9 +180,10 @@ impl Records {
             }
             next = after;
         }
-        // A snapshot stands at a fact that was.
-        if let Some((at, _)) = self.images.last_key_value().filter(|(at, _)| **at >= next) {
-            note(next, *at);
+        // A snapshot stands at a fact that was, and an end behind the last.
+        let last = self.images.last_key_value().map_or(self.reach, |(at, _)| self.reach.max(*at));
+        if last >= next {
+            note(next, last);
         }
         lost
     }

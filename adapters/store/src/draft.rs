@@ -119,7 +119,11 @@ impl Draft {
     /// [`StoreError::Io`] of kind `InvalidInput` where a value cannot be encoded.
     pub(crate) fn entry(entry: &Entry) -> Result<Option<Self>, StoreError> {
         Ok(match entry {
-            Entry::Content { .. } | Entry::Held { .. } | Entry::Checkpoint { .. } | Entry::Shortened { .. } => None,
+            Entry::Content { .. }
+            | Entry::Held { .. }
+            | Entry::Checkpoint { .. }
+            | Entry::Shortened { .. }
+            | Entry::Ended { .. } => None,
             Entry::Born { row, image } => Some(Self::of(Kind::Born, row.pid.0, born(row, image)?)),
             Entry::Facts { facts, .. } if facts.is_empty() => None,
             Entry::Facts { pid, first, facts } => {
@@ -128,13 +132,20 @@ impl Draft {
             Entry::Snapshot { pid, at, image } => {
                 Some(Self { first: at.0, ..Self::of(Kind::Snapshot, pid.0, image.clone()) })
             }
-            Entry::Ended { pid, exit } => Some(Self::of(Kind::Ended, pid.0, encode(exit)?)),
             Entry::TempFile { root, number, record } => {
                 Some(Self { first: *number, ..Self::of(Kind::TempFile, root.0, record.clone()) })
             }
             Entry::CheckpointDropped { id } => Some(Self::of(Kind::CheckpointDropped, id.0, Vec::new())),
             Entry::Forgotten { pid } => Some(Self::of(Kind::Forgotten, pid.0, Vec::new())),
         })
+    }
+
+    /// The end of a process whose last fact has this number: what is missing before it shows by that.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] where it cannot be encoded.
+    pub(crate) fn ended(pid: Pid, exit: &Exit, last: FactNumber) -> Result<Self, StoreError> {
+        Ok(Self { first: last.0, ..Self::of(Kind::Ended, pid.0, encode(exit)?) })
     }
 
     fn of(kind: Kind, subject: u64, payload: Vec<u8>) -> Self {

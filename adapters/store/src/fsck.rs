@@ -1,6 +1,6 @@
 //! Looking a store over: every record, with its payload, and what follows from damage; and mending what can be.
 //!
-//! To look changes nothing but who stands in LOCK. To repair loses nothing that could still be read:
+//! To look changes nothing. To repair loses nothing that could still be read:
 //! * the index is built again;
 //! * an image that is damaged is given up where an earlier one leads to the same state;
 //! * a content that is damaged is noted as lost, so that who reads it is told at once, and kept again when it is committed again;
@@ -19,7 +19,7 @@ use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 
 use crate::census::{Census, Content, Health, Records};
-use crate::disk::System;
+use crate::disk::{Reading, System};
 use crate::draft::Draft;
 use crate::envelope::{HEADER_BYTES, Header, StoreKey};
 use crate::error::{damaged, io};
@@ -29,7 +29,8 @@ use crate::lock::StoreLock;
 use crate::log::{Log, segment_numbers};
 use crate::mark::{Hash, Location, Mark};
 use crate::options::Options;
-use crate::recover::{check_log, keys_of};
+use crate::read_only::moment;
+use crate::recover::{check_log, check_tail, keys_of};
 use crate::secret::{NO_CHECK, StoreSecret, check_of};
 use crate::segment::Segment;
 
@@ -65,6 +66,18 @@ pub enum Finding {
     Part {
         /// From where to where.
         between: String,
+    },
+    /// The log goes on to a segment behind which no whole commit stands: it is another log's, or what stood between is lost.
+    Stray {
+        /// Where the last whole commit ends.
+        end: String,
+        /// The last segment.
+        segment: u32,
+    },
+    /// The first record of a segment is damaged, which holds the key of the store for the case that HEAD is lost.
+    Opening {
+        /// The segment.
+        segment: u32,
     },
     /// The record of a birth or an end cannot be read: the process is not listed.
     Row {
@@ -122,6 +135,8 @@ impl Finding {
         match self {
             Self::Head | Self::Image { .. } | Self::Content { .. } => true,
             Self::Part { .. }
+            | Self::Stray { .. }
+            | Self::Opening { .. }
             | Self::Row { .. }
             | Self::Facts { .. }
             | Self::Beginning { .. }
@@ -136,6 +151,17 @@ impl fmt::Display for Finding {
         match self {
             Self::Head => write!(f, "HEAD: it is missing or damaged, and the log proves itself without it"),
             Self::Part { between } => write!(f, "log: nothing can be recognised from {between}"),
+            Self::Stray { end, segment } => write!(
+                f,
+                "log: no whole commit stands behind {end}, though it goes on to segment {segment:08}. Take what is behind out of the \
+                 folder, or put back what is missing between"
+            ),
+            Self::Opening { segment } => {
+                write!(
+                    f,
+                    "log: the first record of segment {segment:08} is damaged, which only matters where HEAD is lost"
+                )
+            }
             Self::Row { pid } => write!(f, "process {pid}: the record of its birth or end is damaged"),
             Self::Facts { pid, first, last, again_from } => {
                 let upto = first.0.saturating_sub(1);
@@ -162,9 +188,12 @@ impl fmt::Display for Finding {
 /// of every piece of a journal that can be read, so that who can decode them knows what refers to a content. Costs a pass over
 /// the whole log.
 ///
+/// To look takes no lock and changes no byte: it works beside a writer, of whose log it sees one moment, and on a file system that is
+/// read-only. To repair, the store must be nobody else's.
+///
 /// # Errors
-/// [`StoreError::InUse`]; [`StoreError::Key`] where it is encrypted otherwise; [`StoreError::Damaged`] where log and HEAD do not belong together, or HEAD is lost and the log cannot
-/// prove itself: nothing was changed then. [`StoreError::Io`].
+/// [`StoreError::InUse`], to repair; [`StoreError::Key`] where it is encrypted otherwise; [`StoreError::Damaged`] where log and HEAD do
+/// not belong together, or HEAD is lost and the log cannot prove itself: nothing was changed then. [`StoreError::Io`].
 pub fn fsck(
     dir: &Path,
     options: &Options,
@@ -180,15 +209,19 @@ pub fn fsck(
         other => other,
     };
     // Who does not have the key leaves no trace, not even in LOCK.
-    if let Some(head) = read_head()? {
-        keys_of(&head, secret, dir)?;
-    }
-    let lock = StoreLock::take(dir)?;
     let head = read_head()?;
-    // What a HEAD that was lost said, but for how far the log goes and who may write.
-    let known = head.map_or_else(|| head_in(dir, secret), Ok)?;
-    let log = Log::open(Arc::new(System), &dir.join("log"), keys_of(&known, secret, dir)?)?;
-    if let Some(head) = head {
+    if let Some(head) = &head {
+        keys_of(head, secret, dir)?;
+    }
+    let lock = match repair {
+        Repair::Yes => Some(StoreLock::take(dir)?),
+        Repair::No => None,
+    };
+    let (head, log) = match head {
+        Some(_) => moment(dir, options).map(|(head, log)| (Some(head), log))?,
+        None => (None, Log::open(Arc::new(Reading), &dir.join("log"), keys_of(&head_in(dir, secret)?, secret, dir)?)?),
+    };
+    if let Some(head) = &head {
         check_log(&log, head.mark)?;
     }
     let (census, end) = Census::take(&log, head.map_or(Mark::EMPTY, |head| head.mark), reader)?;
@@ -199,13 +232,17 @@ pub fn fsck(
         ));
     }
     let mut findings = findings(&census);
+    if check_tail(&log, end).is_err() {
+        let segment = log.numbers().last().copied().unwrap_or_default();
+        findings.insert(0, Finding::Stray { end: end.end.to_string(), segment });
+    }
     if head.is_none() {
         findings.insert(0, Finding::Head);
     }
     let checkup = Checkup { records: census.records, bytes: log.bytes(), findings };
     if repair == Repair::Yes {
         if head.is_none() {
-            let head = Head { epoch: EPOCH_BEHIND_ALL, mark: end, ..known };
+            let head = Head { epoch: EPOCH_BEHIND_ALL, mark: end, ..head_in(dir, secret)? };
             head.write(&System, dir).map_err(io("write HEAD"))?;
         }
         Index::remove(&dir.join("index")).map_err(io("remove the index"))?;
@@ -223,6 +260,8 @@ fn mend(dir: &Path, options: &Options, census: &Census, findings: &[Finding]) ->
         Finding::Head
         | Finding::Content { .. }
         | Finding::Part { .. }
+        | Finding::Stray { .. }
+        | Finding::Opening { .. }
         | Finding::Row { .. }
         | Finding::Facts { .. }
         | Finding::Beginning { .. }
@@ -234,6 +273,7 @@ fn mend(dir: &Path, options: &Options, census: &Census, findings: &[Finding]) ->
 
 fn findings(census: &Census) -> Vec<Finding> {
     let parts = census.lost.iter().map(|lost| Finding::Part { between: format!("{} to {}", lost.from, lost.to) });
+    let parts = parts.chain(census.openings.iter().map(|segment| Finding::Opening { segment: *segment }));
     let processes = census.processes.iter().flat_map(|(pid, records)| of_process(*pid, records));
     let contents = damaged_contents(census).map(|(_, content)| Finding::Content { hash: content.hash });
     let checkpoints = census.checkpoints.iter().filter(|(_, health)| **health == Health::Damaged);

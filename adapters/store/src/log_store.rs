@@ -3,7 +3,7 @@
 //! Commits are one after the other, behind one lock; reads take no part in it and wait only while the catalog is updated
 //! in memory. No lock is held while contents or facts are read.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -166,9 +166,17 @@ impl LogStore {
             Checkpoints { last: self.catalog().table().last_checkpoint(), is_held: &is_held, needs: &needs };
         let stand_of = |pid: Pid| self.catalog().table().line(pid).as_ref().map(Line::stand);
         let mut members = check_entries(entries, checkpoints, stand_of)?.into_iter();
-        let (mut drafts, mut fresh) = (Vec::new(), HashSet::new());
+        let (mut drafts, mut fresh, mut last) = (Vec::new(), HashSet::new(), HashMap::new());
         for entry in entries {
+            if let Entry::Facts { pid, first, facts } = entry {
+                last.insert(*pid, FactNumber((first.0 + facts.len() as u64).saturating_sub(1)));
+            }
             match entry {
+                Entry::Ended { pid, exit } => {
+                    let stands_at = || stand_of(*pid).map_or(FactNumber(0), |stand| stand.last);
+                    let last = last.get(pid).copied().unwrap_or_else(stands_at);
+                    drafts.push(Draft::ended(*pid, exit, last)?);
+                }
                 Entry::Content { hash, bytes, index } => {
                     drafts.extend(self.content_draft(*hash, bytes, index, &mut fresh)?);
                 }

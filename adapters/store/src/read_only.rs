@@ -72,7 +72,10 @@ fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreE
 }
 
 /// HEAD, and the segments that belong to it.
-fn moment(dir: &Path, options: &Options) -> Result<(Head, Log), StoreError> {
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn moment(dir: &Path, options: &Options) -> Result<(Head, Log), StoreError> {
     let disk: Arc<dyn Disk> = Arc::new(Reading);
     let folder = dir.join("log");
     let read_head = || Head::read(&*disk, dir)?.ok_or_else(|| no_store(dir));

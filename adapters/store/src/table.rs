@@ -351,6 +351,14 @@ impl Table {
         self.lost
     }
 
+    /// Whether something that stood in the log could not be read when this was built from it. Costs a pass over the lines.
+    pub(crate) fn lacks_something(&self) -> bool {
+        let is_lost = |line: Line| !line.is_forgotten() && line.row().is_none();
+        self.lost.is_some()
+            || self.lines.iter().any(|(_, line)| Line::from_bytes(line).is_none_or(is_lost))
+            || self.checkpoints.values().any(|line| line.state == CheckpointState::Damaged)
+    }
+
     /// Notes damage.
     pub(crate) fn note_lost(&mut self, lost: Lost) {
         self.lost = Some(lost);

@@ -247,3 +247,63 @@ fn a_head_that_an_encrypted_store_has_lost_is_written_again_with_its_key() {
     assert_eq!(checkup.findings, [Finding::Head]);
     assert_eq!(read(&options.open(folder.path()).unwrap(), hash(&held)).unwrap(), held);
 }
+
+#[test]
+fn a_store_is_looked_over_beside_its_writer_and_nothing_is_touched() {
+    let folder = tempdir();
+    fill(folder.path());
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    let lock = fs::read(folder.path().join("LOCK")).unwrap();
+    for number in 11..40 {
+        commit(&store, owner, &[facts(1, number..=number)]);
+        assert_eq!(check(folder.path(), Repair::No).unwrap(), Vec::<String>::new());
+    }
+    assert_eq!(fs::read(folder.path().join("LOCK")).unwrap(), lock);
+    let in_use = check(folder.path(), Repair::Yes).unwrap_err();
+    assert!(matches!(in_use, StoreError::InUse { .. }), "{in_use}");
+}
+
+#[test]
+fn what_opening_refuses_and_what_only_a_lost_head_would_show_is_found() {
+    let folder = tempdir();
+    fill(folder.path());
+    let segment = |number: u32| folder.path().join(format!("log/{number:08}.seg"));
+    fs::copy(segment(1), segment(9)).unwrap();
+    let found = check(folder.path(), Repair::No).unwrap();
+    assert!(found.len() == 1 && found[0].contains("it goes on to segment 00000009"), "{found:?}");
+    assert!(matches!(LogStore::open(folder.path()), Err(StoreError::Damaged { .. })));
+    fs::remove_file(segment(9)).unwrap();
+    let mut log = fs::read(segment(1)).unwrap();
+    log[180] ^= 1;
+    fs::write(segment(1), log).unwrap();
+    let found = check(folder.path(), Repair::No).unwrap();
+    assert!(found.len() == 1 && found[0].contains("the first record of segment 00000001 is damaged"), "{found:?}");
+}
+
+/// A process ended: its record says how many facts there were, so that none of them is missed in silence.
+#[test]
+fn facts_that_are_lost_before_an_end_or_a_snapshot_are_missed() {
+    for (entries, last) in [(vec![facts(1, 2..=3), ended(1)], 3), (vec![facts(1, 2..=3), snapshot(1, 3)], 3)] {
+        let folder = tempdir();
+        let store = LogStore::open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[born(1), facts(1, 1..=1)]);
+        commit(&store, owner, &entries);
+        drop(store);
+        drop(LogStore::open(folder.path()).unwrap());
+        let mut log = fs::read(folder.path().join("log/00000001.seg")).unwrap();
+        let text = fact(1, 2);
+        let payload = log.windows(text.len()).position(|bytes| bytes == text).unwrap();
+        // Its header, which stands before it.
+        log[payload - 60] ^= 1;
+        fs::write(folder.path().join("log/00000001.seg"), log).unwrap();
+        let found = check(folder.path(), Repair::No).unwrap();
+        assert!(found.iter().any(|finding| finding.contains("facts 2-3 are lost")), "{last}: {found:?}");
+        fs::remove_dir_all(folder.path().join("index")).unwrap();
+        for store in [LogStore::open(folder.path()).unwrap(), LogStore::read_only(folder.path()).unwrap()] {
+            let journal = store.facts(Pid(1), FactNumber(1), FactNumber(last));
+            assert!(matches!(journal, Err(StoreError::Damaged { .. })), "{journal:?}");
+        }
+    }
+}

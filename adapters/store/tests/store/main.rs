@@ -12,6 +12,7 @@ mod permissions;
 mod reading;
 mod recovery;
 mod sealed;
+mod sequences;
 mod sharing;
 mod support;
 mod sweep;

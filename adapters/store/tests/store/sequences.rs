@@ -1,0 +1,285 @@
+//! Damage and recovery in any order, against what was acknowledged: every answer is what was written, or says that something is
+//! lost; nothing that is in the log is lost; and all that judge a store are of one mind.
+//!
+//! `SEQUENCES=2000 cargo test -p dormouse-store --release sequences` runs more of them, `SEQUENCE_SEED=…` one of them again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use dormouse_actors::ports::{Store, StoreError};
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_store::{LogStore, Options, Repair, fsck};
+
+use crate::support::*;
+
+const STEPS: u64 = 14;
+
+/// A small generator of numbers, so that a failing sequence can be run again by its seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Damage that is there, and how it is undone.
+enum Damage {
+    Flipped { segment: PathBuf, at: usize, mask: u8, with: Vec<u8> },
+    Cut { segment: PathBuf, to: u64, rest: Vec<u8> },
+    Lost { segment: PathBuf, aside: PathBuf },
+}
+
+impl Damage {
+    fn segment(&self) -> &Path {
+        match self {
+            Self::Flipped { segment, .. } | Self::Cut { segment, .. } | Self::Lost { segment, .. } => segment,
+        }
+    }
+
+    fn undo(&self) {
+        match self {
+            // Where only garbage was damaged, the segment may be swept by now.
+            Self::Flipped { segment, at, mask, with } => {
+                if fs::read(segment).unwrap().starts_with(with) {
+                    flip(segment, *at, *mask);
+                }
+            }
+            Self::Cut { segment, to, rest } => {
+                let mut bytes = fs::read(segment).unwrap();
+                assert_eq!(bytes.len() as u64, *to, "a segment with damage is left alone");
+                bytes.extend(rest);
+                fs::write(segment, bytes).unwrap();
+            }
+            Self::Lost { segment, aside } => {
+                assert!(!segment.exists(), "the number of a lost segment is not given again");
+                fs::rename(aside, segment).unwrap();
+            }
+        }
+    }
+}
+
+/// What came of opening a store, in a word.
+fn said<T>(opened: &Result<T, StoreError>) -> String {
+    opened.as_ref().err().map_or("opened".to_owned(), |error| error.to_string().chars().take(50).collect())
+}
+
+fn flip(segment: &Path, at: usize, mask: u8) {
+    let mut bytes = fs::read(segment).unwrap();
+    bytes[at] ^= mask;
+    fs::write(segment, bytes).unwrap();
+}
+
+/// A store that things happen to, and what was acknowledged in it: the last fact of each process.
+struct Sequence {
+    random: Random,
+    folder: tempfile::TempDir,
+    acknowledged: BTreeMap<u64, u64>,
+    damage: Vec<Damage>,
+    /// What happened, for a failing test.
+    story: Vec<String>,
+}
+
+impl Sequence {
+    fn new(seed: u64) -> Self {
+        let (acknowledged, damage, story) = (BTreeMap::new(), Vec::new(), vec![format!("seed {seed}")]);
+        Self { random: Random(seed), folder: tempdir(), acknowledged, damage, story }
+    }
+
+    fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    fn options(&self) -> Options {
+        LogStore::options().segment_bytes(1_500)
+    }
+
+    fn segments(&self) -> Vec<PathBuf> {
+        files(&self.store().join("log"))
+    }
+
+    /// Opens the store as a kernel does. Something happens in it, or, where it cannot be opened, not.
+    fn with_open(&mut self, what: &str, act: impl FnOnce(&mut Self, &LogStore)) {
+        let opened = self.options().open(self.store());
+        self.story.push(format!("{what}: {}", said(&opened)));
+        match opened {
+            Ok(store) => act(self, &store),
+            Err(StoreError::Damaged { .. }) => assert!(!self.damage.is_empty(), "{:?}", self.story),
+            Err(error) => panic!("{error}: {:?}", self.story),
+        }
+    }
+
+    /// Commits facts of processes that can be read, and sometimes a new process.
+    fn write(&mut self) {
+        self.with_open("write", |this, store| {
+            let owner = store.claim().unwrap();
+            for _ in 0..1 + this.random.below(4) {
+                let pid = 1 + this.random.below(4 + this.acknowledged.len() as u64);
+                match this.acknowledged.get(&pid).copied() {
+                    None => {
+                        // A number that was given is not given again, whether what it was given to is listed or not.
+                        let pid = store.processes().unwrap().last + 1;
+                        commit(store, owner, &[born(pid), facts(pid, 1..=1)]);
+                        this.acknowledged.insert(pid, 1);
+                    }
+                    Some(last) => {
+                        if store.journal(Pid(pid), None).is_ok() {
+                            let entries = [facts(pid, last + 1..=last + 2), snapshot(pid, last + 2)];
+                            commit(store, owner, &entries[..1 + this.random.below(2) as usize]);
+                            this.acknowledged.insert(pid, last + 2);
+                        }
+                    }
+                }
+            }
+        });
+        // A later opening tells HEAD how far the log reaches: what stands behind that is vouched for by the chain alone.
+        self.with_open("open again", |_, _| {});
+    }
+
+    fn harm(&mut self) {
+        let segments: Vec<_> = self.segments();
+        let unharmed = |segment: &&PathBuf| self.damage.iter().all(|damage| damage.segment() != segment.as_path());
+        let Some(segment) = segments.iter().filter(unharmed).nth(self.random.below(6) as usize).cloned() else {
+            return;
+        };
+        let length = written(&segment);
+        let damage = match self.random.below(3) {
+            _ if length == 0 => return,
+            0 => {
+                let (at, mask) = (self.random.below(length) as usize, 1 << self.random.below(8));
+                flip(&segment, at, mask);
+                let with = fs::read(&segment).unwrap()[..length as usize].to_vec();
+                Damage::Flipped { segment, at, mask, with }
+            }
+            1 => {
+                let bytes = fs::read(&segment).unwrap();
+                let to = length - 1 - self.random.below(length.min(300));
+                fs::write(&segment, &bytes[..to as usize]).unwrap();
+                Damage::Cut { segment, to, rest: bytes[to as usize..].to_vec() }
+            }
+            _ => {
+                let aside = self.folder.path().join(segment.file_name().unwrap());
+                fs::rename(&segment, &aside).unwrap();
+                Damage::Lost { segment, aside }
+            }
+        };
+        self.story.push(match &damage {
+            Damage::Flipped { segment, at, .. } => format!("flip {} at {at}", segment.display()),
+            Damage::Cut { segment, to, .. } => format!("cut {} to {to}", segment.display()),
+            Damage::Lost { segment, .. } => format!("lose {}", segment.display()),
+        });
+        self.damage.push(damage);
+    }
+
+    fn put_back(&mut self) {
+        if !self.damage.is_empty() {
+            let damage = self.damage.remove(self.random.below(self.damage.len() as u64) as usize);
+            self.story.push(format!("put back {}", damage.segment().display()));
+            damage.undo();
+        }
+    }
+
+    fn look_over(&mut self, repair: Repair) -> Option<Vec<String>> {
+        let checkup = fsck(&self.store(), &self.options(), repair, &mut |_, _| {});
+        let found = checkup.as_ref().map(|checkup| checkup.findings.len());
+        self.story.push(format!("repair {repair:?}: {found:?}"));
+        Some(checkup.ok()?.findings.iter().map(ToString::to_string).collect())
+    }
+
+    fn collect(&mut self) {
+        self.with_open("collect", |this, store| {
+            if store.processes().unwrap().lost.is_empty() {
+                let owner = store.claim().unwrap();
+                let swept = sweep(store, owner, &only(&[]));
+                this.story.push(format!("{swept:?}"));
+            }
+        });
+    }
+
+    fn step(&mut self) {
+        match self.random.below(10) {
+            0..=2 => self.write(),
+            3 | 4 => self.harm(),
+            5 | 6 => self.put_back(),
+            7 => drop(self.look_over(Repair::Yes)),
+            8 => self.collect(),
+            _ => {
+                self.story.push("the index is lost".to_owned());
+                let _ = fs::remove_dir_all(self.store().join("index"));
+            }
+        }
+    }
+
+    /// What a store answers is what was acknowledged, or says that something is lost. Answers with whether all can be read.
+    fn check_answers(&self, store: &LogStore) -> bool {
+        let listing = store.processes().unwrap();
+        let mut whole = listing.lost.is_empty();
+        for (pid, last) in &self.acknowledged {
+            let is_listed = listing.rows.iter().any(|row| row.pid.0 == *pid);
+            assert!(is_listed || !listing.lost.is_empty(), "process {pid} is not listed: {:?}", self.story);
+            match store.journal(Pid(*pid), None) {
+                Ok(journal) => {
+                    let end = journal.base.plus(journal.facts.len());
+                    assert_eq!(end, FactNumber(*last), "process {pid}: {:?}", self.story);
+                    let expected: Vec<_> = (journal.base.0 + 1..=*last).map(|number| fact(*pid, number)).collect();
+                    assert_eq!(journal.facts, expected, "process {pid}: {:?}", self.story);
+                }
+                Err(StoreError::Damaged { .. }) => whole = false,
+                Err(error) => panic!("process {pid}: {error}: {:?}", self.story),
+            }
+            whole &= store.facts(Pid(*pid), FactNumber(1), FactNumber(*last)).is_ok();
+        }
+        assert!(listing.rows.iter().all(|row| self.acknowledged.contains_key(&row.pid.0)), "{:?}", self.story);
+        whole
+    }
+
+    /// `fsck` finds nothing if, and only if, everything can be read.
+    fn check(&mut self) {
+        let before: Vec<_> = files(&self.store()).iter().map(|file| fs::read(file).unwrap()).collect();
+        let found = self.look_over(Repair::No);
+        let read = self.options().read_only(self.store());
+        self.story.push(format!("read: {}", said(&read)));
+        let whole = read.as_ref().is_ok_and(|store| self.check_answers(store));
+        let after: Vec<_> = files(&self.store()).iter().map(|file| fs::read(file).unwrap()).collect();
+        assert!(before == after, "to look changes nothing: {:?}", self.story);
+        if found.as_ref().is_some_and(Vec::is_empty) {
+            assert!(whole, "fsck finds nothing, and not all can be read: {:?}", self.story);
+        }
+        if self.damage.is_empty() {
+            assert_eq!(found, Some(Vec::new()), "all was put back: {:?}", self.story);
+        }
+        self.with_open("look", |this, store| {
+            // An index that is older than damage may know where things stand that nobody finds without it; never less.
+            let opened = this.check_answers(store);
+            assert!(opened || !whole, "a reader finds all, and who writes does not: {:?}", this.story);
+        });
+    }
+
+    fn run(&mut self) {
+        self.write();
+        for _ in 0..STEPS {
+            self.step();
+            self.check();
+        }
+        while !self.damage.is_empty() {
+            self.put_back();
+            self.check();
+        }
+    }
+}
+
+#[test]
+fn no_sequence_of_damage_and_recovery_loses_what_the_log_holds() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    let (first, many) = match number("SEQUENCE_SEED") {
+        Some(seed) => (seed, 1),
+        None => (1, number("SEQUENCES").unwrap_or(25)),
+    };
+    for seed in first..first + many {
+        Sequence::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).run();
+    }
+}
