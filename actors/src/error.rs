@@ -21,6 +21,14 @@ pub enum KernelError {
     /// No living process has this name.
     #[error("there is no living process of the name '{0}': the kernel's list of processes shows those there are")]
     UnknownName(String),
+    /// No such process is known, and the store has lost records among which it may be.
+    #[error("{unknown}; it may be among what is lost: {lost}. `dormouse fsck` says what can be done")]
+    MayBeLost {
+        /// What is not known.
+        unknown: String,
+        /// What is lost.
+        lost: String,
+    },
     /// Another living process has this name.
     #[error("the name '{name}' is that of process {pid}, which lives. Choose another, or wait for its end")]
     NameTaken {

@@ -74,7 +74,7 @@ pub(crate) enum SupervisorMessage {
     /// Make a process that no process asked for.
     Start { program: Program, image: Box<Image>, origin: Origin, name: Option<Arc<str>>, reply: SeatReply },
     /// See to it that a process has these children.
-    StartChildren { parent: Pid, children: Vec<Child> },
+    StartChildren { parent: Pid, children: Vec<Child>, may_exist: bool },
     /// Births are durable, or cannot be made so.
     Born { newborns: Vec<Newborn>, result: Result<(), CommitError>, reply: Option<SeatReply> },
     /// A journal was read.
@@ -223,7 +223,9 @@ impl Supervisor {
             SupervisorMessage::Start { program, image, origin, name, reply } => {
                 self.start(program, image, origin, name, reply);
             }
-            SupervisorMessage::StartChildren { parent, children } => self.start_children(parent, children),
+            SupervisorMessage::StartChildren { parent, children, may_exist } => {
+                self.start_children(parent, children, may_exist);
+            }
             SupervisorMessage::Born { newborns, result, reply } => self.born(newborns, result, reply).await,
             SupervisorMessage::Loaded { pid, result } => self.loaded(pid, result).await,
             SupervisorMessage::Deliver { pid, delivery } => {
@@ -254,6 +256,7 @@ impl Supervisor {
             }
             SupervisorMessage::FindNamed { name, reply } => {
                 let pid = self.table.named(&name).ok_or_else(|| KernelError::UnknownName(name.to_string()));
+                let pid = pid.map_err(|unknown| self.or_lost(unknown));
                 let _ = reply.send(pid.and_then(|pid| self.seat(pid)));
             }
             SupervisorMessage::Forget { pids } => self.forget(&pids),
@@ -288,9 +291,17 @@ impl Supervisor {
 
     /// A place at a process, for a handle.
     fn seat(&mut self, pid: Pid) -> Result<Seat, KernelError> {
-        let Desk { exit, view, inbox } = self.table.desk(pid)?;
+        let Desk { exit, view, inbox } = self.table.desk(pid).map_err(|unknown| self.or_lost(unknown))?;
         let taken = Arc::new(Taken { pid, supervisor: self.myself.clone() });
         Ok(Seat { pid, exit, view, inbox, taken })
+    }
+
+    /// That a process is not in the table is known only where the store could list all.
+    fn or_lost(&self, unknown: KernelError) -> KernelError {
+        match self.world.lost.is_empty() {
+            true => unknown,
+            false => KernelError::MayBeLost { unknown: unknown.to_string(), lost: self.world.lost.join("; ") },
+        }
     }
 
     fn start(&mut self, program: Program, image: Box<Image>, origin: Origin, name: Option<Arc<str>>, reply: SeatReply) {

@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(crate) residents: Arc<Residents>,
     /// Whether there is a store: without one no births are copied for it.
     pub(crate) is_kept: bool,
+    /// What the store cannot list of its processes, and why. Empty where all is well.
+    pub(crate) lost: Vec<String>,
     /// Differs with each opening of a store.
     pub(crate) opening: u64,
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,

@@ -61,19 +61,6 @@ impl<'a> Composition<'a> {
         self.kernel().await
     }
 
-    /// A kernel to look into a store that must exist. If another program has the store open, the kernel is read-only and shows the
-    /// store as it is at this moment.
-    pub(crate) async fn to_look(&self) -> Result<Kernel, Failure> {
-        let Some(path) = self.store else { return self.existing().await };
-        match self.existing().await {
-            Err(Failure::InUse(why)) => {
-                terminal::tell(&format!("{why}\nThis is what it holds at this moment."));
-                reading(path, self.key).await
-            }
-            other => other,
-        }
-    }
-
     /// The kernel, running.
     pub(crate) async fn kernel(&self) -> Result<Kernel, Failure> {
         Ok(self.builder()?.build().await?)
@@ -136,7 +123,7 @@ pub(crate) fn check_store(path: &Path) -> Result<(), Failure> {
     }
     let path = path.display();
     let why = format!("the store {path} has lost its HEAD. dormouse fsck --store {path} says what can be done");
-    Err(Failure::Usage(why))
+    Err(Failure::Store(why))
 }
 
 /// The failure for a folder that is not a store.

@@ -9,7 +9,7 @@ use dormouse::id::Pid;
 use serde_json::json;
 
 use crate::args::Store;
-use crate::compose::Composition;
+use crate::compose::reading;
 use crate::point::PointOf;
 use crate::status::Failure;
 use crate::terminal;
@@ -110,9 +110,9 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// A kernel that runs nothing.
+/// A kernel to look into a store.
 async fn looking(store: &Store) -> Result<Kernel, Failure> {
-    Composition::on(store).existing().await
+    reading(&store.folder, &store.key).await
 }
 
 /// A time of day, UTC.

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::args::Store;
-use crate::compose::Composition;
+use crate::compose::reading;
 use crate::report::{Line, tree};
 use crate::status::Failure;
 use crate::terminal;
@@ -22,12 +22,13 @@ pub(crate) struct Ps {
     pub(crate) json: bool,
 }
 
-/// Lists them as a tree, with what each holds. Exits with 3 where a journal cannot be read.
+/// Lists them as a tree, with what each holds. Exits with 3 where a journal cannot be read, or a process may be missing.
 pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
-    let kernel = Composition::on(&args.store).to_look().await?;
+    let kernel = reading(&args.store.folder, &args.store.key).await?;
     let processes = kernel.processes().await?;
     let roots: Vec<_> = processes.iter().filter(|info| info.row.parent.is_none()).map(|info| info.row.pid).collect();
     let lines = tree(&kernel, &roots).await?;
+    let lost = kernel.lost().to_vec();
     kernel.shutdown().await;
     let mut out = terminal::stdout();
     if !args.json {
@@ -36,6 +37,12 @@ pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
     for line in &lines {
         if args.json { writeln!(out, "{}", terminal::json(&json!(line)))? } else { writeln!(out, "{line}")? }
     }
-    let readable = lines.iter().all(|line| line.unreadable().is_none());
+    for lost in &lost {
+        match args.json {
+            true => writeln!(out, "{}", terminal::json(&json!({ "lost": lost })))?,
+            false => writeln!(out, "missing: {}", terminal::line(lost))?,
+        }
+    }
+    let readable = lost.is_empty() && lines.iter().all(|line| line.unreadable().is_none());
     Ok(if readable { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }

@@ -36,7 +36,8 @@ pub(crate) struct Resume {
 /// The most trees whose missing permissions are looked up, which reads a journal for each.
 const MAX_INSPECTED: usize = 32;
 
-/// Resumes the chosen trees and runs them to their end. If all trees have ended, the newest result is shown again.
+/// Resumes the chosen trees and runs them to their end. If all trees have ended, the newest result is shown again. Exits with 3 if
+/// processes of the store may be missing.
 pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     let kernel = Composition::on(&args.store).run_flags(&args.flags).existing().await?;
     let watch = Watch::begin(&kernel, Output::of(args.flags.json));
@@ -77,5 +78,10 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     for root in chosen.into_iter().filter(|root| all_ended || trees.lives(*root)) {
         roots.push(kernel.process(root).await?);
     }
-    finish(kernel, roots, watch, stop, Some(&args.store.folder)).await
+    let lost = kernel.lost().to_vec();
+    let code = finish(kernel, roots, watch, stop, Some(&args.store.folder)).await?;
+    for lost in &lost {
+        tell(&format!("missing: {lost}. dormouse fsck --store {folder} says what can be done"));
+    }
+    Ok(if lost.is_empty() { code } else { ExitCode::from(3) })
 }

@@ -19,8 +19,6 @@ pub(crate) enum Failure {
     Program(Vec<Finding>),
     /// The store cannot be used.
     Store(String),
-    /// Another program has the store open.
-    InUse(String),
     /// Something else went wrong while running.
     Run(String),
     /// The reader of standard output closed it.
@@ -34,7 +32,7 @@ impl Failure {
             Self::Closed => ExitCode::SUCCESS,
             Self::Run(_) => ExitCode::from(1),
             Self::Usage(_) | Self::Program(_) => ExitCode::from(2),
-            Self::Store(_) | Self::InUse(_) => ExitCode::from(3),
+            Self::Store(_) => ExitCode::from(3),
         }
     }
 }
@@ -43,7 +41,7 @@ impl Failure {
     /// Prints the failure on standard error.
     pub(crate) fn tell(&self) {
         match self {
-            Self::Usage(text) | Self::Store(text) | Self::InUse(text) | Self::Run(text) => terminal::tell(text),
+            Self::Usage(text) | Self::Store(text) | Self::Run(text) => terminal::tell(text),
             Self::Program(findings) => findings::show(findings),
             Self::Closed => {}
         }
@@ -53,9 +51,11 @@ impl Failure {
 impl From<KernelError> for Failure {
     fn from(error: KernelError) -> Self {
         match error {
-            KernelError::Store(StoreError::InUse { .. }) => Self::InUse(error.to_string()),
             KernelError::Store(error @ StoreError::Key { .. }) => Self::Store(with_key_hint(&error)),
-            KernelError::Store(_) | KernelError::NotDurable(_) | KernelError::Load(_) => Self::Store(error.to_string()),
+            KernelError::Store(_)
+            | KernelError::NotDurable(_)
+            | KernelError::Load(_)
+            | KernelError::MayBeLost { .. } => Self::Store(error.to_string()),
             KernelError::UnknownProcess(_)
             | KernelError::NotInCheckpoint { .. }
             | KernelError::Export(_)

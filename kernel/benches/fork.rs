@@ -74,7 +74,7 @@ fn fork_image(bencher: Bencher<'_, '_>, (count, len): (u32, usize)) {
 fn child_from_image(bencher: Bencher<'_, '_>, (count, len): (u32, usize)) {
     let state = holding(count, len);
     let mut effects = decide(&state, fork(&state), 0).effects;
-    let Some(Effect::StartChildren { children }) = effects.pop() else { unreachable!("a child is made") };
+    let Some(Effect::StartChildren { children, .. }) = effects.pop() else { unreachable!("a child is made") };
     let around = Arc::new(Surroundings::default());
     let parts = || (children[0].program.clone(), around.clone(), children[0].image.clone());
     bencher

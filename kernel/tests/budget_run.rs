@@ -81,7 +81,7 @@ impl Run {
 
     pub(crate) fn children(&self) -> Vec<Child> {
         let started = self.effects.iter().filter_map(|effect| match effect {
-            Effect::StartChildren { children } => Some(children.clone()),
+            Effect::StartChildren { children, .. } => Some(children.clone()),
             _ => None,
         });
         started.flatten().collect()

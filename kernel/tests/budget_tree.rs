@@ -100,7 +100,7 @@ impl Tree {
                 let capped = request.parameters["max_tokens"].as_u64();
                 assert!(resumed || capped <= account.left(Amount::OutputTokens));
             }
-            Effect::StartChildren { children } => children.into_iter().for_each(|child| self.start(pid, child)),
+            Effect::StartChildren { children, .. } => children.into_iter().for_each(|child| self.start(pid, child)),
             Effect::FindChild { call, index } => match self.child(pid, call, index) {
                 Some(child) => self.found(pid, call, child),
                 None => self.waiting.push((pid, Input::NoChild { call, index })),

@@ -122,7 +122,7 @@ impl Replay {
     fn children(&mut self, tool: &str, args: &str) -> Vec<dormouse_kernel::process::Child> {
         self.reply(&[(tool, args)]);
         let children = self.effects.iter().find_map(|effect| match effect {
-            Effect::StartChildren { children } => Some(children.clone()),
+            Effect::StartChildren { children, .. } => Some(children.clone()),
             _ => None,
         });
         children.unwrap_or_else(|| panic!("children start: {:?}", self.effects))
@@ -266,7 +266,7 @@ fn preloads_of_a_spawn(text: &str) -> String {
     let files = vec![Content::new(text.to_owned())];
     run.feed(Input::Fetched { call, pending, result: Ok(Fetched { files, temp_files: Vec::new() }) });
     let child = run.effects.iter().find_map(|effect| match effect {
-        Effect::StartChildren { children } => Some(children[0].clone()),
+        Effect::StartChildren { children, .. } => Some(children[0].clone()),
         _ => None,
     });
     system(&child_of(&child.expect("it starts")))

@@ -103,7 +103,7 @@ fn a_fork_shows_what_its_parent_was_shown_and_knows_what_it_inherited() {
     assert!(before.forked_at.is_empty());
     run.reply(&[("fork", r#"{"prompts": ["look at it"]}"#)]);
     let children = run.effects.iter().find_map(|effect| match effect {
-        Effect::StartChildren { children } => Some(children.clone()),
+        Effect::StartChildren { children, .. } => Some(children.clone()),
         _ => None,
     });
     let child = children.expect("a child begins").remove(0);

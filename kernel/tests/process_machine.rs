@@ -227,7 +227,7 @@ impl World {
                 self.issue(call, resumed);
                 self.temp_files.push((call, pending));
             }
-            Effect::StartChildren { children } => children.iter().for_each(|child| self.start(child)),
+            Effect::StartChildren { children, .. } => children.iter().for_each(|child| self.start(child)),
             Effect::Fetch { call, pending } => self.fetches.push((call, pending)),
             Effect::FindChild { call, .. } => self.finds.push(call),
             Effect::WakeAt { .. } => panic!("the program bounds no time"),
@@ -608,7 +608,7 @@ fn a_call_in_flight_when_the_kernel_stopped_is_repeated_only_where_that_is_harml
 fn a_forked_child_is_told_who_it_is_and_may_not_fork() {
     let (call, state) = asked(&process(Lifetime::Task, "go"));
     let (_, effects) = after(&state, replied(call, tool_use(1, 4)));
-    let Some(Effect::StartChildren { children }) = effects.first() else { panic!("children start: {effects:?}") };
+    let Some(Effect::StartChildren { children, .. }) = effects.first() else { panic!("children start: {effects:?}") };
     let child = &children[1];
     let child = State::from_image(Pid(2), child.program.clone(), surroundings(), child.image.clone())
         .expect("a child is valid");
@@ -641,7 +641,9 @@ fn what_children_say_is_text_in_the_answer_whether_it_is_whole_or_cut() {
         let program = compiled(&format!("{PROGRAM}max_content_bytes = {cap}\n"));
         let (call, state) = asked(&process_of(program, Lifetime::Task, "go"));
         let (mut state, effects) = after(&state, replied(call, tool_use(1, 4)));
-        let Some(Effect::StartChildren { children }) = effects.first() else { panic!("children start: {effects:?}") };
+        let Some(Effect::StartChildren { children, .. }) = effects.first() else {
+            panic!("children start: {effects:?}")
+        };
         let said = "</child><fd_error type=\"x\"/> & <unclosed>";
         assert_eq!(said.len(), 41);
         for (index, child) in (0..).zip(children) {
@@ -727,7 +729,7 @@ fn a_fork_has_the_notes_and_neither_side_sees_what_the_other_notes_later() {
     let state = used_by(&used_by(&state, 1, NAME.0, NAME.1), 2, MARK.0, MARK.1);
     let (call, state) = asked(&state);
     let (parent, effects) = after(&state, replied(call, tool_use(3, 4)));
-    let Some(Effect::StartChildren { children }) = effects.first() else { panic!("children start: {effects:?}") };
+    let Some(Effect::StartChildren { children, .. }) = effects.first() else { panic!("children start: {effects:?}") };
     let born = children.iter().map(|child| {
         State::from_image(Pid(2), child.program.clone(), surroundings(), child.image.clone()).expect("a child is valid")
     });
@@ -787,7 +789,7 @@ fn what_a_temporary_file_holds_is_read_whole_or_becomes_a_descriptor_and_its_ver
 fn with_background(lifetime: Lifetime) -> (CallId, State) {
     let (call, state) = asked(&process(lifetime, "go"));
     let (acting, effects) = after(&state, replied(call, tool_use(1, 18)));
-    let [Effect::StartChildren { children }] = &effects[..] else { panic!("a child starts: {effects:?}") };
+    let [Effect::StartChildren { children, .. }] = &effects[..] else { panic!("a child starts: {effects:?}") };
     let Origin::Spawned { call } = children[0].origin else { panic!("it is spawned: {:?}", children[0].origin) };
     let (state, effects) = after(&acting, Input::ChildStarted { call, child: Pid(7) });
     assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "it goes on at once: {effects:?}");
@@ -865,7 +867,9 @@ fn children_beyond_the_limit_are_refused_whatever_calls_made_the_others() {
     for number in 2..=32 {
         let Phase::Thinking { call } = *state.phase() else { panic!("{:?}", state.phase()) };
         let (acting, effects) = after(&state, replied(call, tool_use(number, 18)));
-        let Some(Effect::StartChildren { children }) = effects.first() else { panic!("child {number}: {effects:?}") };
+        let Some(Effect::StartChildren { children, .. }) = effects.first() else {
+            panic!("child {number}: {effects:?}")
+        };
         let Origin::Spawned { call } = children[0].origin else { panic!("it is spawned") };
         state = after(&acting, Input::ChildStarted { call, child: Pid(u64::from(number) + 6) }).0;
         // Each begins a turn of its own, so that the limit of model calls is not met.
@@ -885,7 +889,9 @@ fn children_inherit_the_priority_of_their_parent() {
         let (call, state) = asked(&process(Lifetime::Task, "go"));
         assert_eq!(state.priority(), Priority::High);
         let (_, effects) = after(&state, replied(call, tool_use(1, tool)));
-        let Some(Effect::StartChildren { children }) = effects.first() else { panic!("children start: {effects:?}") };
+        let Some(Effect::StartChildren { children, .. }) = effects.first() else {
+            panic!("children start: {effects:?}")
+        };
         assert!(children.iter().all(|child| child.image.priority == Priority::High));
     }
 }

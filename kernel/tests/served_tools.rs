@@ -160,7 +160,7 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
         assert!(decide(&state, done, 0).effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. })));
     }
     let (_, effects) = calling_with(again.clone(), "fork", r#"{"prompts": ["a"]}"#);
-    let Some(Effect::StartChildren { children }) = effects.last() else { panic!("{effects:?}") };
+    let Some(Effect::StartChildren { children, .. }) = effects.last() else { panic!("{effects:?}") };
     let image = &children[0].image;
     assert_eq!((&image.tools, &image.outside), (&again.image().tools, &again.image().outside), "FORK-2");
 }

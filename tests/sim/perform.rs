@@ -69,7 +69,7 @@ impl World {
             Effect::FindChild { call, index } => {
                 self.tell_supervisor(pid.0, SupervisorMessage::FindChild { parent: pid, call, index });
             }
-            Effect::StartChildren { mut children } => {
+            Effect::StartChildren { mut children, .. } => {
                 for child in &mut children {
                     if self.defect == Some(Defect::ChildStartsElsewhere)
                         && matches!(child.origin, Origin::Forked { .. })

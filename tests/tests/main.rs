@@ -10,6 +10,7 @@ mod commands;
 mod conformance;
 mod control;
 mod correspondence;
+mod damaged_birth;
 mod descriptors;
 mod durability;
 mod durability_settings;

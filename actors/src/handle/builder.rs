@@ -227,7 +227,7 @@ impl KernelBuilder {
         if let Some(folder) = self.store.as_ref().and_then(|store| store.folder()) {
             self.host.seal(folder);
         }
-        let (claimed, table, resumed, last_mark) = self.claim().await?;
+        let Claimed { store: claimed, table, resumed, last_mark, lost } = self.claim().await?;
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, held) = match claimed {
             Some((store, owner)) => {
@@ -248,6 +248,7 @@ impl KernelBuilder {
         let (temp_files, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let world = Arc::new(World {
             is_kept,
+            lost,
             store,
             residents,
             opening,
@@ -275,11 +276,12 @@ impl KernelBuilder {
         Ok(Kernel { world, supervisor })
     }
 
-    /// The store, its process table, those of it that are to run, and the highest number that a checkpoint had.
-    async fn claim(&self) -> Result<(Option<(Arc<dyn Store>, OwnerToken)>, Table, Vec<Pid>, u64), KernelError> {
+    /// Claims the store, and reads its process table.
+    async fn claim(&self) -> Result<Claimed, KernelError> {
         let inbox = self.limits.inbox;
         let Some(store) = self.store.clone() else {
-            return Ok((None, Table::new(Listing::default(), inbox), Vec::new(), 0));
+            let table = Table::new(Listing::default(), inbox);
+            return Ok(Claimed { store: None, table, resumed: Vec::new(), last_mark: 0, lost: Vec::new() });
         };
         let recovery = self.recovery.clone();
         let claim = move || {
@@ -290,10 +292,23 @@ impl KernelBuilder {
                 Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
                 claimed => (claimed?, recovery.of(&listing.rows)),
             };
-            Ok((Some((store, owner)), Table::new(listing, inbox), resumed, last_mark))
+            let lost = listing.lost.clone();
+            Ok(Claimed { store: Some((store, owner)), table: Table::new(listing, inbox), resumed, last_mark, lost })
         };
         tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)
     }
+}
+
+/// A store that was claimed, if there is one.
+struct Claimed {
+    store: Option<(Arc<dyn Store>, OwnerToken)>,
+    table: Table,
+    /// Those that are to run.
+    resumed: Vec<Pid>,
+    /// The highest number that a checkpoint had.
+    last_mark: u64,
+    /// What the store cannot list, and why.
+    lost: Vec<String>,
 }
 
 fn host_tools(tools: &BTreeMap<String, Arc<dyn Tool>>) -> BTreeMap<Arc<str>, HostTool> {

@@ -120,6 +120,13 @@ impl Kernel {
         }
     }
 
+    /// What the store could not list of its processes when this kernel was opened on it, and why; empty where all is well. While
+    /// something is, no process goes on that may have made a child which is not listed: it would be made again.
+    #[must_use]
+    pub fn lost(&self) -> &[String] {
+        &self.world.lost
+    }
+
     pub(super) async fn list(&self, which: Which) -> Result<Vec<ProcessInfo>, KernelError> {
         let (reply, listed) = oneshot::channel();
         self.supervisor.cast(SupervisorMessage::List { which, reply }).map_err(|_| KernelError::Closed)?;

@@ -57,7 +57,7 @@ impl Running {
                 self.tell_supervisor(SupervisorMessage::FindChild { parent: pid, call, index });
             }
             Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
-            Effect::StartChildren { children } => self.start_children(children),
+            Effect::StartChildren { children, may_exist } => self.start_children(children, may_exist),
             Effect::Abandon { calls } => self.abandon(calls),
             Effect::KeepChildren { calls } => {
                 self.tell_supervisor(SupervisorMessage::KeepChildren { parent: pid, calls });
@@ -196,11 +196,11 @@ impl Running {
 
     /// What a child asks to be told of the environment is found out first, beside the actor: giving up the call ends that,
     /// and no child comes of it.
-    fn start_children(&mut self, children: Vec<Child>) {
+    fn start_children(&mut self, children: Vec<Child>, may_exist: bool) {
         let (parent, myself, world) = (self.pid(), self.myself.clone(), self.world.clone());
         let Some(Origin::Spawned { call }) = children.iter().find(|child| environment::asks(child)).map(|c| &c.origin)
         else {
-            return self.tell_supervisor(SupervisorMessage::StartChildren { parent, children });
+            return self.tell_supervisor(SupervisorMessage::StartChildren { parent, children, may_exist });
         };
         let call = *call;
         let task = tokio::spawn(async move {
@@ -221,7 +221,9 @@ impl Running {
         }
         match children {
             Ok(children) => {
-                self.tell_supervisor(SupervisorMessage::StartChildren { parent: self.pid(), children });
+                // It is a spawned one that asks, which was looked for before.
+                let (parent, may_exist) = (self.pid(), false);
+                self.tell_supervisor(SupervisorMessage::StartChildren { parent, children, may_exist });
             }
             Err(why) => {
                 let why = format!("No child was made: {why}");

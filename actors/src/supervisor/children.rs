@@ -16,7 +16,11 @@ impl Supervisor {
     /// A child that exists already, by parent and origin, is not made again: one that is held is run, the end of one that
     /// has ended is reported once more. So a parent that comes back from its journal finds its children. One that
     /// hibernates has nothing to do, and sleeps on.
-    pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>) {
+    pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>, may_exist: bool) {
+        let is_missing = |child: &Child| self.table.child(parent, &child.origin).is_none();
+        if may_exist && !self.world.lost.is_empty() && children.iter().any(is_missing) {
+            return self.hold_for_lost(parent);
+        }
         let mut newborns: Vec<Newborn> = Vec::new();
         for Child { origin, program, image } in children {
             match self.table.child(parent, &origin) {
@@ -33,8 +37,16 @@ impl Supervisor {
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
         match self.table.child_at(parent, call, index) {
             Some(row) => self.found(&row),
-            None => self.tell_parent(parent, Input::NoChild { call, index }),
+            None if self.world.lost.is_empty() => self.tell_parent(parent, Input::NoChild { call, index }),
+            None => self.hold_for_lost(parent),
         }
+    }
+
+    /// That a child is not in the table does not mean that it was never made, where records are lost: made again, it would do again
+    /// what it did. Its parent does not go on.
+    fn hold_for_lost(&mut self, parent: Pid) {
+        let lost = self.world.lost.join("; ");
+        self.stop_for_now(parent, &format!("it may have made a child of which the store has lost the record: {lost}"));
     }
 
     /// A child that exists: its parent is told what it was told before, since it may not have heard it.

@@ -52,7 +52,7 @@ impl Supervisor {
     }
 
     /// It is only its journal from here on; whoever waits for it is told why.
-    fn stop_for_now(&mut self, pid: Pid, reason: &str) {
+    pub(super) fn stop_for_now(&mut self, pid: Pid, reason: &str) {
         if !matches!(self.table.run_of(pid), Some(Run::Running | Run::Loading)) {
             return;
         }

@@ -43,7 +43,7 @@ fn measure(count: u32, bytes: usize) -> Outcome<serde_json::Value> {
         let start = Instant::now();
         let mut effects = decide(black_box(&state), input, 0).effects;
         decisions.push(start.elapsed());
-        let Some(Effect::StartChildren { children: mut asked }) = effects.pop() else { panic!("a child is made") };
+        let Some(Effect::StartChildren { children: mut asked, .. }) = effects.pop() else { panic!("a child is made") };
         let child = asked.pop().expect("one child");
         let around = around.clone();
         let start = Instant::now();

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use dormouse::store::LogStore;
+
 use crate::dormouse::{Ran, command, run};
 
 const KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -95,7 +97,7 @@ fn a_folder_that_is_no_store_is_not_called_damaged() {
     let store = store(folder.path(), "headless", "", None);
     std::fs::remove_file(store.join("HEAD")).unwrap();
     let (code, said) = dormouse("ps", &store, None);
-    assert!(code == 2 && said.contains("dormouse fsck"), "{said}");
+    assert!(code == 3 && said.contains("dormouse fsck"), "{said}");
     let (code, said) = dormouse("fsck", &store, None);
     assert!(code == 1 && said.contains("--repair mends 1"), "{said}");
     let (code, said) = dormouse("fsck --repair", &store, None);
@@ -120,4 +122,44 @@ fn room_is_given_back_by_a_store_of_any_size_and_said_before() {
     assert_eq!(dormouse("fsck", &store, None).0, 0);
     let (code, said) = dormouse("gc --pin kept", &store, None);
     assert!(code == 2 && said.contains("--keep-checkpoints"), "{said}");
+}
+
+/// Commands that only look, beside a writer.
+#[test]
+fn who_looks_into_a_store_takes_no_lock_and_leaves_no_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), "looked-at", "", None);
+    let state = || -> Vec<_> {
+        let files = ["HEAD", "LOCK", "log/00000001.seg"].map(|file| store.join(file));
+        let index = std::fs::read_dir(store.join("index")).unwrap().map(|entry| entry.unwrap().path());
+        files.into_iter().chain(index.filter(|path| path.is_file())).map(|path| std::fs::read(path).unwrap()).collect()
+    };
+    let held = LogStore::open(&store).unwrap();
+    let while_held = state();
+    for words in ["ps", "ps --json", "log 1", "diff 1@1 1", "checkpoints", "fsck"] {
+        let (code, said) = dormouse(words, &store, None);
+        assert_eq!(code, 0, "{words}: {said}");
+    }
+    assert!(state() == while_held, "nothing is touched beside a writer");
+    let (code, said) = dormouse("fsck --repair", &store, None);
+    assert!(code == 2 && said.contains("in use"), "{said}");
+    drop(held);
+}
+
+/// A process that is missing is said to be, in each form, and the exit code says so as well.
+#[test]
+fn a_process_that_is_missing_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), "damaged", "", None);
+    let path = store.join("log/00000001.seg");
+    let mut log = std::fs::read(&path).unwrap();
+    // The program's name, in the row of the birth, which stands behind the contents that it refers to.
+    let at = log.windows(2).rposition(|bytes| bytes == b"\x01p").unwrap();
+    log[at + 1] ^= 1;
+    std::fs::write(&path, log).unwrap();
+    std::fs::remove_dir_all(store.join("index")).unwrap();
+    for (words, expected) in [("ps", "missing: "), ("ps --json", "{\"lost\":")] {
+        let (code, said) = dormouse(words, &store, None);
+        assert!(code == 3 && said.contains(expected), "{words}: {code}: {said}");
+    }
 }

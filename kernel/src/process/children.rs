@@ -49,9 +49,9 @@ impl Draft {
             program: self.state.program.clone(),
             image: self.told(&shared, (call, index), &prompts),
         });
-        let children = children.collect();
+        let (children, may_exist) = (children.collect(), self.slot(call).called);
         self.intend(call);
-        self.perform(Effect::StartChildren { children });
+        self.perform(Effect::StartChildren { children, may_exist });
     }
 
     /// The image of the child that goes by this prompt.

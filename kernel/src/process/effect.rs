@@ -98,6 +98,8 @@ pub enum Effect {
     StartChildren {
         /// The children, in order.
         children: Vec<Child>,
+        /// Whether an earlier life of the process may have made them.
+        may_exist: bool,
     },
     /// Stop what runs for these calls: I/O and children. Nothing of it is awaited.
     Abandon {
@@ -173,7 +175,7 @@ impl Effect {
             | Self::ListProcesses { call }
             | Self::Checkpoint { call, .. }
             | Self::Await { call, .. } => calls.contains(call),
-            Self::StartChildren { children } => children.iter().any(|child| match child.origin {
+            Self::StartChildren { children, .. } => children.iter().any(|child| match child.origin {
                 Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
                 Origin::Started | Origin::Copied { .. } => false,
             }),

@@ -60,7 +60,8 @@ impl Draft {
             Err(message) => self.refuse_spawn(call, message),
             Ok(preloads) => {
                 let child = self.spawned(call, pending, &preloads);
-                self.perform(Effect::StartChildren { children: vec![child] });
+                // Where it may exist, it was looked for first.
+                self.perform(Effect::StartChildren { children: vec![child], may_exist: false });
             }
         }
     }
