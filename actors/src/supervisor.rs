@@ -390,7 +390,7 @@ impl Supervisor {
     fn load(&mut self, pid: Pid) {
         let is_asleep = self.table.run_of(pid) == Some(Run::Hibernated);
         self.table.loading(pid);
-        if self.table.is_ending(pid) {
+        if self.table.read_after_stop(pid) {
             return;
         }
         if let Some(live) = self.table.live_mut(pid) {

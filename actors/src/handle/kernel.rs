@@ -169,8 +169,8 @@ impl Kernel {
                 continue;
             }
             match self.resume(info.row.pid).await {
-                // It was about to be born when it was listed, and could not be written.
-                Err(KernelError::UnknownProcess(_)) => {}
+                // Its birth was pending when it was listed, and was refused.
+                Err(KernelError::UnknownProcess(_) | KernelError::MayBeLost { .. }) => {}
                 other => resumed.push(other?),
             }
         }

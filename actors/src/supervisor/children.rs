@@ -42,11 +42,14 @@ impl Supervisor {
         }
     }
 
-    /// That a child is not in the table does not mean that it was never made, where records are lost: made again, it would do again
-    /// what it did. Its parent does not go on.
+    /// If records are lost, a child that is not in the table may have been made all the same. Made again, it would repeat its calls, so
+    /// its parent stops, and with it all that wait for the parent.
     fn hold_for_lost(&mut self, parent: Pid) {
         let lost = self.world.lost.join("; ");
-        self.stop_for_now(parent, &format!("it may have made a child of which the store has lost the record: {lost}"));
+        self.stop_with_all_above(
+            parent,
+            &format!("it may have made a child of which the store has lost the record: {lost}"),
+        );
     }
 
     /// A child that exists: its parent is told what it was told before, since it may not have heard it.

@@ -39,27 +39,31 @@ impl Supervisor {
     }
 
     fn stop_all_above(&mut self, pid: Pid, error: &CommitError) {
-        let mut stopping = vec![pid];
-        if error.is_final() {
-            stopping.extend(self.table.living().filter(|other| *other != pid));
-        } else {
-            let parent = |pid: &Pid| self.table.get(*pid).and_then(Entry::parent);
-            stopping.extend(std::iter::successors(parent(&pid), parent));
+        if !error.is_final() {
+            return self.stop_with_all_above(pid, &error.to_string());
         }
-        for pid in stopping {
+        let others: Vec<_> = self.table.living().filter(|other| *other != pid).collect();
+        for pid in [pid].into_iter().chain(others) {
             self.stop_for_now(pid, &error.to_string());
         }
     }
 
+    /// Stops a process that cannot go on, and all that wait for it.
+    pub(super) fn stop_with_all_above(&mut self, pid: Pid, reason: &str) {
+        let parent = |pid: &Pid| self.table.get(*pid).and_then(Entry::parent);
+        let stopping: Vec<_> = std::iter::successors(Some(pid), parent).collect();
+        stopping.into_iter().for_each(|pid| self.stop_for_now(pid, reason));
+    }
+
     /// It is only its journal from here on; whoever waits for it is told why.
-    pub(super) fn stop_for_now(&mut self, pid: Pid, reason: &str) {
+    fn stop_for_now(&mut self, pid: Pid, reason: &str) {
         if !matches!(self.table.run_of(pid), Some(Run::Running | Run::Loading)) {
             return;
         }
         tracing::error!(%pid, reason, "a process was stopped");
         if let Some(actor) = self.table.live_mut(pid).and_then(|live| live.actor.take()) {
             actor.kill();
-            self.table.note_ending(actor.get_id());
+            self.table.note_stopping(actor.get_id());
         }
         self.table.park(pid, &Exit::new(ExitStatus::Faulted, reason));
         self.answer_awaiting(pid);

@@ -24,8 +24,8 @@ pub(crate) struct Table {
     inbox: usize,
     entries: PidMap<Entry>,
     actors: HashMap<ActorId, Pid>,
-    /// Those of them that were told to stop, and may still finish what they are doing; true: the process is to be read when they have.
-    ending: BTreeMap<Pid, bool>,
+    /// Processes whose actors were told to stop and have not yet, and whether to read the journal once they have.
+    stopping: BTreeMap<Pid, bool>,
     children: BTreeMap<(Pid, CallId, u32), Pid>,
     /// Those that live, or are about to, by the names that the host gave them.
     names: BTreeMap<Arc<str>, Pid>,
@@ -69,7 +69,7 @@ impl Table {
             inbox,
             entries: PidMap::default(),
             actors: HashMap::new(),
-            ending: BTreeMap::new(),
+            stopping: BTreeMap::new(),
             children: BTreeMap::new(),
             names: BTreeMap::new(),
             programs: BTreeSet::new(),
@@ -349,22 +349,23 @@ impl Table {
         self.actors.remove(&actor)
     }
 
-    /// An actor was told to stop. It may already have.
-    pub(super) fn note_ending(&mut self, actor: ActorId) {
+    /// Notes that an actor was told to stop. It may have stopped already.
+    pub(super) fn note_stopping(&mut self, actor: ActorId) {
         if let Some(pid) = self.actors.get(&actor) {
-            self.ending.insert(*pid, false);
+            self.stopping.insert(*pid, false);
         }
     }
 
-    /// Whether the actor of a process has yet to stop. The journal is not complete before it has, so it is read then.
-    pub(super) fn is_ending(&mut self, pid: Pid) -> bool {
-        let ending = self.ending.get_mut(&pid);
-        ending.map(|is_wanted| *is_wanted = true).is_some()
+    /// Puts off the reading of a journal until the actor of the process has stopped, since the actor may still write to it. Returns
+    /// false if there is nothing to wait for.
+    pub(super) fn read_after_stop(&mut self, pid: Pid) -> bool {
+        let stopping = self.stopping.get_mut(&pid);
+        stopping.map(|is_to_be_read| *is_to_be_read = true).is_some()
     }
 
-    /// The actor of a process has stopped. Answers with whether the process is to be read now.
+    /// Notes that the actor of a process has stopped. Returns whether to read the journal now.
     pub(super) fn has_stopped(&mut self, pid: Pid) -> bool {
-        self.ending.remove(&pid).unwrap_or_default() && self.run_of(pid) == Some(Run::Loading)
+        self.stopping.remove(&pid).unwrap_or_default() && self.run_of(pid) == Some(Run::Loading)
     }
 
     /// Notes how a process ended, durably, and tells who waits. `last` is how it stood, where no journal says so. Returns its

@@ -209,15 +209,14 @@ pub fn fsck(
         other => other,
     };
     // Who does not have the key leaves no trace, not even in LOCK.
-    let head = read_head()?;
-    if let Some(head) = &head {
-        keys_of(head, secret, dir)?;
+    if let Some(head) = read_head()? {
+        keys_of(&head, secret, dir)?;
     }
     let lock = match repair {
         Repair::Yes => Some(StoreLock::take(dir)?),
         Repair::No => None,
     };
-    let (head, log) = match head {
+    let (head, log) = match read_head()? {
         Some(_) => moment(dir, options).map(|(head, log)| (Some(head), log))?,
         None => (None, Log::open(Arc::new(Reading), &dir.join("log"), keys_of(&head_in(dir, secret)?, secret, dir)?)?),
     };

@@ -25,9 +25,6 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, fstat, openat};
-use rustix::process::geteuid;
-
 pub(super) use self::support::ConfinementSupport;
 use crate::permissions::Network;
 use crate::sealed::Identity;
@@ -63,19 +60,6 @@ impl Folder {
         let path = std::fs::canonicalize(path)?;
         let identity = Identity::of(std::fs::File::open(&path)?)?;
         Ok(Self { path, identity })
-    }
-
-    /// A folder that was just made, if it is what stands at the path now: nobody has put another one or a link in its place.
-    pub(super) fn just_made(path: PathBuf) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let handle = openat(CWD, &path, flags, Mode::empty())?;
-        let is_mine = fstat(&handle)?.st_uid == geteuid().as_raw();
-        let is_empty = Dir::read_from(&handle)?
-            .all(|entry| entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b"..")));
-        match is_mine && is_empty {
-            true => Ok(Self { identity: Identity::of(&handle)?, path }),
-            false => Err(io::Error::other("another folder was put in its place")),
-        }
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn serve(
     let argv: Vec<String> = std::iter::once(&server.program).chain(&server.args).cloned().collect();
     let env = match told {
         ServerEnvironment::Declared => launcher.declared(&server.program, env)?,
-        // The user named the server, and what it is told.
+        // The user named the server and its variables.
         ServerEnvironment::All => {
             let declared = env.into_iter().map(|(name, value)| (name.into(), value.into()));
             launcher.whole_environment().chain(declared).collect()

@@ -6,27 +6,28 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, chmodat, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, chmodat, fstat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::confine::Folder;
+use crate::sealed::Identity;
 
 /// A folder that is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct TempFolder(Option<Folder>);
 
 impl TempFolder {
-    /// Makes one in `parent`, open to nobody else.
+    /// Makes a folder in `parent` that only this user can open.
     ///
     /// # Errors
-    /// It cannot be made, or somebody exchanged it at once.
+    /// The folder cannot be made, or something else has taken its place.
     pub(super) fn make(parent: &Path) -> io::Result<Self> {
         let mine = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         let made = tempfile::Builder::new().prefix("dormouse-").permissions(mine).tempdir_in(parent.canonicalize()?)?;
-        // What is removed later is the folder, and nothing that was put in its place.
-        Ok(Self(Some(Folder::just_made(made.keep())?)))
+        Ok(Self(Some(just_made(made.keep())?)))
     }
 
     pub(super) fn folder(&self) -> &Folder {
@@ -42,8 +43,18 @@ impl TempFolder {
 impl Drop for TempFolder {
     fn drop(&mut self) {
         let Some(folder) = self.0.take() else { return };
-        // Beside the caller, which may not block. Where there is no thread to be had, a folder stays, as temporary files do.
+        // On a thread, since the caller must not block. If there is no thread, the folder stays behind.
         let _ = std::thread::Builder::new().name("removing".to_owned()).spawn(move || remove(&folder.path));
+    }
+}
+
+/// The folder at this path, if it is the one that was just made and not a link or another folder in its place: it is ours and empty.
+fn just_made(path: PathBuf) -> io::Result<Folder> {
+    let handle = opened(CWD, &path)?;
+    let is_ours = fstat(&handle)?.st_uid == geteuid().as_raw();
+    match is_ours && entries(&handle)?.is_empty() {
+        true => Ok(Folder { identity: Identity::of(&handle)?, path }),
+        false => Err(io::Error::other("another folder was put in its place")),
     }
 }
 
@@ -195,7 +206,7 @@ mod tests {
         fs::write(parent.path().join("victim/file"), "x").unwrap();
         symlink("victim", parent.path().join("link")).unwrap();
         for path in ["link", "victim", "absent"] {
-            assert!(Folder::just_made(parent.path().join(path)).is_err(), "{path}");
+            assert!(just_made(parent.path().join(path)).is_err(), "{path}");
         }
     }
 }

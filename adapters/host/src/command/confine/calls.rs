@@ -258,7 +258,7 @@ fn attributes() -> Vec<i64> {
     calls
 }
 
-/// Data that a file carries beside what stands in it, lists of rights among it; and its flags.
+/// Extended attributes of files, which include access control lists, and the flags of files.
 fn extended_attributes() -> [i64; 9] {
     [
         libc::SYS_setxattr,

@@ -14,8 +14,8 @@ pub(in crate::command) struct ConfinementSupport {
 }
 
 impl ConfinementSupport {
-    /// That of this system, probed once by the kernel. A guard is told the result and never probes: where it failed to, it would
-    /// have to guess.
+    /// What this system supports. The kernel probes it once and passes the result to its guards, which never probe: a guard that
+    /// failed to would have to guess.
     ///
     /// # Errors
     /// It cannot be asked, since no thread can be made.
@@ -38,7 +38,7 @@ impl ConfinementSupport {
         Ok(Self { has_seccomp: false })
     }
 
-    /// The form in which a guard is told: the version of Landlock, and whether there is seccomp.
+    /// The text that a guard gets: the version of Landlock, and whether there is seccomp.
     #[cfg(target_os = "linux")]
     pub(in crate::command) fn written(self) -> String {
         format!("{},{}", self.landlock as i32, self.has_seccomp)

@@ -21,7 +21,7 @@ use crate::permissions::Network;
 
 const VERSIONS: [ABI; 6] = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6];
 
-/// A target with a store, which nobody writes.
+/// A target with a store.
 fn target() -> Target {
     let target = Target::new();
     fs::create_dir(target.base.join("inside/store")).unwrap();

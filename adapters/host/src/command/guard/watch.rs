@@ -48,7 +48,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let guarded = runtime.and_then(|runtime| runtime.block_on(guarded(&orders, &command)));
     if let Some(folder) = &orders.temporary {
-        // Whether it succeeds is not reported: there is nobody who could do better.
+        // A failure is not reported: nobody could act on it.
         let _ = temporary::remove(folder);
     }
     match guarded {
