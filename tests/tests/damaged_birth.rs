@@ -14,17 +14,28 @@ use dormouse::store::LogStore;
 use dormouse::{FnTool, Kernel, KernelError};
 use dormouse_tests::{FnModel, asks, results, says, within};
 
-const PARENT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"fork\", \"spawn\", \"work\"]\n\
+const PARENT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [{ name = \"fork\", access = \"write\" }, \"spawn\", \"work\"]\n\
                       [linked_programs]\nworker = { path = \"worker.toml\", description = \"Works.\" }\n";
 const WORKER: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"work\"]\n";
 
-/// A parent makes a child by this call; the child works, once, and thinks on until `goes_on`.
-async fn kernel(folder: &Path, call: (&'static str, &'static str), worked: &Arc<AtomicUsize>, goes_on: bool) -> Kernel {
+/// A parent makes a child by a call, as does its child, down to the process `worker`, which works once.
+#[derive(Clone, Copy, Debug)]
+struct Family {
+    call: (&'static str, &'static str),
+    worker: u64,
+    /// What the birth of the worker alone holds.
+    birth: &'static [u8],
+}
+
+/// A kernel in which the worker thinks for good once it has worked, unless it `goes_on`.
+async fn kernel(folder: &Path, family: Family, worked: &Arc<AtomicUsize>, goes_on: bool) -> Kernel {
     let model = FnModel(move |request: Request| async move {
-        let has_worked = results(&request, 0).iter().any(|(text, _)| text.contains("worked"));
+        let answers = results(&request, 0);
+        let has_worked = answers.iter().any(|(text, _)| text.contains("worked"));
+        let is_born = answers.iter().all(|(text, _)| text.starts_with("You are child"));
         match request.pid.0 {
-            1 if results(&request, 0).is_empty() => Ok(asks(&[call])),
-            1 => Ok(says("done")),
+            pid if pid < family.worker && is_born => Ok(asks(&[family.call])),
+            pid if pid < family.worker => Ok(says("done")),
             _ if !has_worked => Ok(asks(&[("work", "{}")])),
             _ if goes_on => Ok(says("I worked")),
             _ => pending().await,
@@ -50,14 +61,16 @@ fn flip(folder: &Path, text: &[u8]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_child_whose_birth_is_lost_is_not_made_again() {
-    let ways: [((&str, &str), &[u8]); 2] = [
-        (("fork", r#"{"prompts": ["look around"]}"#), b"You are child 1"),
-        (("spawn", r#"{"program": "worker", "query": "look about you"}"#), b"look about you"),
-    ];
-    for (call, said) in ways {
+    let fork = ("fork", r#"{"prompts": ["look around"]}"#);
+    let spawn = ("spawn", r#"{"program": "worker", "query": "look about you"}"#);
+    for family in [
+        Family { call: fork, worker: 2, birth: b"a fork of process 1" },
+        Family { call: fork, worker: 3, birth: b"a fork of process 2" },
+        Family { call: spawn, worker: 2, birth: b"look about you" },
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let worked = Arc::new(AtomicUsize::new(0));
-        let first = kernel(folder.path(), call, &worked, false).await;
+        let first = kernel(folder.path(), family, &worked, false).await;
         let programs = tempfile::tempdir().unwrap();
         for (file, text) in [("parent.toml", PARENT), ("worker.toml", WORKER)] {
             fs::write(programs.path().join(file), text).unwrap();
@@ -65,7 +78,7 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
         let program = first.load(programs.path().join("parent.toml")).unwrap().program;
         let parent = first.start(program).input("go").await.unwrap();
         let child = loop {
-            match first.process(Pid(2)).await {
+            match first.process(Pid(family.worker)).await {
                 Ok(child) => break child,
                 Err(_) => tokio::task::yield_now().await,
             }
@@ -75,20 +88,21 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
         within(first.shutdown()).await;
         assert_eq!(worked.load(Ordering::SeqCst), 1);
 
-        flip(folder.path(), said);
+        flip(folder.path(), family.birth);
         fs::remove_dir_all(folder.path().join("index")).unwrap();
-        let damaged = kernel(folder.path(), call, &worked, true).await;
-        assert!(!damaged.lost().is_empty(), "{call:?}");
-        let unknown = damaged.process(Pid(2)).await.err();
+        let damaged = kernel(folder.path(), family, &worked, true).await;
+        assert!(!damaged.lost().is_empty(), "{family:?}");
+        let unknown = damaged.process(Pid(family.worker)).await.err();
         assert!(matches!(unknown, Some(KernelError::MayBeLost { .. })), "{unknown:?}");
         within(damaged.resume_all()).await.unwrap();
         let held = within(damaged.process(Pid(1)).await.unwrap().wait()).await.unwrap();
+        // Who waits for the process above all others is told, however deep the child was.
         assert!(held.message.contains("may have made a child"), "{held:?}");
         within(damaged.shutdown()).await;
-        assert_eq!(worked.load(Ordering::SeqCst), 1, "{call:?}: what the child did is not done again");
+        assert_eq!(worked.load(Ordering::SeqCst), 1, "{family:?}: what the child did is not done again");
 
-        flip(folder.path(), &[&[said[0] ^ 1], &said[1..]].concat());
-        let whole = kernel(folder.path(), call, &worked, true).await;
+        flip(folder.path(), &[&[family.birth[0] ^ 1], &family.birth[1..]].concat());
+        let whole = kernel(folder.path(), family, &worked, true).await;
         assert_eq!(whole.lost(), [] as [String; 0]);
         within(whole.resume_all()).await.unwrap();
         let exit = within(whole.process(Pid(1)).await.unwrap().wait()).await.unwrap();
