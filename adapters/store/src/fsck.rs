@@ -29,7 +29,7 @@ use crate::lock::StoreLock;
 use crate::log::{Log, segment_numbers};
 use crate::mark::{Hash, Location, Mark};
 use crate::options::Options;
-use crate::read_only::moment;
+use crate::read_only::{beside_a_writer, moment};
 use crate::recover::{check_log, check_tail, keys_of};
 use crate::secret::{NO_CHECK, StoreSecret, check_of};
 use crate::segment::Segment;
@@ -185,8 +185,8 @@ impl fmt::Display for Finding {
 }
 
 /// Looks over the store in `dir`, which is opened as `options` say; mends it, if so asked, after all was read. `reader` is told
-/// of every piece of a journal that can be read, so that who can decode them knows what refers to a content. Costs a pass over
-/// the whole log.
+/// of every piece of a journal that can be read, perhaps more than once, so that who can decode them knows what refers to a content.
+/// Costs a pass over the whole log.
 ///
 /// To look takes no lock and changes no byte: it works beside a writer, of whose log it sees one moment, and on a file system that is
 /// read-only. To repair, the store must be nobody else's.
@@ -216,14 +216,25 @@ pub fn fsck(
         Repair::Yes => Some(StoreLock::take(dir)?),
         Repair::No => None,
     };
-    let (head, log) = match read_head()? {
-        Some(_) => moment(dir, options).map(|(head, log)| (Some(head), log))?,
-        None => (None, Log::open(Arc::new(Reading), &dir.join("log"), keys_of(&head_in(dir, secret)?, secret, dir)?)?),
-    };
-    if let Some(head) = &head {
-        check_log(&log, head.mark)?;
-    }
-    let (census, end) = Census::take(&log, head.map_or(Mark::EMPTY, |head| head.mark), reader)?;
+    let Seen { head, log, census, end } = beside_a_writer(|| {
+        let seen = match read_head()? {
+            Some(_) => {
+                let (head, log) = moment(dir, options)?;
+                check_log(&log, head.mark)?;
+                let (census, end) = Census::take(&log, head.mark, reader)?;
+                Seen { head: Some(head), log, census, end }
+            }
+            None => {
+                let keys = keys_of(&head_in(dir, secret)?, secret, dir)?;
+                let log = Log::open(Arc::new(Reading), &dir.join("log"), keys)?;
+                let (census, end) = Census::take(&log, Mark::EMPTY, reader)?;
+                Seen { head: None, log, census, end }
+            }
+        };
+        let vouched = seen.head.map(|head| head.mark.end);
+        let is_doubtful = vouched.is_some_and(|vouched| seen.census.lost.iter().any(|lost| lost.from >= vouched));
+        Ok((seen, is_doubtful))
+    })?;
     if head.is_none() && (!census.lost.is_empty() || end.is_empty()) {
         return Err(damaged(
             "HEAD is lost, and the log is damaged: it cannot be told whether it is whole. Put back a copy of HEAD and log \
@@ -249,6 +260,16 @@ pub fn fsck(
         mend(dir, options, &census, &checkup.findings)?;
     }
     Ok(checkup)
+}
+
+/// One moment of a store.
+struct Seen {
+    /// None if HEAD is lost.
+    head: Option<Head>,
+    log: Log,
+    census: Census,
+    /// The last whole commit.
+    end: Mark,
 }
 
 /// Notes what is lost, so that the next who asks is told at once.

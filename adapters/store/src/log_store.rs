@@ -53,7 +53,8 @@ pub struct LogStore {
 
 impl LogStore {
     /// Opens the store in `dir`; makes the folder and the store where there is none. Costs a pass over the headers that
-    /// came since the index was last written; over all headers where the index is missing or cannot be right.
+    /// came since the index was last written; over all headers if the index is missing or cannot be right, or if the log was damaged
+    /// when the index was built.
     ///
     /// # Errors
     /// [`StoreError::InUse`] while someone else has it open. [`StoreError::Key`] where it is encrypted with another key, or is

@@ -44,16 +44,27 @@ pub(crate) struct Opened {
 /// [`StoreError::Io`] of kind `NotFound` where there is none, [`StoreError::Key`], [`StoreError::Damaged`],
 /// [`StoreError::Newer`], [`StoreError::Io`].
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
+    beside_a_writer(|| {
+        let (opened, vouched) = open_once(dir, options)?;
+        let is_doubtful = opened.catalog.table().is_lost_behind(vouched);
+        Ok((opened, is_doubtful))
+    })
+}
+
+/// Looks again while what a writer does meanwhile may be in the way. `look` returns what it saw, and whether there is damage behind
+/// HEAD's mark: what was written during the look can seem damaged, but not again and again.
+///
+/// # Errors
+/// As `look`.
+pub(crate) fn beside_a_writer<T>(mut look: impl FnMut() -> Result<(T, bool), StoreError>) -> Result<T, StoreError> {
     let mut attempts = ATTEMPTS;
     loop {
         attempts -= 1;
-        match open_once(dir, options) {
-            // Its writer gave back room behind the end of a segment while that was looked for.
+        match look() {
+            // The writer gave back room behind the end of a segment during the look.
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof && attempts > 0 => {}
-            // What its writer wrote while that was read can look like damage behind HEAD's mark, but not again and again.
-            Ok((opened, vouched))
-                if attempts > ATTEMPTS - DOUBTED && opened.catalog.table().is_lost_behind(vouched) => {}
-            opened => return opened.map(|(opened, _)| opened),
+            Ok((_, true)) if attempts > ATTEMPTS - DOUBTED => {}
+            seen => return seen.map(|(seen, _)| seen),
         }
     }
 }

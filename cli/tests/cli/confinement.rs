@@ -14,7 +14,7 @@ use std::io::Write;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::bench::{Bench, PROGRAM, is_root, text};
 use self::skip::skip;
@@ -177,19 +177,12 @@ fn a_store_is_closed_under_each_name_that_it_has() {
         json!({ "tool": "fd_to_file", "args": { "fd": "fd:1", "file_path": "inside/alias/new" } }),
         json!({ "tool": "fd_to_file", "args": { "fd": "fd:1", "file_path": "outside/alias/store/a/new" } }),
     ];
-    let text: String = calls.iter().map(|call| format!("{call}\n")).collect();
-    fs::write(bench.base.join("calls"), text).unwrap();
-    let line = "mount --bind inside/store inside/alias && mount --bind inside outside/alias && exec \"$0\" call program.toml --calls \
-                calls --allow-run=sh --allow-read=. --allow-write=inside,outside --store inside/store";
-    let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", line])
-        .arg(&bench.dormouse)
-        .current_dir(&bench.base)
-        .output()
-        .unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    let answers: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(answers.len(), calls.len(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mounts = "mount --bind inside/store inside/alias && mount --bind inside outside/alias";
+    let answers = bench.call_with_mounts(
+        mounts,
+        "--allow-run=sh --allow-read=. --allow-write=inside,outside --store inside/store",
+        &calls,
+    );
     for (call, answer) in calls.iter().zip(&answers).skip(1) {
         let said = self::text(answer);
         let refused =
@@ -215,19 +208,9 @@ fn the_system_is_closed_under_each_name_that_it_has() {
         json!({ "tool": "sh", "args": { "script": ": >> inside/root/dev/kmsg" } }),
         json!({ "tool": "rsh", "args": { "script": ": < inside/root/dev/kmsg" } }),
     ];
-    let text: String = calls.iter().map(|call| format!("{call}\n")).collect();
-    fs::write(bench.base.join("calls"), text).unwrap();
-    let line = "cd inside/root && mount -t proc proc proc && mount -t sysfs sysfs sys && mount --bind /dev dev && cd ../.. && \
-                exec \"$0\" call program.toml --calls calls --allow-run=sh --allow-write=inside";
-    let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", line])
-        .arg(&bench.dormouse)
-        .current_dir(&bench.base)
-        .output()
-        .unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    let answers: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(answers.len(), calls.len(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mounts =
+        "cd inside/root && mount -t proc proc proc && mount -t sysfs sysfs sys && mount --bind /dev dev && cd ../..";
+    let answers = bench.call_with_mounts(mounts, "--allow-run=sh --allow-write=inside", &calls);
     for (call, answer) in calls.iter().zip(&answers) {
         let said = self::text(answer);
         assert!(said.contains("Permission denied"), "{call}: {said}");

@@ -129,6 +129,20 @@ impl Bench {
         let answers = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         (answers, String::from_utf8_lossy(&stderr).into_owned())
     }
+
+    /// The same in a mount namespace of its own, in which the shell command `mounts` ran first.
+    pub(super) fn call_with_mounts(&self, mounts: &str, flags: &str, calls: &[Value]) -> Vec<Value> {
+        let text: String = calls.iter().map(|call| format!("{call}\n")).collect();
+        fs::write(self.base.join("calls"), text).unwrap();
+        let line = format!("{mounts} && exec \"$0\" call program.toml --calls calls {flags}");
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", &line]).arg(&self.dormouse).current_dir(&self.base);
+        let Output { stdout, stderr, .. } = command.output().unwrap();
+        let lines = String::from_utf8(stdout).unwrap();
+        let answers: Vec<_> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(answers.len(), calls.len(), "{}", String::from_utf8_lossy(&stderr));
+        answers
+    }
 }
 
 #[expect(clippy::print_stdout, clippy::disallowed_macros, reason = "a test that shows less than it says has to tell")]
