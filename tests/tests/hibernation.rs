@@ -203,17 +203,7 @@ async fn over_the_bound_those_sleep_that_rest_longest_and_never_one_that_works()
     within(gate.entered()).await;
     let [one, other] = [session(&kernel).await, session(&kernel).await];
     // Which of them was durable first, and so came to rest first, is the store's affair.
-    let is_one = within(async {
-        loop {
-            // By the list: to wait for a process to be seen wakes it.
-            for (process, is_one) in [(&one, true), (&other, false)] {
-                if status(&kernel, process.pid()).await == "hibernated" {
-                    return is_one;
-                }
-            }
-        }
-    });
-    let is_one = is_one.await;
+    let is_one = tokio::select! { _ = asleep(&one) => true, _ = asleep(&other) => false };
     let (first, second) = if is_one { (one, other) } else { (other, one) };
     assert_eq!(status(&kernel, second.pid()).await, "idle");
     assert_eq!(turn(&first, "go").await, "done");

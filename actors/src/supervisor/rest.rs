@@ -152,6 +152,8 @@ impl Supervisor {
         self.table.set_run(pid, Run::Running);
         replies.into_iter().for_each(|reply| drop(reply.send(Err(why.error(pid)))));
         waiting.into_iter().for_each(|delivery| self.deliver(pid, delivery));
+        // There was room only as long as it seemed to leave: another one has to go in its place.
+        self.hibernate_due();
     }
 
     fn falling_asleep(&mut self, pid: Pid) -> Option<&mut super::entry::Live> {
