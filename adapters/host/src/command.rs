@@ -19,6 +19,9 @@ mod tail;
 mod temporary;
 
 #[cfg(test)]
+#[path = "../../../tests/confining.rs"]
+mod confining;
+#[cfg(test)]
 mod run_tests;
 #[cfg(test)]
 #[path = "../../../tests/skip.rs"]

@@ -1,20 +1,22 @@
 //! The file that an export is written to: there whole, or not at all.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
-/// A file beside the one that is to be, which takes its place when it is [kept](ExportFile::keep). Only its owner can read it: it
-/// says all that was said. What is not kept is removed.
+use rustix::fs::Mode;
+
+use crate::unplaced::{Replace, Unplaced};
+
+/// A file that takes its place when it is [kept](ExportFile::keep). Only its owner can read it: it says all that was said. Of what is
+/// not kept nothing is left, nor of what is written when this program is killed, if the file system knows files without a name.
 #[derive(Debug)]
 pub struct ExportFile {
     file: BufWriter<File>,
-    beside: PathBuf,
-    path: PathBuf,
-    is_kept: bool,
+    unplaced: Unplaced<File>,
+    folder: File,
+    name: OsString,
 }
 
 impl ExportFile {
@@ -23,22 +25,13 @@ impl ExportFile {
     /// # Errors
     /// What the operating system says; where `path` names no file.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        let path = path.as_ref().to_owned();
+        let path = path.as_ref();
         let none = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
-        let mut name = OsString::from(".");
-        name.push(path.file_name().ok_or_else(none)?);
-        loop {
-            static NEXT: AtomicU64 = AtomicU64::new(0);
-            let mut beside = name.clone();
-            beside.push(format!("-{}-{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-            let beside = path.with_file_name(beside);
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside) {
-                Ok(file) => return Ok(Self { file: BufWriter::new(file), beside, path, is_kept: false }),
-                // One that was killed had the same number.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let name = path.file_name().ok_or_else(none)?.to_owned();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = File::open(folder.unwrap_or(Path::new(".")))?;
+        let unplaced = Unplaced::begin(folder.try_clone()?, Mode::RUSR | Mode::WUSR)?;
+        Ok(Self { file: BufWriter::new(unplaced.file.try_clone()?), unplaced, folder, name })
     }
 
     /// Makes its bytes durable, then its name.
@@ -47,11 +40,9 @@ impl ExportFile {
     /// What the operating system says. What was at the path is there still, unless only the last sync, that of the folder, failed.
     pub fn keep(mut self) -> io::Result<()> {
         self.file.flush()?;
-        self.file.get_ref().sync_all()?;
-        fs::rename(&self.beside, &self.path)?;
-        self.is_kept = true;
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        self.unplaced.file.sync_all()?;
+        self.unplaced.place(&self.name, Replace::Anything)?;
+        self.folder.sync_all()
     }
 }
 
@@ -65,17 +56,9 @@ impl Write for ExportFile {
     }
 }
 
-impl Drop for ExportFile {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            // Nobody is left to be told, and it is under a name that nobody asked for.
-            let _ = fs::remove_file(&self.beside);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -89,7 +72,7 @@ mod tests {
 
         let mut dropped = ExportFile::create(&path).unwrap();
         dropped.write_all(b"half").unwrap();
-        assert_eq!(names().len(), 2);
+        assert_eq!(names().len(), 1, "one that is killed here leaves nothing");
         drop(dropped);
         assert_eq!((names(), fs::read(&path).unwrap()), (vec!["a.dormouse".into()], b"old".to_vec()));
 

@@ -32,6 +32,7 @@ use dormouse_proto::file::{FileError, FileWrite, Listing, Presence, WriteMode};
 
 use self::asked::{Asked, Purpose};
 use self::beneath::Want;
+pub(crate) use self::beneath::rename_new;
 use self::folder::{Folder, Target};
 use self::roots::Roots;
 use self::seam::Seam;
@@ -83,7 +84,7 @@ impl Files {
         let folder = there.map_or_else(|| place.make_folder(&asked), Ok)?;
         let mut staged = Staged::begin(&folder, old.as_ref(), &asked)?;
         let kept = old.as_mut().map(|target| &mut target.file);
-        seam.compose(kept, &write.bytes, &mut staged.file).map_err(|error| asked.io("store", &error))?;
+        seam.compose(kept, &write.bytes, staged.file()).map_err(|error| asked.io("store", &error))?;
         staged.commit(&place.name, write.presence)
     }
 

@@ -9,6 +9,7 @@
 //! * `command`: arguments are checked and put into an argument list, a program runs in a process group of its own, and
 //!   the group is killed when the call ends, however it ends.
 //! * `export_file`: the file that the user wants an export in. It is the user who names it, so that no permission is asked.
+//! * `unplaced`: a file in the making, which has no name until it is whole.
 //!
 //! This crate never asks a shell, never follows a symbolic link, and decides nothing about processes of the kernel.
 //!
@@ -33,6 +34,7 @@ mod files;
 mod local;
 mod permissions;
 mod sealed;
+mod unplaced;
 
 pub use command::{guard, hide_this_process};
 pub use export_file::ExportFile;

@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use super::confine;
 use super::launcher::{Prepared, StartMode};
 use super::limits;
-use super::temporary::TempFolder;
+use super::temporary::Temporary;
 
 /// A running group. Dropping it kills every member; the runtime reaps the leader.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub(super) struct Group {
     leader: Pid,
     ended_by: EndedBy,
     is_reaped: bool,
-    /// Removed with it.
-    _temporary: Option<TempFolder>,
+    /// Removed with it, unless a guard does that.
+    _temporary: Option<Temporary>,
 }
 
 /// How its members are ended.
@@ -47,7 +47,7 @@ pub(super) struct Started {
 impl Group {
     /// Starts a program that was prepared.
     pub(super) fn start(prepared: Prepared) -> io::Result<Started> {
-        let Prepared { mut command, start, mut temporary, bounds, .. } = prepared;
+        let Prepared { mut command, start, temporary, bounds, .. } = prepared;
         let (mut child, ended_by) = match (start, &bounds) {
             (StartMode::Guarded, _) => (command.spawn()?, EndedBy::Guard),
             (StartMode::Direct(_), None) => (command.spawn()?, EndedBy::Group),
@@ -60,9 +60,8 @@ impl Group {
         let number = child.id().expect("a child that was not waited for has its number");
         let leader = i32::try_from(number).ok().and_then(Pid::from_raw).expect("process numbers are positive");
         match (ended_by, bounds) {
-            (EndedBy::Guard, _) => drop(temporary.take().map(TempFolder::leave_to_guard)),
             (EndedBy::Group, Some(bounds)) => limit(leader, &bounds.limits)?,
-            (EndedBy::Group, None) => {}
+            (EndedBy::Guard, _) | (EndedBy::Group, None) => {}
         }
         let group = Self { child, leader, ended_by, is_reaped: false, _temporary: temporary };
         Ok(Started { group, stdout, stderr })

@@ -14,7 +14,7 @@ use tokio::process::Command;
 use super::confine::{Confinement, ConfinementSupport, Folder, Writes};
 use super::environment::{ALWAYS, Environment};
 use super::guard::{self, Orders};
-use super::temporary::TempFolder;
+use super::temporary::{TempFolder, Temporary};
 use crate::permissions::{Permissions, check_program};
 use crate::sealed::{Sealed, canonical_as_far};
 
@@ -47,7 +47,7 @@ pub(super) struct Prepared {
     pub(super) command: Command,
     pub(super) start: StartMode,
     /// Its own folder for temporary files.
-    pub(super) temporary: Option<TempFolder>,
+    pub(super) temporary: Option<Temporary>,
     /// What it is called in messages.
     pub(super) shown: String,
     /// What it is held to. A program that runs unconfined has none.
@@ -121,7 +121,7 @@ impl Launcher {
             (true, Access::Write | Access::Admin) => Some(self.temporary_folder()?),
         };
         let bounds = is_confined.then(|| {
-            let confinement = self.confinement(request.access, temporary.as_ref());
+            let confinement = self.confinement(request.access, temporary.as_ref().and_then(Temporary::made));
             Bounds { confinement, limits: request.limits }
         });
         let (mut command, start) = match guard::is_there() {
@@ -133,7 +133,7 @@ impl Launcher {
             }
         };
         command.args(arguments).current_dir(self.working_dir.join(request.folder.unwrap_or_default()));
-        let temporary_folder = temporary.as_ref().map(|folder| ("TMPDIR".into(), folder.folder().path.clone().into()));
+        let temporary_folder = temporary.as_ref().map(|folder| ("TMPDIR".into(), folder.path().into()));
         let scrubbed = self.environment.scrubbed().map(|(name, value)| (name.clone(), value.clone()));
         let environment = scrubbed.chain(request.env).chain(temporary_folder);
         command.env_clear().envs(environment.map(|(name, value)| match start {
@@ -146,10 +146,10 @@ impl Launcher {
     }
 
     /// The guard of a program; the program's arguments are to follow.
-    fn guarded(&self, found: &Path, temporary: Option<&TempFolder>, bounds: Option<&Bounds>) -> Command {
+    fn guarded(&self, found: &Path, temporary: Option<&Temporary>, bounds: Option<&Bounds>) -> Command {
         let orders = Orders {
             kernel: std::process::id(),
-            temporary: temporary.map(|folder| folder.folder().path.clone()),
+            temporary: temporary.map(|folder| folder.path().to_owned()),
             limits: bounds.map(|bounds| bounds.limits),
             confinement: bounds.map(|bounds| bounds.confinement.clone()),
             support: self.support,
@@ -197,8 +197,9 @@ impl Launcher {
         self.environment.all().map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    fn confinement(&self, access: Access, temporary: Option<&TempFolder>) -> Confinement {
-        let temporary = temporary.map(|folder| folder.folder().clone());
+    /// What a command may do. The folder that its guard makes is added by the guard.
+    fn confinement(&self, access: Access, temporary: Option<&Folder>) -> Confinement {
+        let temporary = temporary.cloned();
         let writes = match access {
             Access::Read => Writes::Nothing,
             Access::Write | Access::Admin => Writes::Below(self.writable.iter().cloned().chain(temporary).collect()),
@@ -206,9 +207,13 @@ impl Launcher {
         Confinement { writes, network: self.permissions.network(), sealed: self.sealed.paths() }
     }
 
-    fn temporary_folder(&self) -> Result<TempFolder, String> {
+    fn temporary_folder(&self) -> Result<Temporary, String> {
         let parent = self.environment.value("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-        TempFolder::make(&parent)
+        let found = match guard::is_there() {
+            true => Temporary::name(&parent),
+            false => TempFolder::make(&parent).map(Temporary::Made),
+        };
+        found
             .map_err(|error| format!("no folder for its temporary files can be made in {}: {error}.", parent.display()))
     }
 

@@ -9,7 +9,7 @@ use dormouse_proto::command::{Command, CommandLimits, Parameter, ParameterKind};
 use dormouse_proto::tool::{Access, ToolPolicy};
 use tempfile::TempDir;
 
-use super::confine::ConfinementSupport;
+use super::confining::system_confines;
 use super::environment::Environment;
 use super::skip::skip;
 use super::{CommandTool, Launcher};
@@ -266,7 +266,7 @@ async fn many_calls_run_side_by_side() {
 
 #[tokio::test]
 async fn a_command_writes_where_it_may_and_a_tool_that_reads_nowhere() {
-    if !ConfinementSupport::of_this_system().unwrap().confines() {
+    if !system_confines() {
         return skip("landlock", "this system cannot confine");
     }
     let bench = Bench::new();

@@ -1,19 +1,69 @@
-//! A command's own folder for temporary files.
+//! A command's own folder for temporary files. Under a guard, the guard makes it and removes it, so that none is left if the kernel is
+//! killed before there is a guard. The kernel chooses its name.
 //!
-//! What a command makes in it may be made to hurt who removes it: folders in folders, thousands deep, closed to their owner. So folders
-//! are moved up one by one before they are removed, which takes two handles and no stack, however deep they are.
+//! A command can make it hard to remove: folders nested thousands deep, or closed to their owner. So nested folders are moved up one by
+//! one before they are removed, which takes two handles and no recursion at any depth.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, chmodat, fstat, openat, renameat, statat, unlinkat};
+use rustix::fs::{
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, access, chmodat, fstat, openat, renameat, statat, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::confine::Folder;
 use crate::sealed::Identity;
+
+/// The folder of a command that is about to start.
+#[derive(Debug)]
+pub(super) enum Temporary {
+    /// Nothing is there yet: its guard makes it.
+    Named(PathBuf),
+    /// There is no guard.
+    Made(TempFolder),
+}
+
+impl Temporary {
+    /// A free name in `parent`, in which this user can make folders.
+    ///
+    /// # Errors
+    /// There is no such folder, or this user cannot write there.
+    pub(super) fn name(parent: &Path) -> io::Result<Self> {
+        let parent = parent.canonicalize()?;
+        access(&parent, Access::WRITE_OK | Access::EXEC_OK)?;
+        let named = tempfile::Builder::new().prefix("dormouse-").make_in(parent, |path| Ok(path.to_owned()))?;
+        Ok(Self::Named(named.into_parts().0))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Named(path) => path,
+            Self::Made(folder) => &folder.folder().path,
+        }
+    }
+
+    /// The folder, if it is there.
+    pub(super) fn made(&self) -> Option<&Folder> {
+        match self {
+            Self::Named(_) => None,
+            Self::Made(folder) => Some(folder.folder()),
+        }
+    }
+}
+
+/// Makes the folder of a command whose guard this is.
+///
+/// # Errors
+/// Something has its name, or it cannot be made.
+pub(super) fn make_named(path: &Path) -> io::Result<Folder> {
+    std::fs::DirBuilder::new().mode(0o700).create(path)?;
+    just_made(path.to_owned())
+}
 
 /// A folder that is removed when this is dropped.
 #[derive(Debug)]
@@ -30,13 +80,8 @@ impl TempFolder {
         Ok(Self(Some(just_made(made.keep())?)))
     }
 
-    pub(super) fn folder(&self) -> &Folder {
-        self.0.as_ref().expect("it is taken only where it is consumed")
-    }
-
-    /// A guard removes it from now on, when all that could write to it has ended.
-    pub(super) fn leave_to_guard(mut self) {
-        self.0 = None;
+    fn folder(&self) -> &Folder {
+        self.0.as_ref().expect("it is taken only where this is dropped")
     }
 }
 
@@ -153,14 +198,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_with_its_last_holder_unless_a_guard_removes_it() {
+    fn it_goes_with_its_last_holder_unless_its_guard_makes_it() {
         let parent = tempfile::tempdir().unwrap();
-        let left = TempFolder::make(parent.path()).unwrap();
-        let path = left.folder().path.clone();
-        left.leave_to_guard();
-        assert!(path.exists());
-        remove(&path).unwrap();
-        assert!(!path.exists());
+        let named = Temporary::name(parent.path()).unwrap();
+        assert!(!named.path().exists() && named.made().is_none(), "a kernel that is killed here leaves nothing");
+        let made = make_named(named.path()).unwrap();
+        assert_eq!(made.path, named.path());
+        assert_eq!(fs::metadata(named.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(make_named(named.path()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        remove(named.path()).unwrap();
+        assert!(Temporary::name(&parent.path().join("absent")).is_err());
         let dropped = TempFolder::make(parent.path()).unwrap();
         let path = dropped.folder().path.clone();
         fs::create_dir_all(path.join("a/b")).unwrap();

@@ -56,7 +56,7 @@ pub(super) fn open(_folder: BorrowedFd<'_>, _path: &Path, _want: Want) -> Result
 ///
 /// # Errors
 /// `EXIST` where something has it, whenever that came to be there.
-pub(super) fn rename_new(folder: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> Result<()> {
+pub(crate) fn rename_new(folder: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> Result<()> {
     match rename_noreplace(folder, from, to) {
         Err(Errno::INVAL | Errno::NOSYS) => link_then_unlink(folder, from, to),
         done => done,

@@ -98,8 +98,8 @@ fn merge(calls: &mut Calls, more: Calls) {
     }
 }
 
-/// Calls that succeed and do nothing: the limit of one byte for cores stays, since no limit at all is what zero means to a system that
-/// hands cores to a program.
+/// Calls that succeed without effect. The limit for core files has to stay at one byte: a system that pipes cores to a program takes
+/// zero for no limit.
 fn without_effect() -> Calls {
     let cores = libc::RLIMIT_CORE as u64;
     Calls::from([

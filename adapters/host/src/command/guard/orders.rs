@@ -17,7 +17,7 @@ pub(in crate::command) struct Orders {
     pub(in crate::command) kernel: u32,
     /// What the command may use of the machine; as much as there is, where nothing is said.
     pub(in crate::command) limits: Option<CommandLimits>,
-    /// The command's own folder for temporary files, which is removed.
+    /// The command's own folder for temporary files, which the guard makes and removes.
     pub(in crate::command) temporary: Option<PathBuf>,
     /// What the command may do; everything, where nothing is said.
     pub(in crate::command) confinement: Option<Confinement>,

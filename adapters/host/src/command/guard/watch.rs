@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use rustix::stdio::{dup2_stdin, dup2_stdout};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::super::confine::ConfinementSupport;
+use super::super::confine::{Confinement, ConfinementSupport, Writes};
 use super::super::group::watch;
 use super::super::limits::tasks;
 use super::super::temporary;
@@ -46,10 +47,11 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
         return NOT_BEGUN;
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let guarded = runtime.and_then(|runtime| runtime.block_on(guarded(&orders, &command)));
-    if let Some(folder) = &orders.temporary {
+    let mut made = None;
+    let guarded = runtime.and_then(|runtime| runtime.block_on(guarded(orders, &command, &mut made)));
+    if let Some(folder) = made {
         // A failure is not reported: nobody could act on it.
-        let _ = temporary::remove(folder);
+        let _ = temporary::remove(&folder);
     }
     match guarded {
         Ok(status) => end_as(status),
@@ -60,7 +62,12 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
     }
 }
 
-async fn guarded(orders: &Orders, command: &[OsString]) -> io::Result<Option<WaitStatus>> {
+/// Guards the command. What it made for it is to be removed, however this ends.
+async fn guarded(
+    mut orders: Orders,
+    command: &[OsString],
+    made: &mut Option<PathBuf>,
+) -> io::Result<Option<WaitStatus>> {
     let mut terminated = signal(SignalKind::terminate())?;
     setsid()?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -75,6 +82,14 @@ async fn guarded(orders: &Orders, command: &[OsString]) -> io::Result<Option<Wai
         Some(_) => scope_signals(orders.support, kernel),
         None => SignalScope::Everybody,
     };
+    // Not before it is known that the kernel's end and its word are heard: from here on it is removed.
+    if let Some(path) = &orders.temporary {
+        let folder = temporary::make_named(path)?;
+        *made = Some(path.clone());
+        if let Some(Confinement { writes: Writes::Below(folders), .. }) = &mut orders.confinement {
+            folders.push(folder);
+        }
+    }
     let before = tasks().unwrap_or(0);
     let mut begun = Command::new(THIS_PROGRAM);
     begun.arg(COMMAND).args(orders.written()).arg("--").args(command);
