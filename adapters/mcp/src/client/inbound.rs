@@ -4,7 +4,7 @@
 //! noted; any other notification is dropped. The protocol library sees only answers to our own requests: it starts a task and
 //! writes log lines for each message, without a bound.
 //!
-//! A server that does not read what it is answered, or that sends far more than anybody asked for, is left.
+//! The connection to a server that does not read its answers, or that sends far too much unasked, is closed.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
