@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 use crate::clock::now_ms;
 use crate::durability::Durability;
 use crate::error::KernelError;
+use crate::in_use::{InUse, Marked};
 use crate::lease::Lease;
 use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
 use crate::residents::Residents;
@@ -78,8 +79,8 @@ pub(crate) struct Mark {
     pub(crate) members: Vec<Pid>,
 }
 
-/// Told the number of a checkpoint once it is durable, or that it cannot be.
-pub(crate) type MarkReply = oneshot::Sender<Result<CheckpointId, KernelError>>;
+/// Told of a checkpoint once it is durable, or that it cannot be.
+pub(crate) type MarkReply = oneshot::Sender<Result<Marked, KernelError>>;
 
 /// Why something was not made durable.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -142,6 +143,7 @@ pub(crate) enum CheckpointMessage {
     /// Make a checkpoint, behind what was appended before: it is given its number here.
     Mark {
         mark: Mark,
+        in_use: Arc<InUse>,
         reply: MarkReply,
     },
     /// Commit what is queued, let go of the store, then reply.
@@ -210,7 +212,7 @@ impl Actor for CheckpointActor {
             CheckpointMessage::Append(append) => checkpoint.append(append),
             CheckpointMessage::Committed { waiting, until } => checkpoint.committed(waiting, until, &myself),
             CheckpointMessage::Sync => checkpoint.syncing = checkpoint.unsynced,
-            CheckpointMessage::Mark { mark, reply } => checkpoint.mark(mark, reply),
+            CheckpointMessage::Mark { mark, in_use, reply } => checkpoint.mark(mark, &in_use, reply),
             CheckpointMessage::Close { reply } => checkpoint.closing = Some(reply),
         }
         checkpoint.go_on(&myself);
@@ -228,15 +230,16 @@ impl Checkpoint {
     }
 
     /// A number that is given is not given again, whatever becomes of the commit.
-    fn mark(&mut self, mark: Mark, reply: MarkReply) {
+    fn mark(&mut self, mark: Mark, in_use: &Arc<InUse>, reply: MarkReply) {
         if self.store.is_none() {
             // Who no longer waits has dropped its side.
             return drop(reply.send(Err(KernelError::NoStore)));
         }
         self.last_mark += 1;
         let id = CheckpointId(self.last_mark);
+        let marked = in_use.begin(id);
         let acknowledge = Box::new(move |result: Result<Size, CommitError>| {
-            let _ = reply.send(result.map(|_| id).map_err(KernelError::from));
+            let _ = reply.send(result.map(|_| marked).map_err(KernelError::from));
         });
         self.append(Append { entries: vec![Durable::Checkpoint { id, mark }], acknowledge });
     }
@@ -420,6 +423,7 @@ fn is_refusal(error: &StoreError) -> bool {
         | StoreError::ReadOnly { .. }
         | StoreError::Newer { .. }
         | StoreError::Damaged { .. }
+        | StoreError::Lost { .. }
         | StoreError::Failed(_) => false,
     }
 }

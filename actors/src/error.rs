@@ -52,6 +52,14 @@ pub enum KernelError {
          'parent'"
     )]
     InvalidName(String),
+    /// The process had to stop and has not ended: it is its journal, and can be resumed.
+    #[error("process {pid} is held, as its journal says: {reason}. Resume it when this is mended")]
+    Held {
+        /// The process.
+        pid: Pid,
+        /// Why it had to stop.
+        reason: Arc<str>,
+    },
     /// The process has ended.
     #[error("process {0} has ended. A branch of an earlier point of its journal goes on from there")]
     Ended(Pid),

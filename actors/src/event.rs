@@ -237,6 +237,11 @@ impl View {
         }
     }
 
+    /// The same, with the descriptors of one that has ended.
+    pub(crate) fn whole(state: &State, fact: FactNumber) -> Self {
+        Self { table: Some(state.table().clone()), ..Self::of(state, fact) }
+    }
+
     /// The descriptors in its table, by id: numbers first, then references. None of a process that has ended or hibernates:
     /// [`Kernel::inspect`](crate::handle::Kernel::inspect) reads those. Made when it is asked for: O(descriptors), and no
     /// content is looked at.

@@ -297,7 +297,7 @@ fn history(
     upto: FactNumber,
     each: &mut dyn FnMut(Facts) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
-    let history = store.history(pid)?;
+    let history = store.history(pid)?.written;
     let Some(first) = history.first().map(|written| FactNumber(written.first.0.max(1))) else { return Ok(()) };
     if first > upto {
         return Ok(());

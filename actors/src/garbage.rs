@@ -1,28 +1,29 @@
 //! Collecting garbage: what the retention rules give up, what nothing refers to any more, and the room that both took.
 //!
-//! First the rules are applied, each as a commit of its own, so that what is given up is so for every reader from then on. Then
-//! the journals of all that is left are read for the contents that they refer to, and the store sweeps the rest. Commits go on
-//! all the while: the store knows what they name since the mark began.
+//! First the store is gone through for what came to it since the last collection, and an inventory brought up to that. Then the rules
+//! are applied, each as a commit of its own, so that what is given up is so for every reader from then on. The store sweeps what the
+//! inventory does not need. Commits go on all the while: the store knows what they name since the mark began.
 //!
-//! It runs beside the actors, in a thread where blocking is allowed. It reads every journal that is kept, from one image to the
-//! next, and asks before each of these reads whether it is to go on. Where it is broken off, what was given up stays given up,
-//! nothing more is freed, and the next collection begins anew.
+//! The inventory is kept in memory between collections, so each costs what changed since the last one, and nothing where nothing
+//! did. The first one after a start reads every journal that is kept.
+//!
+//! It runs beside the actors, in a thread where blocking is allowed, and asks before each bounded part of its work whether it is to
+//! go on. Where it is broken off, what was given up stays given up, nothing more is freed, and the next collection goes on.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::io;
 use std::ops::ControlFlow;
 
+use dormouse_kernel::inventory::Inventory;
 use dormouse_kernel::retention::{Retention, without_ancestors};
-use dormouse_proto::id::{ContentHash, FactNumber, Pid};
-use dormouse_proto::process::ProcessRow;
+use dormouse_proto::id::{CheckpointId, ContentHash, Pid};
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, Contents, Entry, Forgotten, Journal, Live, MarkToken, OwnerToken, Progress, Purpose, Step, Store,
+    Batch, Bounds, Contents, Entry, Forgotten, MarkToken, OwnerToken, Progress, Purpose, Step, StockTaking, Store,
     StoreError, Sweep, Swept, Until,
 };
 
@@ -30,8 +31,12 @@ use crate::ports::{
 pub struct Collection<'a> {
     /// Who may write.
     pub owner: OwnerToken,
+    /// What the last collection of this opened store found; an empty one costs a pass over everything that is kept.
+    pub inventory: &'a mut Inventory,
     /// What is given up.
     pub retention: &'a Retention,
+    /// Checkpoints that somebody is about to use: they are kept. Asked after the checkpoints of the store were listed.
+    pub in_use: &'a dyn Fn() -> BTreeSet<CheckpointId>,
     /// What becomes of contents and processes while something that may need them cannot be read.
     pub unreadable: Unreadable,
     /// Whether anything is written.
@@ -49,10 +54,8 @@ pub struct Collection<'a> {
 /// A bounded part of a collection, about to be begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// To find out whether the rules give up a process, or a part of its history.
-    Choose(Pid),
-    /// To read what a process refers to, from one image to the next.
-    Read(Pid),
+    /// To read some of what came to the store.
+    Read,
     /// A step of the sweep.
     Sweep(Step),
 }
@@ -75,47 +78,53 @@ pub struct Garbage {
     pub forgotten: Forgotten,
     /// Contents that something refers to.
     pub live_contents: u64,
+    /// Records of the log that were read to find out.
+    pub read: u64,
     /// What cannot be read, and so may refer to anything.
     pub unreadable: Vec<String>,
     /// What became of the room.
     pub swept: Swept,
 }
 
-/// Collects the garbage of a store, or counts it. Blocks; costs a pass over the journals that are kept, over the headers of the
-/// log, and over what is moved. One collection at a time frees: a later one makes this one fail.
+/// Collects the garbage of a store, or counts it. Blocks; costs a read of what came to the store since the inventory was last brought
+/// up, and of what is moved: for an empty inventory a pass over the log. One collection at a time frees: a later one makes this one
+/// fail.
 ///
 /// # Errors
 /// As those of the store. What was given up or freed before stays so.
 pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, StoreError> {
-    let Collection { owner, retention, unreadable, purpose, bounds, now_ms, forgot, watch } = order;
+    let Collection { owner, inventory, retention, in_use, unreadable, purpose, bounds, now_ms, forgot, watch } = order;
     let begun = match purpose {
         Purpose::Free => Begun { store, token: store.begin_mark(owner)? },
         Purpose::Count => Begun { store, token: MarkToken::default() },
     };
-    let mut watch = Watch { ask: watch, progress: Progress::Done };
-    let mut forgotten = chosen(store, retention, now_ms, &mut watch)?;
-    if unreadable == Unreadable::KeepAll && !store.processes()?.lost.is_empty() {
-        (forgotten.processes, forgotten.histories) = Default::default();
+    let mut garbage = Garbage::default();
+    let mut stock = Stock { store, inventory, watch };
+    if stock.take(&mut garbage)? == Progress::Done {
+        garbage.forgotten = stock.chosen(retention, in_use, unreadable, now_ms)?;
+        if purpose == Purpose::Free {
+            forget(store, owner, now_ms, &mut garbage.forgotten, forgot)?;
+            stock.take(&mut garbage)?;
+        }
     }
-    if purpose == Purpose::Free && watch.progress == Progress::Done {
-        forget(store, owner, now_ms, &mut forgotten, forgot)?;
+    let Stock { inventory, watch, .. } = stock;
+    let to_come = if purpose == Purpose::Free { Forgotten::default() } else { garbage.forgotten.clone() };
+    let losses = inventory.losses(&to_come);
+    garbage.live_contents = inventory.live_contents(&losses);
+    let missing = store.processes()?.missing().map(str::to_owned).collect();
+    garbage.unreadable = [missing, inventory.unreadable()].concat();
+    if garbage.swept.progress == Progress::Done {
+        let are_all_kept = unreadable == Unreadable::KeepAll && !garbage.unreadable.is_empty();
+        let contents = if are_all_kept { Contents::All } else { Contents::Referred };
+        let watch = &mut |step| watch(Stage::Sweep(step));
+        let (mark, forgotten) = (begun.token, &to_come);
+        garbage.swept = store.sweep(owner, Sweep { mark, inventory, contents, forgotten, purpose, bounds, watch })?;
     }
-    let listing = store.processes()?;
-    let mut mark = Mark { unreadable: listing.lost, ..Mark::default() };
-    for pid in listing.rows.iter().map(|row| row.pid).filter(|pid| !forgotten.processes.contains(pid)) {
-        mark.process(store, pid, forgotten.histories.get(&pid).copied().unwrap_or_default(), &mut watch)?;
+    if !garbage.unreadable.is_empty() {
+        // What is missing may be put back, so the next collection looks at everything again.
+        *inventory = Inventory::default();
     }
-    let live_contents = mark.contents.len() as u64;
-    if watch.progress == Progress::BrokenOff {
-        let swept = Swept { progress: Progress::BrokenOff, ..Swept::default() };
-        return Ok(Garbage { forgotten, live_contents, unreadable: mark.unreadable, swept });
-    }
-    let are_all_kept = unreadable == Unreadable::KeepAll && !mark.unreadable.is_empty();
-    let contents = if are_all_kept { Contents::All } else { Contents::These(mark.contents) };
-    let live = Live { contents, forgotten };
-    let ask = &mut |step| (watch.ask)(Stage::Sweep(step));
-    let swept = store.sweep(owner, Sweep { mark: begun.token, live: &live, purpose, bounds, watch: ask })?;
-    Ok(Garbage { forgotten: live.forgotten, live_contents, unreadable: mark.unreadable, swept })
+    Ok(garbage)
 }
 
 /// A mark that is over when this is dropped, however the collection ends.
@@ -130,71 +139,46 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// Whoever may break a collection off; asked no more once that was said.
-struct Watch<'a> {
-    ask: &'a mut dyn FnMut(Stage) -> ControlFlow<()>,
-    progress: Progress,
+/// What is known of a store.
+struct Stock<'a, 'w> {
+    store: &'a dyn Store,
+    inventory: &'a mut Inventory,
+    watch: &'w mut dyn FnMut(Stage) -> ControlFlow<()>,
 }
 
-impl Watch<'_> {
-    fn goes_on(&mut self, stage: Stage) -> bool {
-        if self.progress == Progress::Done && (self.ask)(stage).is_break() {
-            self.progress = Progress::BrokenOff;
+impl Stock<'_, '_> {
+    /// Brings the inventory up to what the store holds now.
+    fn take(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
+        let (inventory, watch) = (&mut *self.inventory, &mut || (self.watch)(Stage::Read));
+        let references = &mut |piece: Piece<'_>| piece.contents();
+        let taken = self.store.take_stock(StockTaking { inventory, references, watch });
+        if taken.is_err() {
+            *self.inventory = Inventory::default();
         }
-        self.progress == Progress::Done
+        let taken = taken?;
+        garbage.read += taken.records;
+        garbage.swept.progress = taken.progress;
+        Ok(taken.progress)
     }
-}
 
-/// What the rules give up; nothing where it was broken off.
-fn chosen(
-    store: &dyn Store,
-    retention: &Retention,
-    now_ms: u64,
-    watch: &mut Watch<'_>,
-) -> Result<Forgotten, StoreError> {
-    let rows: Vec<ProcessRow> = store.processes()?.rows;
-    let mut kept = store.checkpoints()?;
-    let checkpoints = retention.dropped_checkpoints(&kept, now_ms);
-    kept.retain(|checkpoint| !checkpoints.contains(&checkpoint.id));
-    let asked = RefCell::new(&mut *watch);
-    // Of one whose history cannot be read the end is not known, and it is kept.
-    let ended_ms = |pid| {
-        let goes_on = asked.borrow_mut().goes_on(Stage::Choose(pid));
-        goes_on.then(|| store.history(pid).ok()?.last().map(|written| written.at_ms)).flatten()
-    };
-    let processes = retention.forgotten(&rows, &kept, ended_ms, now_ms);
-    let mut histories = BTreeMap::new();
-    for (pid, floor) in retention.floors(&kept) {
-        if !watch.goes_on(Stage::Choose(pid)) {
-            break;
-        }
-        if let Some(below) = generation_before(store, pid, floor)?.filter(|_| !processes.contains(&pid)) {
-            histories.insert(pid, below);
-        }
+    /// What the rules give up. Where a checkpoint or a process may be among what is lost, acknowledged or not, those that there are
+    /// are kept.
+    fn chosen(
+        &self,
+        retention: &Retention,
+        in_use: &dyn Fn() -> BTreeSet<CheckpointId>,
+        unreadable: Unreadable,
+        now_ms: u64,
+    ) -> Result<Forgotten, StoreError> {
+        let listing = self.store.processes()?;
+        let are_some_lost = unreadable == Unreadable::KeepAll && listing.missing().next().is_some();
+        let of_checkpoints = Retention { checkpoints: retention.checkpoints.clone(), ..Retention::default() };
+        let retention = if are_some_lost { &of_checkpoints } else { retention };
+        let ended_ms = |pid| self.inventory.ended_ms(pid);
+        let begins = |pid, floor| self.inventory.generation_before(pid, floor);
+        let checkpoints = self.store.checkpoints()?;
+        Ok(retention.forgotten(&listing.rows, checkpoints, &in_use(), ended_ms, begins, now_ms))
     }
-    match watch.progress {
-        Progress::Done => Ok(Forgotten { processes, histories, checkpoints }),
-        Progress::BrokenOff => Ok(Forgotten::default()),
-    }
-}
-
-/// Where a history can begin that must reach back to `floor`: at the snapshot before the one that `floor` is read from, so that
-/// damage to one leaves another. None where that gives nothing up.
-fn generation_before(store: &dyn Store, pid: Pid, floor: FactNumber) -> Result<Option<FactNumber>, StoreError> {
-    let base = |upto: FactNumber| match store.journal(pid, Some(upto)) {
-        Ok(journal) => Ok(Some(journal.base)),
-        Err(StoreError::Io { doing, source }) => Err(StoreError::Io { doing, source }),
-        // What is given up already, or cannot be read, is left as it is.
-        Err(_) => Ok(None),
-    };
-    let before = |fact: FactNumber| fact.0.checked_sub(1).map(FactNumber);
-    let Some(latest) = base(floor)?.and_then(before) else { return Ok(None) };
-    let Some(earlier) = base(latest)? else { return Ok(None) };
-    let gives_up = match before(earlier) {
-        Some(fact) => base(fact)?.is_some(),
-        None => false,
-    };
-    Ok(gives_up.then_some(earlier))
 }
 
 /// Makes durable what is given up, one commit each. What the store refuses since something needs it again is kept.
@@ -218,10 +202,14 @@ fn forget(
             false
         })
     };
+    // Somebody may have been born meanwhile who goes on from one of them: that one stays, and so do its checkpoints.
+    let going = without_ancestors(&store.processes()?.rows, forgotten.processes.clone());
+    let staying: BTreeSet<Pid> = forgotten.processes.difference(&going).copied().collect();
+    let mut kept = store.checkpoints()?;
+    kept.retain(|checkpoint| checkpoint.members.iter().any(|member| staying.contains(&member.pid)));
+    forgotten.checkpoints.retain(|id| kept.iter().all(|checkpoint| checkpoint.id != *id));
+    forgotten.processes = going;
     forgotten.checkpoints.retain(|id| keeps(give_up(Entry::CheckpointDropped { id: *id })));
-    // Choosing reads every history: somebody may have been born meanwhile who goes on from one of them.
-    let rows = store.processes()?.rows;
-    forgotten.processes = without_ancestors(&rows, std::mem::take(&mut forgotten.processes));
     forgotten.processes.retain(|pid| keeps(give_up(Entry::Forgotten { pid: *pid })));
     forgotten.histories.retain(|pid, below| keeps(give_up(Entry::Shortened { pid: *pid, below: *below })));
     forgot(&forgotten.processes);
@@ -229,77 +217,6 @@ fn forget(
         return Err(error);
     }
     store.commit(owner, Batch::durable(&[], at_ms))
-}
-
-/// What was come by in journals.
-#[derive(Default)]
-struct Mark {
-    contents: HashSet<ContentHash>,
-    unreadable: Vec<String>,
-}
-
-impl Mark {
-    /// Notes what a process refers to, from fact `since` on, and the temporary files of the tree that begins with it.
-    fn process(
-        &mut self,
-        store: &dyn Store,
-        pid: Pid,
-        since: FactNumber,
-        watch: &mut Watch<'_>,
-    ) -> Result<(), StoreError> {
-        let mut upto = None;
-        loop {
-            if !watch.goes_on(Stage::Read(pid)) {
-                return Ok(());
-            }
-            let base = match store.journal(pid, upto) {
-                Ok(journal) => self.journal(pid, &journal),
-                // It was given up meanwhile, or its history is no longer.
-                Err(StoreError::UnknownProcess(_) | StoreError::ForgottenFact { .. }) => break,
-                Err(error) => {
-                    self.unreadable(pid, error)?;
-                    break;
-                }
-            };
-            match base.0.checked_sub(1).map(FactNumber).filter(|_| base > since) {
-                Some(before) => upto = Some(before),
-                None => break,
-            }
-        }
-        match store.temp_files(pid) {
-            Ok(changes) => {
-                changes.iter().for_each(|change| self.piece(pid, Piece::TempFile(&change.record)));
-                Ok(())
-            }
-            Err(StoreError::UnknownProcess(_)) => Ok(()),
-            Err(error) => self.unreadable(pid, error),
-        }
-    }
-
-    /// Answers with the fact that the journal's image stands at.
-    fn journal(&mut self, pid: Pid, journal: &Journal) -> FactNumber {
-        self.piece(pid, Piece::Image(&journal.image));
-        journal.facts.iter().for_each(|fact| self.piece(pid, Piece::Fact(fact)));
-        journal.base
-    }
-
-    fn piece(&mut self, pid: Pid, piece: Piece<'_>) {
-        match piece.contents() {
-            Ok(contents) => self.contents.extend(contents),
-            Err(error) => self.unreadable.push(format!("process {pid}: {error}")),
-        }
-    }
-
-    /// Notes damage; any other error ends the collection.
-    fn unreadable(&mut self, pid: Pid, error: StoreError) -> Result<(), StoreError> {
-        match error {
-            StoreError::Damaged { what } => {
-                self.unreadable.push(format!("process {pid}: {what}"));
-                Ok(())
-            }
-            error => Err(error),
-        }
-    }
 }
 
 /// Something that a journal holds, encoded.

@@ -1,16 +1,19 @@
 //! The store while a kernel has it. Whoever reads or writes holds a lease, in whatever thread; a kernel that shuts down waits
 //! until all are given back, so that the next one can open the store.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use dormouse_kernel::content::{Backing, Source, Unreadable};
+use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 use tokio::sync::mpsc;
 
-use crate::ports::Store;
+use crate::ports::{Store, StoreError};
 
 /// A hold on the store. Cloning makes a second one; dropping gives it back.
 #[derive(Clone)]
@@ -41,27 +44,75 @@ impl Deref for Lease {
 
 /// The store of a kernel for as long as it runs. Contents are read through it: they keep no store open, and cannot be read
 /// any more when the kernel was shut down.
-pub(crate) struct Leased(Mutex<Option<(Lease, Returns)>>);
+pub(crate) struct Leased {
+    held: Mutex<Option<(Lease, Returns)>>,
+    unreadable: Arc<UnreadContents>,
+}
+
+/// What could not be read of contents, by content: whoever asked for it was told, and the host is as well.
+#[derive(Default)]
+struct UnreadContents(Mutex<BTreeMap<ContentHash, String>>);
+
+/// So many contents are told of.
+const TOLD: usize = 100;
+
+impl UnreadContents {
+    fn note(&self, hash: ContentHash, error: Unreadable) -> Unreadable {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < TOLD && !told.contains_key(&hash) {
+            tracing::error!(%hash, %error, "a content cannot be read");
+            told.insert(hash, error.to_string());
+        }
+        error
+    }
+}
+
+/// A content of the store, whose failed reads are noted.
+struct Noted {
+    backing: Arc<dyn Backing>,
+    hash: ContentHash,
+    unreadable: Arc<UnreadContents>,
+}
+
+impl Backing for Noted {
+    fn length(&self) -> u64 {
+        self.backing.length()
+    }
+
+    fn index(&self) -> Option<Bytes> {
+        self.backing.index()
+    }
+
+    fn slice(&self, bytes: Range<u64>) -> Result<Bytes, Unreadable> {
+        self.backing.slice(bytes).map_err(|error| self.unreadable.note(self.hash, error))
+    }
+}
 
 impl Leased {
     /// None for a kernel without a store.
     pub(crate) fn new(held: Option<(Lease, Returns)>) -> Self {
-        Self(Mutex::new(held))
+        Self { held: Mutex::new(held), unreadable: Arc::default() }
+    }
+
+    /// Contents that could not be read so far, and why: the first hundred.
+    pub(crate) fn unreadable(&self) -> Vec<String> {
+        let told = self.unreadable.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.iter().map(|(hash, why)| format!("content {hash}: {why}")).collect()
     }
 
     /// A lease, while the kernel runs on a store.
     pub(crate) fn lease(&self) -> Option<Lease> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(lease, _)| lease.clone())
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(lease, _)| lease.clone())
     }
 
     /// Whether the store is still lent.
     pub(crate) fn is_open(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Gives the store up, and awaits the end of the last lease.
     pub(crate) async fn close(&self) {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((lease, returns)) = held {
             drop(lease);
             // A thread may be reading a journal for someone who is gone by now.
@@ -83,9 +134,12 @@ impl Source for Leased {
                 "The content is in the store, and the kernel was shut down. It can be read when the store is opened again.",
             ));
         };
-        store
-            .content(reference.hash)
-            .map_err(|error| Unreadable::new(format!("The content cannot be read: {error}. Other descriptors can be.")))
+        let failed = |error: StoreError| {
+            let why = Unreadable::new(format!("The content cannot be read: {error}. Other descriptors can be."));
+            self.unreadable.note(reference.hash, why)
+        };
+        let backing = store.content(reference.hash).map_err(failed)?;
+        Ok(Arc::new(Noted { backing, hash: reference.hash, unreadable: self.unreadable.clone() }))
     }
 }
 

@@ -17,6 +17,7 @@ mod export;
 pub mod garbage;
 pub mod handle;
 mod import;
+mod in_use;
 mod lease;
 mod permits;
 mod points;

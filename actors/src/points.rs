@@ -40,20 +40,14 @@ impl Cut {
         Self { commit: checkpoint.commit, at_ms: checkpoint.at_ms, members }
     }
 
-    /// The one behind the commit that holds fact `at` of process `of`. Costs a read for each commit of each of the family.
+    /// The one behind the commit that holds fact `at` of process `of` ([`commit_of`]). Costs a read for each commit of each of
+    /// the family.
     ///
     /// # Errors
-    /// [`StoreError::UnknownFact`] where there is no such fact, [`StoreError::ForgottenFact`] where what is kept of one of the
-    /// family does not reach back to it, and what the store fails with.
+    /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`] also where what is kept of one of the family does
+    /// not reach back to it, [`StoreError::Damaged`] where it is lost how one of them stood then.
     pub(crate) fn behind(store: &dyn Store, of: Pid, at: FactNumber, family: &Family) -> Result<Self, StoreError> {
-        let history = store.history(of)?;
-        if let Some(kept) = history.first().filter(|kept| at < kept.first) {
-            return Err(StoreError::ForgottenFact { pid: of, asked: at, since: kept.first });
-        }
-        let Some(Written { commit, at_ms, .. }) = history.iter().find(|written| at <= written.last()).copied() else {
-            let last = history.last().map(Written::last).unwrap_or_default();
-            return Err(StoreError::UnknownFact { pid: of, asked: at, last });
-        };
+        let Written { commit, at_ms, .. } = store.history(of)?.at(at)?;
         let mut members = BTreeMap::new();
         for row in &family.rows {
             let history = match store.history(row.pid) {
@@ -62,12 +56,12 @@ impl Cut {
                 history => history?,
             };
             // Of one whose history is kept in part it is not known how it stood before that, nor whether it was born.
-            if let Some(kept) = history.first().filter(|kept| kept.first > FactNumber(0) && kept.commit > commit) {
+            let kept = history.written.first().filter(|kept| kept.first > FactNumber(0) && kept.commit > commit);
+            if let Some(kept) = kept {
                 let asked = FactNumber(kept.first.0 - 1);
                 return Err(StoreError::ForgottenFact { pid: row.pid, asked, since: kept.first });
             }
-            let before = history.iter().take_while(|written| written.commit <= commit);
-            members.extend(before.last().map(|written| (row.pid, written.last())));
+            members.extend(history.by(commit)?.map(|last| (row.pid, last)));
         }
         Ok(Self { commit, at_ms, members })
     }
@@ -76,11 +70,19 @@ impl Cut {
 /// The checkpoint of this number.
 ///
 /// # Errors
-/// [`StoreError::UnknownCheckpoint`], and what the store fails with.
+/// [`StoreError::UnknownCheckpoint`]; [`StoreError::Damaged`] where it may be among what is lost; and what the store fails with.
 pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoint, StoreError> {
     let checkpoints = store.checkpoints()?;
-    let at = checkpoints.binary_search_by_key(&id, |checkpoint| checkpoint.id);
-    at.map(|at| checkpoints[at].clone()).map_err(|_| StoreError::UnknownCheckpoint(id))
+    if let Ok(at) = checkpoints.binary_search_by_key(&id, |checkpoint| checkpoint.id) {
+        return Ok(checkpoints[at].clone());
+    }
+    let listing = store.processes()?;
+    let lost: Vec<_> = listing.missing().collect();
+    if lost.is_empty() {
+        return Err(StoreError::UnknownCheckpoint(id));
+    }
+    let what = format!("checkpoint {id} is not known, and may be among what is lost: {}", lost.join("; "));
+    Err(StoreError::Damaged { what })
 }
 
 /// The checkpoints that a process can go back to: those that it is in, and those of what it goes on from.
@@ -154,7 +156,7 @@ pub(crate) fn files(
     root: Pid,
     cut: &Cut,
 ) -> Result<Vec<TempFileRecord<Content>>, StoreError> {
-    let changes = store.temp_files(root)?.into_iter().take_while(|change| change.commit <= cut.commit);
+    let changes = store.temp_files_by(root, cut.commit)?.into_iter();
     let held = |record: TempFileRecord<ContentRef>| {
         record.try_map(&mut |reference| Ok::<_, StoreError>(world.residents.content(reference)))
     };

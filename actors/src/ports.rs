@@ -8,14 +8,17 @@ pub mod sweep;
 pub mod tool;
 
 pub use dormouse_kernel::content::Collected;
+pub use dormouse_kernel::inventory;
 pub use dormouse_kernel::program::FileUse;
 pub use host::{Host, NoHost, ServerChild};
 pub use model::{Asked, Model, Provider};
 pub use servers::ToolServers;
 pub use store::{
-    Backing, Batch, Entry, Journal, KeyFault, Listing, OwnerToken, Store, StoreError, TempFileChange, Unreadable,
-    Until, Written,
+    Backing, Batch, Entry, History, Journal, KeyFault, Listing, LostHistory, OwnerToken, Store, StoreError,
+    TempFileChange, Unreadable, Until, Written,
 };
-pub use sweep::{Bounds, Contents, Forgotten, Live, MarkToken, Progress, Purpose, Step, Sweep, Swept};
+pub use sweep::{
+    Bounds, Contents, Forgotten, MarkToken, Progress, Purpose, Step, StockTaken, StockTaking, Sweep, Swept,
+};
 pub(crate) use tool::Watcher;
 pub use tool::{OutputFull, OutputSink, Tool};

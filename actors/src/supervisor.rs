@@ -37,6 +37,7 @@ use crate::world::World;
 
 use alias::Aliases;
 pub(crate) use branch::{Branching, Family, FamilyReply, Graft, Growing, Grown, GrownReply, Launch};
+pub(crate) use entry::Ended;
 use entry::Run;
 pub(crate) use post::{Neighbours, Post};
 use recover::Recovering;
@@ -48,7 +49,7 @@ pub(crate) use table::{Listed, Table, Which};
 /// What a handle of a process holds.
 pub(crate) struct Seat {
     pub(crate) pid: Pid,
-    pub(crate) exit: watch::Receiver<Option<Exit>>,
+    pub(crate) exit: watch::Receiver<Option<Ended>>,
     pub(crate) view: watch::Receiver<Option<View>>,
     pub(crate) inbox: Arc<Semaphore>,
     pub(crate) taken: Arc<Taken>,
@@ -388,7 +389,7 @@ impl Supervisor {
     /// Reads a process's journal beside the actor, once what is on its way to the store has arrived there. All of one that
     /// hibernates has.
     fn load(&mut self, pid: Pid) {
-        let is_asleep = self.table.run_of(pid) == Some(Run::Hibernated);
+        let is_asleep = matches!(self.table.run_of(pid), Some(Run::Hibernated { .. }));
         self.table.loading(pid);
         if self.table.read_after_stop(pid) {
             return;
@@ -442,7 +443,7 @@ impl Supervisor {
 
     /// Begins to run a process that is only its journal.
     fn wake(&mut self, pid: Pid) {
-        if matches!(self.table.run_of(pid), Some(Run::Held | Run::Hibernated)) {
+        if matches!(self.table.run_of(pid), Some(Run::Held | Run::Hibernated { .. })) {
             self.load(pid);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use dormouse_kernel::inventory::Inventory;
 use dormouse_kernel::journal::Tail;
 use dormouse_kernel::process::Surroundings;
 use dormouse_kernel::program::{ModelChoice, Program};
@@ -16,6 +17,7 @@ use tokio::sync::{broadcast, oneshot};
 
 use crate::checkpoint::{self, Acknowledge, CheckpointMessage, Durable};
 use crate::event::Event;
+use crate::in_use::InUse;
 use crate::lease::{Lease, Leased};
 use crate::permits::Providers;
 use crate::ports::{Asked, Host, Model, Provider, Tool, ToolServers};
@@ -32,6 +34,8 @@ pub(crate) struct World {
     pub(crate) is_kept: bool,
     /// What the store cannot list of its processes, and why. Empty where all is well.
     pub(crate) lost: Vec<String>,
+    /// So many of them, the last ones, were acknowledged.
+    pub(crate) acknowledged: usize,
     /// Differs with each opening of a store.
     pub(crate) opening: u64,
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
@@ -46,8 +50,10 @@ pub(crate) struct World {
     pub(crate) events: RwLock<Option<broadcast::Sender<Event>>>,
     pub(crate) model_permits: Providers,
     pub(crate) limits: Limits,
-    /// Held by the collection of garbage that runs.
-    pub(crate) collecting: Arc<tokio::sync::Mutex<()>>,
+    /// What collections of garbage have found in the store. Held by the one that runs.
+    pub(crate) collecting: Arc<tokio::sync::Mutex<Inventory>>,
+    /// Checkpoints that collections leave.
+    pub(crate) in_use: Arc<InUse>,
     /// The programs that journals name, compiled.
     pub(crate) compiled: Mutex<Compiled>,
 }

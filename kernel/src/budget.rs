@@ -183,7 +183,7 @@ impl Account {
         self.limits.wall_time_ms.map(|limit| self.began_ms.saturating_add(limit))
     }
 
-    /// What it and all below it used; where children live, as far as is known.
+    /// What it and all below it used; where children live, or lived when it ended, as far as is known.
     #[must_use]
     pub fn spent(&self) -> Usage {
         let mut spent = self.own;
@@ -191,7 +191,7 @@ impl Account {
         spent
     }
 
-    /// The same, and the whole shares of living children.
+    /// The same, and the whole shares of living children. If it ends before them, its exit says so much.
     #[must_use]
     pub fn spent_at_most(&self) -> Usage {
         let mut spent = self.spent();
@@ -276,11 +276,9 @@ impl Account {
         self.given_up.contains(&call)
     }
 
-    /// The process has ended: what its living children have counts as used.
+    /// The process has ended: nothing is reserved any more. What its living children may still use is counted in its exit.
     pub(crate) fn close(&mut self) {
-        for share in std::mem::take(&mut self.shares).values() {
-            self.below += whole(share);
-        }
+        self.shares.clear();
     }
 
     /// Applies a change. Total: a share that is not there is not given back.

@@ -26,6 +26,7 @@
 pub mod budget;
 pub mod content;
 pub mod export;
+pub mod inventory;
 pub mod journal;
 pub mod memory;
 pub mod permits;

@@ -5,6 +5,8 @@
 //!
 //! * A tree of processes is given up as a whole, once all in it have ended: while one lives it may ask after any other.
 //! * What a checkpoint that is kept goes back to is kept, and so is the tree that a process goes on from that is kept.
+//! * A checkpoint of an ended tree is given up with the tree, unless it is pinned or young. Otherwise whoever may make checkpoints,
+//!   a model among them, would decide that its tree is kept for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,18 +26,20 @@ pub struct Retention {
     pub history: HistoryRule,
 }
 
-/// Which checkpoints are kept: those that any rule keeps; all, where neither number nor age is said.
+/// Which checkpoints are kept: those that any rule keeps; all, where neither number nor age is said. Those of an ended tree that
+/// [`EndedRule`] gives up go with it, unless they are pinned or younger than the age that is said here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointRules {
     /// The last so many of each process.
     pub last: Option<usize>,
     /// Those that are younger than so many milliseconds.
     pub younger_ms: Option<u64>,
-    /// Those that are called one of these.
+    /// Those that are called one of these. A label is chosen by whoever makes the checkpoint: one that is pinned is not to be told to
+    /// a model.
     pub pinned: BTreeSet<Arc<str>>,
 }
 
-/// How long processes are kept that have ended.
+/// How long processes are kept that have ended, and the checkpoints of their trees with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndedRule {
     /// For ever.
@@ -56,10 +60,56 @@ pub enum HistoryRule {
     FromOldestCheckpoint,
 }
 
-impl Retention {
-    /// The checkpoints that are given up.
+/// What is given up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Processes.
+    pub processes: BTreeSet<Pid>,
+    /// The histories of processes before these facts.
+    pub histories: BTreeMap<Pid, FactNumber>,
+    /// Checkpoints.
+    pub checkpoints: BTreeSet<CheckpointId>,
+}
+
+impl Forgotten {
+    /// Whether nothing is.
     #[must_use]
-    pub fn dropped_checkpoints(&self, checkpoints: &[Checkpoint], now_ms: u64) -> BTreeSet<CheckpointId> {
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty() && self.histories.is_empty() && self.checkpoints.is_empty()
+    }
+}
+
+impl Retention {
+    /// What is given up of these processes and checkpoints. `ended_ms` says when a process ended; one of which that is not known is
+    /// kept. Checkpoints that are `in_use` are kept as if they were pinned. `begins` says where a history can begin that must reach back to a fact; none where that gives nothing up.
+    #[must_use]
+    pub fn forgotten(
+        &self,
+        rows: &[ProcessRow],
+        mut checkpoints: Vec<Checkpoint>,
+        in_use: &BTreeSet<CheckpointId>,
+        ended_ms: impl Fn(Pid) -> Option<u64>,
+        begins: impl Fn(Pid, FactNumber) -> Option<FactNumber>,
+        now_ms: u64,
+    ) -> Forgotten {
+        let mut dropped = self.dropped_checkpoints(&checkpoints, in_use, now_ms);
+        checkpoints.retain(|checkpoint| !dropped.contains(&checkpoint.id));
+        let processes = self.forgotten_processes(rows, &checkpoints, in_use, ended_ms, now_ms);
+        let is_gone = |checkpoint: &Checkpoint| checkpoint.members.iter().any(|it| processes.contains(&it.pid));
+        dropped.extend(checkpoints.iter().filter(|it| is_gone(it)).map(|checkpoint| checkpoint.id));
+        checkpoints.retain(|checkpoint| !is_gone(checkpoint));
+        let floors = self.floors(&checkpoints).into_iter();
+        let histories = floors.filter_map(|(pid, floor)| Some((pid, begins(pid, floor)?))).collect();
+        Forgotten { processes, histories, checkpoints: dropped }
+    }
+
+    /// The checkpoints that the rules of checkpoints give up.
+    fn dropped_checkpoints(
+        &self,
+        checkpoints: &[Checkpoint],
+        in_use: &BTreeSet<CheckpointId>,
+        now_ms: u64,
+    ) -> BTreeSet<CheckpointId> {
         let CheckpointRules { last, younger_ms, pinned } = &self.checkpoints;
         if last.is_none() && younger_ms.is_none() {
             return BTreeSet::new();
@@ -70,7 +120,8 @@ impl Retention {
             let later = later.entry(checkpoint.of).or_default();
             let is_recent = last.is_some_and(|last| *later < last);
             let is_young = younger_ms.is_some_and(|age| now_ms.saturating_sub(checkpoint.at_ms) < age);
-            if !is_recent && !is_young && !pinned.contains(&checkpoint.label) {
+            let is_pinned = pinned.contains(&checkpoint.label) || in_use.contains(&checkpoint.id);
+            if !is_recent && !is_young && !is_pinned {
                 dropped.insert(checkpoint.id);
             }
             *later += 1;
@@ -78,29 +129,46 @@ impl Retention {
         dropped
     }
 
-    /// The processes that are given up, where these checkpoints are kept. `ended_ms` says when a process had its last fact; one
-    /// of which that is not known is kept.
-    #[must_use]
-    pub fn forgotten(
+    /// The processes that are given up, where of these checkpoints no others are than those that go with them.
+    fn forgotten_processes(
         &self,
         rows: &[ProcessRow],
         kept: &[Checkpoint],
+        in_use: &BTreeSet<CheckpointId>,
         ended_ms: impl Fn(Pid) -> Option<u64>,
         now_ms: u64,
     ) -> BTreeSet<Pid> {
         let EndedRule::ForMs(age) = self.ended else { return BTreeSet::new() };
-        let needed: BTreeSet<Pid> =
-            kept.iter().flat_map(|checkpoint| &checkpoint.members).map(|member| member.pid).collect();
-        let is_over = |row: &ProcessRow| {
+        let is_over = |row: &&ProcessRow| {
             let is_old = || ended_ms(row.pid).is_some_and(|ended| now_ms.saturating_sub(ended) >= age);
-            row.exit.is_some() && !needed.contains(&row.pid) && is_old()
+            row.exit.is_some() && is_old()
         };
-        without_ancestors(rows, rows.iter().filter(|row| is_over(row)).map(|row| row.pid).collect())
+        let mut over: BTreeSet<Pid> = rows.iter().filter(is_over).map(|row| row.pid).collect();
+        loop {
+            over = without_ancestors(rows, over);
+            // A checkpoint goes when all of it does.
+            let is_held = |it: &&Checkpoint| {
+                let outlasts = in_use.contains(&it.id) || self.outlasts_its_tree(it, now_ms);
+                outlasts || !it.members.iter().all(|member| over.contains(&member.pid))
+            };
+            let held: BTreeSet<Pid> = kept.iter().filter(is_held).flat_map(|it| &it.members).map(|it| it.pid).collect();
+            let before = over.len();
+            over.retain(|pid| !held.contains(pid));
+            if over.len() == before {
+                return over;
+            }
+        }
+    }
+
+    /// Whether a checkpoint keeps the tree that it is of, when that has ended.
+    fn outlasts_its_tree(&self, checkpoint: &Checkpoint, now_ms: u64) -> bool {
+        let CheckpointRules { younger_ms, pinned, .. } = &self.checkpoints;
+        let is_young = younger_ms.is_some_and(|age| now_ms.saturating_sub(checkpoint.at_ms) < age);
+        is_young || pinned.contains(&checkpoint.label)
     }
 
     /// The first fact of each process that is needed, where these checkpoints are kept. All of the others' facts are.
-    #[must_use]
-    pub fn floors(&self, kept: &[Checkpoint]) -> BTreeMap<Pid, FactNumber> {
+    fn floors(&self, kept: &[Checkpoint]) -> BTreeMap<Pid, FactNumber> {
         let mut floors: BTreeMap<Pid, FactNumber> = BTreeMap::new();
         if self.history == HistoryRule::FromOldestCheckpoint {
             for member in kept.iter().flat_map(|checkpoint| &checkpoint.members) {
@@ -171,6 +239,46 @@ mod tests {
         }
     }
 
+    fn given_up(
+        retention: &Retention,
+        rows: &[ProcessRow],
+        checkpoints: &[Checkpoint],
+        ended_ms: impl Fn(Pid) -> Option<u64>,
+        now_ms: u64,
+    ) -> Forgotten {
+        retention.forgotten(rows, checkpoints.to_vec(), &BTreeSet::new(), ended_ms, |_, floor| Some(floor), now_ms)
+    }
+
+    #[test]
+    fn a_checkpoint_of_an_ended_tree_goes_with_it_unless_it_is_pinned_or_young() {
+        let over = Some(());
+        let rows = [row(1, None, over), row(2, Some(1), over), row(3, None, over), row(4, None, None)];
+        let spanning = |id, at_ms, members: &[u64]| Checkpoint {
+            members: members.iter().map(|pid| Member { pid: Pid(*pid), at: FactNumber(1) }).collect(),
+            ..checkpoint(id, members[0], at_ms, "")
+        };
+        let rules = |last, younger_ms| CheckpointRules { last, younger_ms, pinned: ["release".into()].into() };
+        type Case = (CheckpointRules, Vec<Checkpoint>, &'static [u64], &'static [u64]);
+        let cases: [Case; 7] = [
+            (rules(None, None), vec![checkpoint(1, 1, 0, ""), checkpoint(2, 4, 0, "")], &[1, 2, 3], &[1]),
+            (rules(Some(5), None), vec![checkpoint(1, 1, 0, ""), checkpoint(2, 4, 0, "")], &[1, 2, 3], &[1]),
+            (rules(None, None), vec![checkpoint(1, 2, 0, "release")], &[3], &[]),
+            (rules(None, Some(50)), vec![checkpoint(1, 1, 951, ""), checkpoint(2, 3, 950, "")], &[3], &[2]),
+            // One that needs a tree that stays is kept, and keeps the others that it is of.
+            (rules(None, None), vec![spanning(1, 0, &[3, 4])], &[1, 2], &[]),
+            (rules(None, None), vec![spanning(1, 0, &[3, 4]), spanning(2, 0, &[1, 3])], &[], &[]),
+            (rules(None, None), vec![spanning(1, 0, &[1, 2, 3])], &[1, 2, 3], &[1]),
+        ];
+        for (checkpoints, there, processes, dropped) in cases {
+            let retention = Retention { checkpoints, ended: EndedRule::ForMs(0), ..Retention::default() };
+            let given_up = given_up(&retention, &rows, &there, |_| Some(0), 1_000);
+            assert_eq!(given_up.processes, processes.iter().copied().map(Pid).collect(), "{retention:?} {there:?}");
+            assert_eq!(given_up.checkpoints, dropped.iter().copied().map(CheckpointId).collect(), "{there:?}");
+            let kept = Retention { ended: EndedRule::Ever, ..retention };
+            assert!(kept.forgotten(&rows, there, &BTreeSet::new(), |_| Some(0), |_, _| None, 0).processes.is_empty());
+        }
+    }
+
     #[test]
     fn a_checkpoint_is_kept_by_any_of_the_rules() {
         let there = [
@@ -196,7 +304,10 @@ mod tests {
             let retention = Retention { checkpoints: rules, ..Retention::default() };
             let now_ms = if younger_ms == Some(650) { 950 } else { 600 };
             let expected = dropped.iter().copied().map(CheckpointId).collect();
-            assert_eq!(retention.dropped_checkpoints(&there, now_ms), expected, "{retention:?}");
+            assert_eq!(retention.dropped_checkpoints(&there, &BTreeSet::new(), now_ms), expected, "{retention:?}");
+            let in_use: BTreeSet<_> = dropped.iter().copied().take(1).map(CheckpointId).collect();
+            let others: BTreeSet<_> = &expected - &in_use;
+            assert_eq!(retention.dropped_checkpoints(&there, &in_use, now_ms), others, "{retention:?}: {in_use:?}");
         }
     }
 
@@ -213,7 +324,7 @@ mod tests {
         let cases: [(EndedRule, &[Checkpoint], u64, &[u64]); 6] = [
             (EndedRule::Ever, &[], 10_000, &[]),
             (EndedRule::ForMs(1_000), &[], 10_000, &[1, 2, 5, 7]),
-            (EndedRule::ForMs(1_000), &checkpoints, 10_000, &[1, 2, 7]),
+            (EndedRule::ForMs(1_000), &checkpoints, 10_000, &[1, 2, 5, 7]),
             (EndedRule::ForMs(1_000), &[], 1_150, &[]),
             (EndedRule::ForMs(1_000), &[], 1_200, &[1, 2]),
             (EndedRule::ForMs(0), &[], 0, &[]),
@@ -221,7 +332,11 @@ mod tests {
         for (ended, kept, now_ms, forgotten) in cases {
             let expected: BTreeSet<_> = forgotten.iter().copied().map(Pid).collect();
             let known = |pid| if now_ms == 0 { None } else { ended_ms(pid) };
-            assert_eq!(retention(ended).forgotten(&rows, kept, known, now_ms), expected, "{ended:?} at {now_ms}");
+            assert_eq!(
+                given_up(&retention(ended), &rows, kept, known, now_ms).processes,
+                expected,
+                "{ended:?} at {now_ms}"
+            );
         }
     }
 
@@ -247,7 +362,7 @@ mod tests {
         for (others, forgotten) in cases {
             let rows = [&tree[..], &others].concat();
             let expected: BTreeSet<_> = forgotten.iter().copied().map(Pid).collect();
-            assert_eq!(retention.forgotten(&rows, &[], |_| Some(0), 1), expected, "{others:?}");
+            assert_eq!(given_up(&retention, &rows, &[], |_| Some(0), 1).processes, expected, "{others:?}");
         }
     }
 

@@ -214,6 +214,26 @@ fn a_host_sends_a_process_back_in_the_middle_of_a_call() {
     assert!(!is_error && run.request().messages.len() == 3, "its last word is gone over");
 }
 
+/// Whatever gives up calls begins an epoch, so that no call after it has the name of one before.
+#[test]
+fn an_interrupt_and_a_goto_begin_an_epoch() {
+    let mut run = begun(Lifetime::Session, PLAIN);
+    assert_eq!((run.state.image().epoch, run.thinking().epoch), (0, 0));
+    run.feed(Input::Interrupted);
+    assert_eq!(run.state.image().epoch, 1, "after an interrupt");
+    run.feed(Input::Spoke { from: Speaker::Host, spoken: "on".into() });
+    assert_eq!(run.thinking().epoch, 1);
+    run.reply(&[("grep", "{}")]);
+    assert_eq!(run.called().map(|call| call.epoch), Some(1));
+    run.feed(Input::ToolReturned { call: run.called().unwrap(), output: ToolOutput::ok("found") });
+    run.reply(&[("goto", r#"{"position": "msg:1", "message": "again"}"#)]);
+    assert_eq!((run.state.image().epoch, run.thinking().epoch), (2, 2), "after the model's goto");
+    run.reply(&[]);
+    let (text, is_error) = run.send_back("msg:1", "Do it otherwise.");
+    assert!(!is_error, "{text}");
+    assert_eq!((run.state.image().epoch, run.thinking().epoch), (3, 3), "after the host's goto");
+}
+
 #[test]
 fn a_host_may_call_the_tool_itself() {
     let mut run = begun(Lifetime::Session, PLAIN);

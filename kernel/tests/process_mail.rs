@@ -447,3 +447,30 @@ fn who_has_written_can_be_answered_wherever_it_is() {
     assert_eq!(to(&mut receiver, 1), Address::Correspondent(Pid(1)));
     assert_eq!(to(&mut receiver, 9), Address::Process(Pid(9)));
 }
+
+/// A child of a fork is another process: whoever wrote to its parent has not written to it.
+#[test]
+fn a_forked_child_has_heard_nobody() {
+    let (_, message) = sending(HELLO);
+    let mut parent = session(2, &format!("{MAIL}, \"fork\""), "");
+    parent.takes(1, &message);
+    parent.reply(&[("fork", r#"{"prompts": ["write to 1"]}"#)]);
+    let child = parent.effects.iter().find_map(|effect| match effect {
+        Effect::StartChildren { children, .. } => Some(children[0].clone()),
+        _ => None,
+    });
+    let child = child.expect("a child is made");
+    let around = Arc::new(Surroundings::default());
+    let child = State::from_image(Pid(3), child.program, around, child.image).expect("a child's image is valid");
+    let mut child = Replay::of(child, 9);
+    child.reply(&[("send_message", r#"{"to": 1, "text": "well"}"#)]);
+    let (call, _, pending) = child.sent().pop().expect("it sends");
+    assert_eq!(pending.to, Address::Process(Pid(1)), "the right to answer is the parent's");
+    child.feed(Input::MessageSent { call, receipt: Answer::shown("kept") });
+    let facts = child.facts.len();
+    assert_eq!(&*child.takes(1, &message).text, "<message_sent to=\"3\"/>");
+    assert!(child.facts.len() > facts, "what the parent has heard is new to the child");
+    parent.feed(Input::Interrupted);
+    parent.calls(&[("send_message", r#"{"to": 1, "text": "well"}"#)]);
+    assert_eq!(parent.sent().pop().expect("it sends").2.to, Address::Correspondent(Pid(1)), "the parent keeps it");
+}

@@ -13,7 +13,7 @@ use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, FdId, Pid};
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::Block;
-use dormouse_proto::process::Priority;
+use dormouse_proto::process::{Exit, ExitStatus, Priority};
 use dormouse_proto::record::{Control, Lifetime, Phase};
 use dormouse_proto::tool::Access;
 
@@ -170,6 +170,27 @@ fn children_that_were_made_since_are_given_up_and_mail_waits_again() {
     assert!(run.effects.iter().any(gives_up), "{:?}", run.effects);
     assert_eq!(run.last_text(), "later", "what waited then begins a turn again");
     run.check_history();
+}
+
+/// The end of a process is its last word: neither its model nor its host makes it stand there again.
+#[test]
+fn nobody_goes_back_to_where_the_process_had_ended() {
+    let mut run = begun(Lifetime::Task);
+    let before = run.checkpoint(1);
+    let exit = Exit::new(ExitStatus::Done, "the end");
+    let ended = Image { phase: Phase::Ended { exit }, ..before.image.clone() };
+    let ended = Standing { image: ended, ..before.clone() };
+    run.restore(&ended);
+    assert!(run.last_text().contains("type=\"ended\"") && run.last_text().contains("done"), "{}", run.last_text());
+    let (state, facts) = (run.state.clone(), run.facts.len());
+    run.take_back(ended);
+    let [Effect::AnswerHost { answer, .. }] = &run.effects[..] else { panic!("{:?}", run.effects) };
+    assert!(answer.is_error && answer.text.contains("type=\"ended\""), "{answer:?}");
+    assert_eq!((&run.state, run.facts.len()), (&state, facts), "nothing changes");
+    let epoch = run.state.image().epoch;
+    run.restore(&before);
+    assert!(run.last_text().contains("<process_restored"), "to where it lived it goes");
+    assert_eq!((run.state.image().epoch, run.thinking().epoch), (epoch + 1, epoch + 1));
 }
 
 #[test]

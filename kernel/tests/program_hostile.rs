@@ -126,6 +126,9 @@ fn what_is_too_large_or_too_deep_is_refused_by_name() {
     assert!(errors_of(vec![b'#', 0xff])[0].contains("not UTF-8"));
 }
 
+/// Seconds are enough; what costs the square of a mebibyte takes hours. A machine that does much else is neither.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 #[test]
 fn a_file_full_of_mistakes_is_told_in_good_time_and_in_few_words() {
     let full = |line: &dyn Fn(usize) -> String| {
@@ -160,7 +163,7 @@ fn a_file_full_of_mistakes_is_told_in_good_time_and_in_few_words() {
         let took = began.elapsed();
         assert!(!errors.is_empty() && errors.len() < 60, "{name}: {} errors", errors.len());
         assert!(errors.iter().all(|error| error.len() < 500), "{name}: {errors:?}");
-        assert!(took < Duration::from_secs(20), "{name} took {took:?}");
+        assert!(took < PATIENCE, "{name} took {took:?}");
     }
 }
 

@@ -74,7 +74,7 @@ pub enum Fact<C: Clone> {
         /// What was noted.
         note: Note,
     },
-    /// The model was asked.
+    /// The model is about to be asked. It is asked again, by the same call, after a restart in between.
     ModelCalled {
         /// The call.
         call: CallId,
@@ -99,7 +99,8 @@ pub enum Fact<C: Clone> {
         /// The arguments: JSON text.
         args: Arc<str>,
     },
-    /// A tool is about to run: what it does to the world may be done from here on.
+    /// A tool is about to run: what it does to the world may be done from here on. It stands here once more where the call is made
+    /// again after a restart.
     ToolCalled {
         /// The call.
         call: CallId,

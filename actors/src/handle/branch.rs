@@ -18,9 +18,12 @@ use super::tree::Tree;
 use crate::checkpoint::Durable;
 use crate::clock::now_ms;
 use crate::error::KernelError;
+use crate::in_use::Marked;
 use crate::points::{self, Cut};
-use crate::recovery::Purpose;
+use crate::ports::{History, Store, StoreError};
+use crate::recovery::{LoadError, Purpose};
 use crate::supervisor::{Branching, Family, Grown, GrownReply, Launch, SupervisorMessage};
+use crate::world::World;
 
 /// A point of a process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +73,7 @@ impl Branch {
 
     async fn make(self) -> Result<Process, KernelError> {
         let Self { kernel, of, beginning } = self;
+        let mut done_with = None;
         let (pid, cut) = match of {
             Of::Restore(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
@@ -79,7 +83,9 @@ impl Branch {
             Of::Branch(pid, Point::Fact(fact)) => (pid, Cutting::Behind(fact)),
             Of::Branch(pid, Point::Now) => {
                 let Family { root, .. } = kernel.family(pid).await?;
-                (pid, Cutting::Here(kernel.mark(root, Scope::Tree, "branch".into()).await?))
+                let (checkpoint, marked) = kernel.mark(root, Scope::Tree, "branch".into()).await?;
+                done_with = Some(marked);
+                (pid, Cutting::Checkpoint(checkpoint))
             }
         };
         match cut {
@@ -88,7 +94,7 @@ impl Branch {
                 let at = at.ok_or(KernelError::NotInCheckpoint { pid, checkpoint: id })?;
                 kernel.copy_at(pid, Some(at), beginning).await
             }
-            cut => kernel.grow(pid, cut, beginning).await,
+            cut => kernel.grow(pid, cut, done_with, beginning).await,
         }
     }
 }
@@ -97,8 +103,6 @@ impl Branch {
 enum Cutting {
     Checkpoint(Checkpoint),
     Behind(FactNumber),
-    /// At a checkpoint that was made for this only.
-    Here(Checkpoint),
 }
 
 impl IntoFuture for Branch {
@@ -117,7 +121,8 @@ impl Kernel {
     /// branch of `pid`. Of a checkpoint it is what that covers.
     ///
     /// Each goes on as after a restart: a pending model call is made again, a tool call that was in flight is answered as
-    /// interrupted unless it may be repeated, and a message that was on its way is sent again and heard once. Within the branch
+    /// interrupted unless it may be repeated, and a message that was on its way is sent again and heard once. A call that the model
+    /// had asked for and that had not begun, as in a process that was stopped, is made by both. Within the branch
     /// its processes go by the numbers of the others, which stand in their conversations. To processes outside they are others:
     /// a message to one of those that was on its way is sent by both. What was used counts there too, and of wall time as much
     /// is left as was left then. A name that the host gave stays that of the other.
@@ -141,14 +146,32 @@ impl Kernel {
         Branch { kernel: self.clone(), of: Of::Restore(checkpoint), beginning: Beginning::Running }
     }
 
-    /// Makes a new process from any point of another's journal, alone: as it stood after fact `at` (none: its last). A call
-    /// that was in flight there is answered as interrupted, unless it may be repeated. It runs, even if the other was stopped,
-    /// by the program that the other was born with. It has no children and no temporary files: see [`branch`](Self::branch).
+    /// Makes a new process from any point of another's journal, alone: as it stood behind the commit that holds fact `at` (none:
+    /// its last), as for a [branch](Point::Fact). A call that was in flight there is answered as interrupted, unless it may be
+    /// repeated. It runs by the program that the other was born with, even if the other was stopped; if the other had ended, it
+    /// waits for input. It has no children and no temporary files: see [`branch`](Self::branch). Costs, for a fact number, a read
+    /// for each commit of the process.
     ///
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::Load`] for an unknown process or fact, or a damaged journal.
     pub async fn copy(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
+        let at = match at {
+            Some(fact) => Some(self.end_of_commit(from, fact).await?),
+            None => None,
+        };
         self.copy_at(from, at, Beginning::Running).await
+    }
+
+    /// The last fact of a process in the commit that holds `fact`.
+    async fn end_of_commit(&self, of: Pid, fact: FactNumber) -> Result<FactNumber, KernelError> {
+        let end = move |history: History| Ok(history.by(history.at(fact)?.commit)?.unwrap_or(fact));
+        let last = move |store: &dyn Store, _: &World| match store.history(of).and_then(end) {
+            Ok(last) => Ok(last),
+            // A shortened history begins at an image, and none is made in the middle of a commit's facts.
+            Err(StoreError::ForgottenFact { asked, since, .. }) if asked.plus(1) == since => Ok(asked),
+            Err(error) => Err(LoadError::from(error).into()),
+        };
+        points::reading(&self.world, last).await
     }
 
     async fn copy_at(&self, from: Pid, at: Option<FactNumber>, beginning: Beginning) -> Result<Process, KernelError> {
@@ -186,18 +209,23 @@ impl Kernel {
         Ok(dropped.await.map_err(|_| KernelError::Closed)??)
     }
 
-    /// Makes the processes of a branch; the answer is that of `pid`.
-    async fn grow(&self, pid: Pid, cut: Cutting, beginning: Beginning) -> Result<Process, KernelError> {
-        let (top, done_with) = match &cut {
-            Cutting::Checkpoint(checkpoint) => (checkpoint.of, None),
-            Cutting::Here(checkpoint) => (checkpoint.of, Some(checkpoint.id)),
-            Cutting::Behind(_) => (self.family(pid).await?.root, None),
+    /// Makes the processes of a branch; the answer is that of `pid`. Gives up the checkpoint that was made for this only.
+    async fn grow(
+        &self,
+        pid: Pid,
+        cut: Cutting,
+        done_with: Option<Marked>,
+        beginning: Beginning,
+    ) -> Result<Process, KernelError> {
+        let top = match &cut {
+            Cutting::Checkpoint(checkpoint) => checkpoint.of,
+            Cutting::Behind(_) => self.family(pid).await?.root,
         };
         let passing = Passing::of(self, done_with);
         let family = self.family(top).await?;
         let read = points::reading(&self.world, move |store, world| {
             let cut = match &cut {
-                Cutting::Checkpoint(checkpoint) | Cutting::Here(checkpoint) => {
+                Cutting::Checkpoint(checkpoint) => {
                     let missing = KernelError::NotInCheckpoint { pid, checkpoint: checkpoint.id };
                     checkpoint.standing(pid).ok_or(missing)?;
                     Cut::of(checkpoint)
@@ -211,12 +239,13 @@ impl Kernel {
         let (grafts, files) = read.await?;
         let asked = grafts.iter().position(|graft| graft.row.pid == pid).unwrap_or(0);
         // The commit of the births gives it up, where it comes about.
-        let done_with = passing.hand_over();
+        let marked = passing.hand_over();
+        let done_with = marked.as_ref().map(|marked| marked.id);
         let branching = |reply| Branching { grafts, asked, files, done_with, launch: Launch::Run, reply };
         match self.grown(branching).await {
             Ok((process, _)) => Ok(process),
             Err(error) => {
-                drop(Passing::of(self, done_with));
+                drop(Passing::of(self, marked));
                 Err(error)
             }
         }
@@ -240,11 +269,17 @@ impl Kernel {
         family.await.map_err(|_| KernelError::Closed)?
     }
 
-    pub(super) async fn mark(&self, of: Pid, scope: Scope, label: Arc<str>) -> Result<Checkpoint, KernelError> {
+    /// Makes a checkpoint, which no collection gives up before what says that it is in use is dropped.
+    pub(super) async fn mark(
+        &self,
+        of: Pid,
+        scope: Scope,
+        label: Arc<str>,
+    ) -> Result<(Checkpoint, Marked), KernelError> {
         let (reply, made) = oneshot::channel();
         self.tell(SupervisorMessage::MakeCheckpoint { of, scope, label, reply })?;
-        let id = made.await.map_err(|_| KernelError::Closed)??;
-        self.checkpoint(id).await
+        let marked = made.await.map_err(|_| KernelError::Closed)??;
+        Ok((self.checkpoint(marked.id).await?, marked))
     }
 
     pub(super) fn tell(&self, message: SupervisorMessage) -> Result<(), KernelError> {
@@ -260,7 +295,7 @@ impl Process {
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::NotDurable`].
     pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
-        self.kernel.mark(self.pid(), Scope::Process, label.into()).await
+        Ok(self.kernel.mark(self.pid(), Scope::Process, label.into()).await?.0)
     }
 
     /// Takes it back to a checkpoint that it is in, in place: its conversation, its descriptors and its phase are those of then,
@@ -294,6 +329,6 @@ impl Tree {
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::NotDurable`].
     pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
-        self.0.kernel.mark(self.0.pid(), Scope::Tree, label.into()).await
+        Ok(self.0.kernel.mark(self.0.pid(), Scope::Tree, label.into()).await?.0)
     }
 }

@@ -206,7 +206,9 @@ impl KernelBuilder {
     /// How many bytes of contents stay in memory; all, until said otherwise, and always all without a store. Each counts
     /// once, however many processes hold it. Over that, the least recently read are let go of and read from the store when
     /// somebody asks for them; what a model is answered is the same. The kernel may take more by what is being made durable
-    /// or served at the moment, and by 1 % of all that is live.
+    /// or served at the moment, and by 1 % of all that is live. It is a bound of contents and not of the program: processes that are
+    /// awake, the process table, the index, pages of the store's files that are mapped, and what the allocator keeps for its threads
+    /// come on top (`docs/garbage.md`).
     pub fn resident_bytes_limit(mut self, bytes: u64) -> Self {
         self.resident_bytes = Some(bytes);
         self
@@ -227,7 +229,7 @@ impl KernelBuilder {
         if let Some(folder) = self.store.as_ref().and_then(|store| store.folder()) {
             self.host.seal(folder);
         }
-        let Claimed { store: claimed, table, resumed, last_mark, lost } = self.claim().await?;
+        let Claimed { store: claimed, table, resumed, last_mark, lost, acknowledged } = self.claim().await?;
         let opening = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, held) = match claimed {
             Some((store, owner)) => {
@@ -249,6 +251,7 @@ impl KernelBuilder {
         let world = Arc::new(World {
             is_kept,
             lost,
+            acknowledged,
             store,
             residents,
             opening,
@@ -268,6 +271,7 @@ impl KernelBuilder {
             model_permits: Providers::new(self.model_calls),
             limits: self.limits,
             collecting: Arc::default(),
+            in_use: Arc::default(),
             compiled: Mutex::default(),
         });
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), table)).await;
@@ -281,7 +285,8 @@ impl KernelBuilder {
         let inbox = self.limits.inbox;
         let Some(store) = self.store.clone() else {
             let table = Table::new(Listing::default(), inbox);
-            return Ok(Claimed { store: None, table, resumed: Vec::new(), last_mark: 0, lost: Vec::new() });
+            let (resumed, lost) = (Vec::new(), Vec::new());
+            return Ok(Claimed { store: None, table, resumed, last_mark: 0, lost, acknowledged: 0 });
         };
         let recovery = self.recovery.clone();
         let claim = move || {
@@ -292,8 +297,9 @@ impl KernelBuilder {
                 Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
                 claimed => (claimed?, recovery.of(&listing.rows)),
             };
-            let lost = listing.lost.clone();
-            Ok(Claimed { store: Some((store, owner)), table: Table::new(listing, inbox), resumed, last_mark, lost })
+            let lost = listing.missing().map(str::to_owned).collect();
+            let (acknowledged, table) = (listing.acknowledged.len(), Table::new(listing, inbox));
+            Ok(Claimed { store: Some((store, owner)), table, resumed, last_mark, lost, acknowledged })
         };
         tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)
     }
@@ -309,6 +315,8 @@ struct Claimed {
     last_mark: u64,
     /// What the store cannot list, and why.
     lost: Vec<String>,
+    /// So many of them, the last ones, were acknowledged.
+    acknowledged: usize,
 }
 
 fn host_tools(tools: &BTreeMap<String, Arc<dyn Tool>>) -> BTreeMap<Arc<str>, HostTool> {

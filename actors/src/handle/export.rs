@@ -79,6 +79,7 @@ impl Export {
         if !kernel.world.is_kept {
             return Err(KernelError::NoStore);
         }
+        let mut marked = None;
         let cutting = match at {
             Point::Fact(fact) => Cutting::Behind(fact),
             Point::Checkpoint(id) => {
@@ -90,20 +91,20 @@ impl Export {
                 Cutting::Checkpoint(checkpoint)
             }
             Point::Now if kernel.world.is_read_only() => Cutting::End,
-            Point::Now => Cutting::Here(kernel.mark(of, scope, "export".into()).await?),
+            Point::Now => {
+                let (checkpoint, made) = kernel.mark(of, scope, "export".into()).await?;
+                marked = Some(made);
+                Cutting::Checkpoint(checkpoint)
+            }
         };
-        let done_with = match &cutting {
-            Cutting::Here(checkpoint) => Some(checkpoint.id),
-            Cutting::Checkpoint(_) | Cutting::Behind(_) | Cutting::End => None,
-        };
-        let passing = Passing::of(&kernel, done_with);
+        let passing = Passing::of(&kernel, marked);
         let mut family = kernel.family(of).await?;
         if scope == Scope::Process {
             family.rows.retain(|row| row.pid == of);
         }
         let write = move |store: &dyn Store, world: &World| {
             let cut = match &cutting {
-                Cutting::Checkpoint(checkpoint) | Cutting::Here(checkpoint) => Cut::of(checkpoint),
+                Cutting::Checkpoint(checkpoint) => Cut::of(checkpoint),
                 Cutting::Behind(fact) => Cut::behind(store, of, *fact, &family)?,
                 Cutting::End => end(store, &family)?,
             };
@@ -111,8 +112,8 @@ impl Export {
             export::write(store, world, &Order { scope, rows, root, last, cut, redact }, to)
         };
         let written = points::reading(&kernel.world, write).await;
-        if let Some(id) = passing.hand_over() {
-            let dropped = kernel.drop_checkpoint(id).await;
+        if let Some(marked) = passing.hand_over() {
+            let dropped = kernel.drop_checkpoint(marked.id).await;
             return written.and_then(|written| dropped.map(|()| written));
         }
         written
@@ -123,8 +124,6 @@ impl Export {
 enum Cutting {
     Checkpoint(Checkpoint),
     Behind(FactNumber),
-    /// At a checkpoint that was made for this only.
-    Here(Checkpoint),
     /// All that a store holds that is only read: it shows one moment.
     End,
 }
@@ -133,7 +132,7 @@ enum Cutting {
 fn end(store: &dyn Store, family: &Family) -> Result<Cut, StoreError> {
     let mut cut = Cut { commit: CommitNumber(u64::MAX), at_ms: 0, members: Default::default() };
     for row in &family.rows {
-        if let Some(written) = store.history(row.pid)?.last() {
+        if let Some(written) = store.history(row.pid)?.readable()?.last() {
             cut.at_ms = cut.at_ms.max(written.at_ms);
             cut.members.insert(row.pid, Written::last(written));
         }

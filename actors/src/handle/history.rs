@@ -10,7 +10,7 @@ use super::branch::Point;
 use super::kernel::Kernel;
 use crate::error::KernelError;
 use crate::points;
-use crate::ports::{Store, Written};
+use crate::ports::{Store, StoreError, Written};
 use crate::recovery::{self, LoadError, Purpose};
 use crate::world::World;
 
@@ -35,7 +35,18 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::Store`], [`KernelError::Load`] for a fact that has no meaning.
     pub async fn log(&self, pid: Pid) -> Result<Vec<LogLine>, KernelError> {
-        points::reading(&self.world, move |store, _| log(store, pid)).await
+        match self.readable_log(pid).await? {
+            (lines, None) => Ok(lines),
+            (_, Some(lost)) => Err(lost),
+        }
+    }
+
+    /// The same as far as it can be read, and why there is no more if something of it is lost.
+    ///
+    /// # Errors
+    /// As [`Kernel::log`], but for what is lost.
+    pub async fn readable_log(&self, pid: Pid) -> Result<(Vec<LogLine>, Option<KernelError>), KernelError> {
+        points::reading(&self.world, move |store, _| readable_log(store, pid)).await
     }
 
     /// What differs between a point of one process and one of the same or another: a fact (exactly), a checkpoint, or its last
@@ -50,23 +61,60 @@ impl Kernel {
     }
 }
 
-fn log(store: &dyn Store, pid: Pid) -> Result<Vec<LogLine>, KernelError> {
+fn readable_log(store: &dyn Store, pid: Pid) -> Result<(Vec<LogLine>, Option<KernelError>), KernelError> {
     let history = store.history(pid)?;
-    let Some(from) = history.first().map(|written| written.first) else { return Ok(Vec::new()) };
-    let last = history.last().map(Written::last).unwrap_or_default();
-    let mut facts = store.facts(pid, from, last)?.into_iter();
+    let (written, lost) = history.up_to_loss();
+    let Some(from) = written.first().map(|written| written.first) else { return Ok((Vec::new(), None)) };
+    let last = written.last().map(Written::last).unwrap_or_default();
+    let mut lost = lost.map(KernelError::Store);
+    let read = match store.facts(pid, from, last) {
+        Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => {
+            let (facts, error) = facts_up_to_loss(store, pid, written)?;
+            lost = error.map(KernelError::Store).or(lost);
+            facts
+        }
+        read => read?,
+    };
+    let mut facts = read.into_iter();
     let mut lines = Vec::new();
-    for written in &history {
+    for written in written {
         let Written { commit, at_ms, first, .. } = *written;
         for number in (first.0..=written.last().0).map(FactNumber) {
             let (name, gist) = match number {
-                FactNumber(0) => ("born", store.journal(pid, Some(number))?.row.program.to_string()),
-                _ => named(pid, &facts.next().unwrap_or_default())?,
+                FactNumber(0) => ("born", program_of(store, pid)?),
+                _ => match facts.next() {
+                    Some(fact) => named(pid, &fact)?,
+                    None => return Ok((lines, lost)),
+                },
             };
             lines.push(LogLine { number, commit, at_ms, name, gist });
         }
     }
-    Ok(lines)
+    Ok((lines, lost))
+}
+
+/// The name of its program; nothing where its first image is lost.
+fn program_of(store: &dyn Store, pid: Pid) -> Result<String, StoreError> {
+    match store.journal(pid, Some(FactNumber(0))) {
+        Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => Ok(String::new()),
+        journal => Ok(journal?.row.program.to_string()),
+    }
+}
+
+/// The facts up to the first that cannot be read, and why.
+fn facts_up_to_loss(
+    store: &dyn Store,
+    pid: Pid,
+    written: &[Written],
+) -> Result<(Vec<Vec<u8>>, Option<StoreError>), StoreError> {
+    let mut facts = Vec::new();
+    for written in written {
+        match store.facts(pid, written.first, written.last()) {
+            Err(error @ (StoreError::Damaged { .. } | StoreError::Lost { .. })) => return Ok((facts, Some(error))),
+            read => facts.extend(read?),
+        }
+    }
+    Ok((facts, None))
 }
 
 /// The facts of an export, one by one.

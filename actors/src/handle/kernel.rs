@@ -124,7 +124,20 @@ impl Kernel {
     /// something is, no process goes on that may have made a child which is not listed: it would be made again.
     #[must_use]
     pub fn lost(&self) -> &[String] {
-        &self.world.lost
+        &self.world.lost[..self.world.lost.len() - self.world.acknowledged]
+    }
+
+    /// What the store could not list as well, and what was acknowledged when it was repaired: for the processes it makes no difference.
+    #[must_use]
+    pub fn acknowledged_losses(&self) -> &[String] {
+        &self.world.lost[self.world.lost.len() - self.world.acknowledged..]
+    }
+
+    /// Contents of the store that could not be read since this kernel was built, and why; the first hundred. A process that asks for
+    /// one reads an error and goes on, so look here at the end of a run.
+    #[must_use]
+    pub fn unreadable(&self) -> Vec<String> {
+        self.world.store.unreadable()
     }
 
     pub(super) async fn list(&self, which: Which) -> Result<Vec<ProcessInfo>, KernelError> {
@@ -188,13 +201,13 @@ impl Kernel {
         self.supervisor.cast(SupervisorMessage::Hold { roots }).map_err(|_| KernelError::Closed)
     }
 
-    /// How a process stood after its last durable fact, read from its journal: for one that does not run.
+    /// How a process stood after its last durable fact, with its descriptors, read from its journal: for one that does not run.
     ///
     /// # Errors
     /// [`KernelError::NoStore`], [`KernelError::Load`].
     pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
         let loaded = self.read(pid, None, Purpose::Look).await?;
-        Ok(View::of(&loaded.state, loaded.last))
+        Ok(View::whole(&loaded.state, loaded.last))
     }
 
     /// What durable contents take in memory, in bytes, each counted once however many processes hold it: what
@@ -230,16 +243,32 @@ impl Kernel {
         self.world.tools.keys().map(String::as_str).collect()
     }
 
+    /// The process after fact `upto`; after all that is on its way to the store where there is none.
     pub(super) async fn read(
         &self,
         pid: Pid,
         upto: Option<FactNumber>,
         purpose: Purpose,
     ) -> Result<Loaded, KernelError> {
+        if upto.is_none() {
+            self.all_has_arrived().await;
+        }
         let store = self.world.store().ok_or(KernelError::NoStore)?;
         let world = self.world.clone();
         let load = move || recovery::load(&*store, &world, pid, upto, purpose);
         Ok(tokio::task::spawn_blocking(load).await.map_err(|_| KernelError::Closed)??)
+    }
+
+    /// Waits until what was on its way to the store has arrived there, a birth for instance, or was refused.
+    async fn all_has_arrived(&self) {
+        let (arrived, arrives) = oneshot::channel();
+        let acknowledge = Box::new(|_| {
+            // Who no longer waits has dropped its side.
+            let _ = arrived.send(());
+        });
+        self.world.append(Vec::new(), acknowledge);
+        // Where the checkpoint actor is gone, nothing is on its way.
+        let _ = arrives.await;
     }
 
     pub(super) async fn seat(

@@ -2,33 +2,32 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::id::CheckpointId;
-
 use super::kernel::Kernel;
 use crate::checkpoint::Durable;
+use crate::in_use::Marked;
 use crate::world::World;
 
 /// A checkpoint that is given up when this is dropped, also where that is because nobody waits any more.
 pub(super) struct Passing {
     world: Arc<World>,
-    id: Option<CheckpointId>,
+    marked: Option<Marked>,
 }
 
 impl Passing {
     /// None: there is nothing to give up.
-    pub(super) fn of(kernel: &Kernel, id: Option<CheckpointId>) -> Self {
-        Self { world: kernel.world.clone(), id }
+    pub(super) fn of(kernel: &Kernel, marked: Option<Marked>) -> Self {
+        Self { world: kernel.world.clone(), marked }
     }
 
     /// From here on somebody else gives it up.
-    pub(super) fn hand_over(mut self) -> Option<CheckpointId> {
-        self.id.take()
+    pub(super) fn hand_over(mut self) -> Option<Marked> {
+        self.marked.take()
     }
 }
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
+        if let Some(Marked { id, .. }) = self.marked {
             // Nobody waits for it. Where it fails, the checkpoint can be seen and dropped.
             self.world.append(vec![Durable::CheckpointDropped { id }], Box::new(drop));
         }

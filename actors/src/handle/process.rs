@@ -28,7 +28,7 @@ use crate::event::{Event, View};
 use crate::ports::Watcher;
 use crate::process::{Asker, Copied, Delivery};
 use crate::recovery::Purpose;
-use crate::supervisor::{RestMessage, Seat, Signal, SupervisorMessage, Taken, Which};
+use crate::supervisor::{Ended, RestMessage, Seat, Signal, SupervisorMessage, Taken, Which};
 
 /// Counts the calls of hosts within one program; the opening of the store tells those of an earlier one apart.
 static TICKETS: AtomicU64 = AtomicU64::new(0);
@@ -43,7 +43,7 @@ static TICKETS: AtomicU64 = AtomicU64::new(0);
 pub struct Process {
     pub(super) kernel: Kernel,
     pid: Pid,
-    exit: watch::Receiver<Option<Exit>>,
+    exit: watch::Receiver<Option<Ended>>,
     view: watch::Receiver<Option<View>>,
     inbox: Arc<Semaphore>,
     /// Behind the fields that watch: when it goes, they have gone.
@@ -292,16 +292,17 @@ impl Process {
         }
     }
 
-    /// Waits for its end, which is durable then. One that had to stop because its journal could not be read or written ends
-    /// as faulted here only: it stays in the table as held and can be resumed. One that hibernates wakes.
+    /// Waits for its end, which is durable then. One that hibernates wakes.
     ///
     /// # Errors
-    /// [`KernelError::Closed`] where the kernel shuts down before.
+    /// [`KernelError::Held`] for one that had to stop because its journal could not be read or written: it has not ended, and can be
+    /// resumed. [`KernelError::Closed`] where the kernel shuts down before.
     pub async fn wait(&self) -> Result<Exit, KernelError> {
         let mut exit = self.exit.clone();
         self.look()?;
         let ended = exit.wait_for(Option::is_some).await.map_err(|_| KernelError::Closed)?;
-        ended.clone().ok_or(KernelError::Closed)
+        let ended = ended.clone().ok_or(KernelError::Closed)?;
+        ended.map_err(|reason| KernelError::Held { pid: self.pid, reason })
     }
 
     /// Waits until it stands as `stands` says, and returns its view then: `wait_for(View::is_idle)` is the
@@ -353,7 +354,7 @@ impl Process {
     /// How it ended, if it has.
     #[must_use]
     pub fn exit(&self) -> Option<Exit> {
-        self.exit.borrow().clone()
+        self.exit.borrow().as_ref()?.clone().ok()
     }
 
     /// How it stands; none while it is only its journal, unless it fell asleep while this handle was held: then how it stood,

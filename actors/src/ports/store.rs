@@ -9,7 +9,7 @@ use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 
-use super::sweep::{MarkToken, Sweep, Swept};
+use super::sweep::{MarkToken, StockTaken, StockTaking, Sweep, Swept};
 
 /// A store. Synchronous and object-safe; the checkpoint actor calls it from a thread where blocking is allowed.
 ///
@@ -57,12 +57,12 @@ pub trait Store: Send + Sync + 'static {
     /// them was given up; [`StoreError::Damaged`], [`StoreError::Io`].
     fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError>;
 
-    /// In which commits the facts of a process were written, and when; its birth first, where its history is whole. Costs a
-    /// read for each commit.
+    /// In which commits the facts of a process were written, and when; its birth first, where its history is whole. What is lost of
+    /// it is part of the answer. Costs a read for each commit.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Io`].
-    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError>;
+    /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Lost`], [`StoreError::Io`].
+    fn history(&self, pid: Pid) -> Result<History, StoreError>;
 
     /// The checkpoints, by rising number.
     ///
@@ -86,8 +86,14 @@ pub trait Store: Send + Sync + 'static {
     /// it never had a file.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Io`].
+    /// [`StoreError::UnknownProcess`], [`StoreError::Damaged`], [`StoreError::Lost`], [`StoreError::Io`].
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError>;
+
+    /// The same up to and with a commit. What is lost behind that does not matter.
+    ///
+    /// # Errors
+    /// As [`Store::temp_files`].
+    fn temp_files_by(&self, root: Pid, commit: CommitNumber) -> Result<Vec<TempFileChange>, StoreError>;
 
     /// From here on the store notes every content that a commit brings, or would have brought had it not been held: those
     /// survive the [`Store::sweep`] that shows this mark, whatever it is told. Whoever then reads journals to find what is
@@ -99,6 +105,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// Notes nothing more: no sweep will follow this mark. A sweep does so itself.
     fn end_mark(&self, mark: MarkToken);
+
+    /// Brings an inventory up to what is kept: what came to the store since the last time is read, and nothing else. For an empty
+    /// inventory that is everything. What cannot be read is part of the inventory. A collection that frees takes stock after its mark
+    /// began, so that whatever is committed later is noted by the mark.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]. The inventory is of no use then.
+    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError>;
 
     /// Gives back the room of what was given up, and of contents that nothing refers to. It changes no answer but that of
     /// [`Store::content`]. Commits and reads go on meanwhile; a crash at any moment loses nothing. To count needs no owner.
@@ -245,6 +259,15 @@ pub struct Listing {
     pub last: u64,
     /// What is missing above, and why. Empty where all is well.
     pub lost: Vec<String>,
+    /// What is missing as well, and was acknowledged: nobody needs to be told again, but it is as little known as the rest.
+    pub acknowledged: Vec<String>,
+}
+
+impl Listing {
+    /// All that is missing, acknowledged or not.
+    pub fn missing(&self) -> impl Iterator<Item = &str> {
+        self.lost.iter().chain(&self.acknowledged).map(String::as_str)
+    }
 }
 
 /// What a process is rebuilt from.
@@ -258,6 +281,105 @@ pub struct Journal {
     pub image: Vec<u8>,
     /// The encoded facts after `base`.
     pub facts: Vec<Vec<u8>>,
+}
+
+/// When the facts of a process were written, as far as that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct History {
+    /// The process.
+    pub pid: Pid,
+    /// By rising numbers. Between two of them is a gap where the record of facts is lost.
+    pub written: Vec<Written>,
+    /// What may be lost behind the last of them.
+    pub lost: Option<LostHistory>,
+}
+
+/// Facts of a process that may be lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostHistory {
+    /// None of them was written before this commit.
+    pub since: CommitNumber,
+    /// What is lost, and what follows from it.
+    pub what: String,
+}
+
+impl History {
+    /// Of a process of which nothing is lost.
+    #[must_use]
+    pub fn whole(pid: Pid, written: Vec<Written>) -> Self {
+        Self { pid, written, lost: None }
+    }
+
+    /// The last fact that is known.
+    #[must_use]
+    pub fn last(&self) -> FactNumber {
+        self.written.last().map(Written::last).unwrap_or_default()
+    }
+
+    /// What was written up to the first gap, and why there is no more; none where all is known.
+    #[must_use]
+    pub fn up_to_loss(&self) -> (&[Written], Option<StoreError>) {
+        let gap = self.written.windows(2).position(|pair| pair[0].last().plus(1) < pair[1].first);
+        match gap {
+            Some(gap) => (&self.written[..=gap], Some(self.gap(self.written[gap].last().plus(1)))),
+            None => (&self.written, self.end()),
+        }
+    }
+
+    /// All that was written.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where something of it is lost.
+    pub fn readable(&self) -> Result<&[Written], StoreError> {
+        match self.up_to_loss() {
+            (written, None) => Ok(written),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    /// The commit that holds a fact.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownFact`], [`StoreError::ForgottenFact`], [`StoreError::Damaged`].
+    pub fn at(&self, fact: FactNumber) -> Result<Written, StoreError> {
+        let (pid, asked) = (self.pid, fact);
+        if let Some(kept) = self.written.first().filter(|kept| fact < kept.first) {
+            return Err(StoreError::ForgottenFact { pid, asked, since: kept.first });
+        }
+        match self.written.iter().find(|written| fact <= written.last()) {
+            Some(written) if written.first <= fact => Ok(*written),
+            Some(_) => Err(self.gap(fact)),
+            None => Err(self.end().unwrap_or(StoreError::UnknownFact { pid, asked, last: self.last() })),
+        }
+    }
+
+    /// The last fact that was written by a commit; none where the process was not born by then.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where that is not known.
+    pub fn by(&self, commit: CommitNumber) -> Result<Option<FactNumber>, StoreError> {
+        let known = self.written.iter().take_while(|written| written.commit <= commit).count();
+        let last = self.written[..known].last().map(Written::last);
+        match self.written.get(known) {
+            // What is lost between the two may be of either side of the commit.
+            Some(next) if last.is_some_and(|last| last.plus(1) < next.first) => {
+                Err(self.gap(last.unwrap_or_default().plus(1)))
+            }
+            Some(_) => Ok(last),
+            None if self.lost.as_ref().is_some_and(|lost| lost.since <= commit) => {
+                Err(self.end().unwrap_or_else(|| self.gap(self.last())))
+            }
+            None => Ok(last),
+        }
+    }
+
+    fn gap(&self, fact: FactNumber) -> StoreError {
+        StoreError::Damaged { what: format!("fact {fact} of process {} is lost", self.pid) }
+    }
+
+    fn end(&self) -> Option<StoreError> {
+        self.lost.as_ref().map(|lost| StoreError::Damaged { what: lost.what.clone() })
+    }
 }
 
 /// Facts that were written together.
@@ -366,6 +488,12 @@ pub enum StoreError {
         /// What, where, and what follows from it.
         what: String,
     },
+    /// What is asked for is lost, which was acknowledged when the store was repaired.
+    #[error("the store has lost what is asked for, as was acknowledged: {what}")]
+    Lost {
+        /// What, where, and what follows from it.
+        what: String,
+    },
     /// The commit does not fit into the quota. Nothing of it is written.
     #[error(
         "the store is full: it holds {used} bytes of the {quota} that it may, and this commit brings {needed}. Collect \
@@ -431,7 +559,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).facts(pid, first, upto)
     }
 
-    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+    fn history(&self, pid: Pid) -> Result<History, StoreError> {
         (**self).history(pid)
     }
 
@@ -451,12 +579,20 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).temp_files(root)
     }
 
+    fn temp_files_by(&self, root: Pid, commit: CommitNumber) -> Result<Vec<TempFileChange>, StoreError> {
+        (**self).temp_files_by(root, commit)
+    }
+
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         (**self).begin_mark(owner)
     }
 
     fn end_mark(&self, mark: MarkToken) {
         (**self).end_mark(mark);
+    }
+
+    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
+        (**self).take_stock(order)
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {

@@ -1,16 +1,44 @@
 //! What a store is told when it is to give room back, and what it answers.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 
-use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
+use dormouse_kernel::inventory::Inventory;
+pub use dormouse_kernel::retention::Forgotten;
+use dormouse_proto::id::ContentHash;
+use dormouse_proto::record::codec::CodecError;
+
+use crate::garbage::Piece;
+
+/// An order to bring an inventory up to what a store holds.
+pub struct StockTaking<'a> {
+    /// What was found before. An empty one, or one of another opened store, is filled anew.
+    pub inventory: &'a mut Inventory,
+    /// The contents that a piece of a journal refers to.
+    pub references: &'a mut dyn FnMut(Piece<'_>) -> Result<Vec<ContentHash>, CodecError>,
+    /// Asked before each bounded part of the work. Where it breaks off, the next one goes on from there.
+    pub watch: &'a mut dyn FnMut() -> ControlFlow<()>,
+}
+
+/// What taking stock came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StockTaken {
+    /// Records that were looked at.
+    pub records: u64,
+    /// Whether it went to its end.
+    pub progress: Progress,
+}
 
 /// An order to sweep.
 pub struct Sweep<'a> {
     /// The mark by which it is known what stays; of no account where nothing is written.
     pub mark: MarkToken,
-    /// What stays.
-    pub live: &'a Live,
+    /// What the store holds, as [`Store::take_stock`](super::Store::take_stock) found it since the mark began. A part that was looked at
+    /// or freed is noted there.
+    pub inventory: &'a mut Inventory,
+    /// The contents that stay.
+    pub contents: Contents,
+    /// What is to be counted as given up, in addition to what is. For [`Purpose::Count`].
+    pub forgotten: &'a Forgotten,
     /// Whether anything is written.
     pub purpose: Purpose,
     /// How the work is divided.
@@ -50,53 +78,14 @@ impl Default for Bounds {
     }
 }
 
-/// What stays, as far as the store cannot know it.
-#[derive(Clone, Debug, Default)]
-pub struct Live {
-    /// The contents that something kept refers to.
-    pub contents: Contents,
-    /// What is to be counted as given up, beside what is. For [`Purpose::Count`].
-    pub forgotten: Forgotten,
-}
-
 /// Contents that stay.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Contents {
     /// Every one.
     #[default]
     All,
-    /// These.
-    These(HashSet<ContentHash>),
-}
-
-impl Contents {
-    /// Whether a content is among them.
-    #[must_use]
-    pub fn contain(&self, hash: ContentHash) -> bool {
-        match self {
-            Self::All => true,
-            Self::These(hashes) => hashes.contains(&hash),
-        }
-    }
-}
-
-/// What is given up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forgotten {
-    /// Processes.
-    pub processes: BTreeSet<Pid>,
-    /// The histories of processes before these facts.
-    pub histories: BTreeMap<Pid, FactNumber>,
-    /// Checkpoints.
-    pub checkpoints: BTreeSet<CheckpointId>,
-}
-
-impl Forgotten {
-    /// Whether nothing is.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.processes.is_empty() && self.histories.is_empty() && self.checkpoints.is_empty()
-    }
+    /// Those that something refers to, as the inventory says.
+    Referred,
 }
 
 /// A step of a sweep, about to be taken in a part of the log.
@@ -138,12 +127,14 @@ pub struct Swept {
     pub bytes_before: u64,
     /// Bytes in the store after.
     pub bytes_after: u64,
-    /// Bytes that are live, in the parts that were looked at.
+    /// Bytes that are live in these parts.
     pub live_bytes: u64,
     /// Bytes that were moved.
     pub moved_bytes: u64,
-    /// Parts of the log that were looked at.
+    /// Parts of the log that could have been freed: all but those that are still written or were freed before.
     pub parts: u64,
+    /// Records that were looked at to find out what is live. In a part of which enough is known none is.
+    pub inspected: u64,
     /// Those that were freed.
     pub freed_parts: u64,
     /// Bytes of garbage that stay, since too much of the part that they are in is live.

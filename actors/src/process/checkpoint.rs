@@ -40,7 +40,7 @@ impl Running {
                     let standing = standing.ok_or(StoreError::UnknownCheckpoint(id))?;
                     Ok(CheckpointReply::Read(Box::new(standing)))
                 }
-                (_, Some(made)) => Ok(CheckpointReply::Made(find(points::kept(store, &lineage)?, made)?)),
+                (_, Some(made)) => Ok(CheckpointReply::Made(find(points::kept(store, &lineage)?, made.id)?)),
                 (_, None) => Ok(CheckpointReply::Listed(points::kept(store, &lineage)?)),
             };
             points::reading(&world, read).await.map_err(unavailable)

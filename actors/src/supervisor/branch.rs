@@ -94,7 +94,7 @@ impl Supervisor {
     pub(super) fn make_checkpoint(&self, of: Pid, scope: Scope, label: Arc<str>, reply: MarkReply) {
         if self.table.get(of).is_none() {
             // Who no longer waits has dropped its side.
-            return drop(reply.send(Err(KernelError::UnknownProcess(of))));
+            return drop(reply.send(Err(self.or_lost(KernelError::UnknownProcess(of)))));
         }
         let members = match scope {
             Scope::Process => vec![of],
@@ -102,14 +102,15 @@ impl Supervisor {
         };
         let mark = Mark { label, of, root: self.table.root(of), scope, members };
         // Where the actor is gone the reply is dropped with the message.
-        let _ = self.world.checkpoint.cast(CheckpointMessage::Mark { mark, reply });
+        let _ = self.world.checkpoint.cast(CheckpointMessage::Mark { mark, in_use: self.world.in_use.clone(), reply });
     }
 
     pub(super) fn list_family(&self, of: Pid, reply: FamilyReply) {
         let rows = self.family(of).into_iter().filter_map(|pid| self.table.row(pid));
         let family = Family { root: self.table.root(of), rows: rows.collect(), last: self.table.last_pid() };
         // Who no longer waits has dropped its side.
-        let _ = reply.send(if family.rows.is_empty() { Err(KernelError::UnknownProcess(of)) } else { Ok(family) });
+        let is_unknown = family.rows.is_empty();
+        let _ = reply.send(if is_unknown { Err(self.or_lost(KernelError::UnknownProcess(of))) } else { Ok(family) });
     }
 
     /// A process and all below it, living or not, by rising pid.

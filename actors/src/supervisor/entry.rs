@@ -32,6 +32,9 @@ pub(super) struct Entry {
     pub(super) doomed: bool,
 }
 
+/// How a process ended; or why it is held, and does not end now.
+pub(crate) type Ended = Result<Exit, Arc<str>>;
+
 /// How an entry of the table runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Run {
@@ -40,7 +43,10 @@ pub(super) enum Run {
     /// It is only its journal since the kernel was opened, or since it had to stop. What it was doing is yet to be taken up.
     Held,
     /// It is only its journal, and has nothing to do before somebody speaks to it.
-    Hibernated,
+    Hibernated {
+        /// It was stopped when it fell asleep.
+        is_stopped: bool,
+    },
     Running,
     /// Its actor was told to hibernate. What arrives waits until it has, or has said that it cannot.
     FallingAsleep,
@@ -70,7 +76,8 @@ struct Rare {
 /// What a process has that runs, is about to, or is watched.
 pub(super) struct Live {
     pub(super) actor: Option<ActorRef<ProcessMessage>>,
-    pub(super) exit: watch::Sender<Option<Exit>>,
+    /// How it ended, or why it is held; none while it goes on.
+    pub(super) exit: watch::Sender<Option<Ended>>,
     pub(super) view: watch::Sender<Option<View>>,
     pub(super) inbox: Arc<Semaphore>,
     pub(super) waiting: Vec<Delivery>,
@@ -161,7 +168,7 @@ impl Entry {
             let rare = rare.as_ref();
             Box::new(Live {
                 actor: None,
-                exit: watch::Sender::new(rare.and_then(|rare| rare.exit.clone())),
+                exit: watch::Sender::new(rare.and_then(|rare| rare.exit.clone()).map(Ok)),
                 view: watch::Sender::new(rare.and_then(|rare| rare.last.clone())),
                 inbox: Arc::new(Semaphore::new(inbox)),
                 waiting: Vec::new(),
@@ -176,7 +183,7 @@ impl Entry {
 
     /// Lets go of what nobody needs: it neither runs nor is it about to, and nobody holds a handle on it or waits for it.
     pub(super) fn let_go(&mut self) {
-        let does_not_run = matches!(self.run, Run::Held | Run::Hibernated | Run::Ended);
+        let does_not_run = matches!(self.run, Run::Held | Run::Hibernated { .. } | Run::Ended);
         if does_not_run && self.live().is_some_and(|live| live.is_unneeded(self.run)) {
             self.live = None;
         }
@@ -185,7 +192,7 @@ impl Entry {
     /// How it stands in detail, as far as that is in memory.
     pub(super) fn view(&self) -> Option<View> {
         match (self.run, &self.live) {
-            (Run::Hibernated, _) => None,
+            (Run::Hibernated { .. }, _) => None,
             (_, Some(live)) => live.view.borrow().clone(),
             (_, None) => self.rare.as_ref()?.last.clone(),
         }
@@ -196,7 +203,8 @@ impl Entry {
         match (self.exit(), self.run) {
             (Some(exit), _) => exit.status.word(),
             (None, Run::Held) => "held",
-            (None, Run::Hibernated) => "hibernated",
+            (None, Run::Hibernated { is_stopped: true }) => "stopped",
+            (None, Run::Hibernated { is_stopped: false }) => "hibernated",
             (None, Run::Loading | Run::Running | Run::FallingAsleep | Run::Ended) => {
                 let view = self.live().map(|live| live.view.borrow());
                 view.as_ref().and_then(|view| view.as_ref()).map_or("starting", View::status)

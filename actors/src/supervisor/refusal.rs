@@ -6,7 +6,7 @@
 //! the store takes nothing more, every process stops.
 
 use dormouse_proto::id::Pid;
-use dormouse_proto::process::{Exit, ExitStatus, Origin};
+use dormouse_proto::process::Origin;
 
 use super::entry::{Entry, Run};
 use super::{Newborn, Supervisor};
@@ -65,11 +65,11 @@ impl Supervisor {
             actor.kill();
             self.table.note_stopping(actor.get_id());
         }
-        self.table.park(pid, &Exit::new(ExitStatus::Faulted, reason));
+        self.table.park(pid, reason);
         self.answer_awaiting(pid);
     }
 
-    /// Who waits for a process to run that was stopped before it did gets it as it is: its end says why.
+    /// Answers those who wait for a process to run that was stopped first: to wait for its end says why.
     fn answer_awaiting(&mut self, pid: Pid) {
         for reply in self.table.take_awaiting(pid) {
             // Who no longer waits has dropped its side.

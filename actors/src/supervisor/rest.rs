@@ -57,10 +57,10 @@ impl Supervisor {
     /// The host wants a process to hibernate.
     pub(super) fn hibernate(&mut self, pid: Pid, reply: HibernateReply) {
         let known = match self.table.run_of(pid) {
-            None => Err(KernelError::UnknownProcess(pid)),
+            None => Err(self.or_lost(KernelError::UnknownProcess(pid))),
             Some(_) if !self.world.is_kept => Err(KernelError::NoStore),
             Some(Run::Ended) => Err(KernelError::Ended(pid)),
-            Some(Run::Held | Run::Hibernated) => Ok(()),
+            Some(Run::Held | Run::Hibernated { .. }) => Ok(()),
             Some(Run::Loading) => Err(KernelError::Pending { pid, what: "it begins to run".to_owned() }),
             Some(run @ (Run::Running | Run::FallingAsleep)) => {
                 if let Some(live) = self.table.live_mut(pid) {
@@ -129,14 +129,16 @@ impl Supervisor {
     /// A process is only its journal from here on. What arrived meanwhile wakes it.
     pub(super) fn asleep(&mut self, pid: Pid) {
         let Some(live) = self.falling_asleep(pid) else { return };
+        let mut is_stopped = false;
         live.view.send_modify(|view| {
             if let Some(view) = view {
                 view.hibernate();
+                is_stopped = view.stopped;
             }
         });
         let replies = std::mem::take(&mut live.to_hibernate);
         let is_awaited = !live.waiting.is_empty();
-        self.table.set_run(pid, Run::Hibernated);
+        self.table.set_run(pid, Run::Hibernated { is_stopped });
         self.world.report(Event::Hibernated { pid });
         // Who no longer waits has dropped its side.
         replies.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
@@ -152,7 +154,7 @@ impl Supervisor {
         self.table.set_run(pid, Run::Running);
         replies.into_iter().for_each(|reply| drop(reply.send(Err(why.error(pid)))));
         waiting.into_iter().for_each(|delivery| self.deliver(pid, delivery));
-        // There was room only as long as it seemed to leave: another one has to go in its place.
+        // It did not count while it was asked, so another one may have to hibernate in its place.
         self.hibernate_due();
     }
 
@@ -162,7 +164,7 @@ impl Supervisor {
 
     /// Somebody waits for a process: one that sleeps wakes, so that it can be looked at. One that is held stays so.
     pub(super) fn look_at(&mut self, pid: Pid) {
-        if self.table.run_of(pid) == Some(Run::Hibernated) {
+        if matches!(self.table.run_of(pid), Some(Run::Hibernated { .. })) {
             self.wake(pid);
         }
     }

@@ -50,8 +50,8 @@ impl Supervisor {
     /// its parent too, is told that it does not end now.
     pub(super) fn park(&mut self, pid: Pid, reason: &str) {
         tracing::error!(%pid, reason, "a process was stopped");
-        let exit = Exit::new(ExitStatus::Faulted, reason);
-        if let Some(row) = self.table.park(pid, &exit) {
+        if let Some(row) = self.table.park(pid, reason) {
+            let exit = Exit::new(ExitStatus::Faulted, reason);
             self.report_to_parent(&ProcessRow { exit: Some(exit), ..row });
         }
     }

@@ -34,7 +34,7 @@ impl Supervisor {
     /// the meantime needs none. Children that are on their way while their tree is stopped are born stopped.
     pub(super) fn signal_tree(&mut self, root: Pid, signal: Signal, received: Received) {
         let told = match self.table.run_of(root) {
-            None => Err(KernelError::UnknownProcess(root)),
+            None => Err(self.or_lost(KernelError::UnknownProcess(root))),
             Some(Run::Ended) => Err(KernelError::Ended(root)),
             Some(_) => Ok(()),
         };

@@ -11,7 +11,7 @@ use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
 use super::alias::Aliases;
-use super::entry::{Entry, Live, Run, place};
+use super::entry::{Ended, Entry, Live, Run, place};
 use super::rest::Resting;
 use crate::error::KernelError;
 use crate::event::View;
@@ -38,7 +38,7 @@ pub(crate) struct Table {
 
 /// What a handle of a process is told by.
 pub(super) struct Desk {
-    pub(super) exit: watch::Receiver<Option<Exit>>,
+    pub(super) exit: watch::Receiver<Option<Ended>>,
     pub(super) view: watch::Receiver<Option<View>>,
     pub(super) inbox: Arc<Semaphore>,
 }
@@ -174,7 +174,7 @@ impl Table {
         }
         match run {
             Run::Loading | Run::Running | Run::FallingAsleep => drop(entry.awake(inbox)),
-            Run::Held | Run::Hibernated | Run::Ended => {
+            Run::Held | Run::Hibernated { .. } | Run::Ended => {
                 if let Some(live) = entry.live_mut() {
                     live.actor = None;
                     live.faults.clear();
@@ -305,7 +305,7 @@ impl Table {
     pub(super) fn await_run(&mut self, pid: Pid, reply: SeatReply) -> Option<SeatReply> {
         let inbox = self.inbox;
         match self.get_mut(pid) {
-            Some(entry) if matches!(entry.run, Run::Held | Run::Hibernated | Run::Loading) => {
+            Some(entry) if matches!(entry.run, Run::Held | Run::Hibernated { .. } | Run::Loading) => {
                 entry.awake(inbox).awaiting.push(reply);
                 None
             }
@@ -318,13 +318,13 @@ impl Table {
     }
 
     /// The process is only its journal from here on. Who waits for its end is told that it does not come.
-    pub(super) fn park(&mut self, pid: Pid, exit: &Exit) -> Option<ProcessRow> {
+    pub(super) fn park(&mut self, pid: Pid, reason: &str) -> Option<ProcessRow> {
         let inbox = self.inbox;
         let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
         let live = entry.awake(inbox);
         live.waiting.clear();
         live.view.send_replace(None);
-        live.exit.send_replace(Some(exit.clone()));
+        live.exit.send_replace(Some(Err(reason.into())));
         self.set_run(pid, Run::Held);
         self.row(pid)
     }
@@ -380,7 +380,7 @@ impl Table {
         if let Some(live) = entry.live_mut() {
             live.waiting.clear();
             live.to_hibernate.clear();
-            live.exit.send_replace(Some(exit.clone()));
+            live.exit.send_replace(Some(Ok(exit.clone())));
         }
         self.set_run(pid, Run::Ended);
         let row = self.row(pid)?;

@@ -105,7 +105,12 @@ fn nothing_is_read_of_a_stored_content_before_somebody_asks() {
     let (here, there, disk) = kept("text\n".repeat(100_000), 4000, Vec::new());
     assert_eq!((there.len_bytes(), there.reference()), (500_000, here.reference()));
     assert!(there.clone() == here && there.sealed_index().is_empty() && !there.is_resident());
-    assert_eq!((touched(&disk).len(), *disk.opened.lock().unwrap()), (0, 0));
+    there.prepare(100);
+    assert_eq!(
+        (touched(&disk).len(), *disk.opened.lock().unwrap()),
+        (0, 0),
+        "pages of it are counted when they are asked for"
+    );
 }
 
 #[test]

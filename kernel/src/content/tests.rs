@@ -193,3 +193,12 @@ fn the_index_takes_less_than_a_byte_a_line_and_16_bytes_a_page() {
     let binary = Content::new(vec![0xff; 10_000]);
     assert_eq!((binary.total_pages(10).unwrap(), binary.index_bytes()), (1334, 0), "a line of base64 is reckoned");
 }
+
+#[test]
+fn a_page_of_base64_says_whether_there_is_more_on_either_side() {
+    let content = Content::new(vec![0xff; 30]);
+    let sides =
+        |page| content.page(16, page).unwrap().map(|slice| (slice.text.len(), slice.continued, slice.truncated));
+    let expected = [Some((16, false, true)), Some((16, true, true)), Some((8, true, false)), None];
+    assert_eq!([1, 2, 3, 4].map(sides), expected);
+}

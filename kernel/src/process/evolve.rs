@@ -38,6 +38,8 @@ pub fn evolve(state: &mut State, fact: &Fact) {
                 state.budget.spend(*usage);
             }
         }
+        // The same call, made again.
+        Fact::ModelCalled { call } if state.phase == (Phase::Thinking { call: *call }) => {}
         Fact::ModelCalled { call } => {
             state.iterations = state.iterations.saturating_add(1);
             mint(state);

@@ -15,6 +15,8 @@ impl Draft {
     /// A model call that was pending is issued again, under the same id. A tool call that was in flight is not, unless
     /// that is harmless (CALL-2); children are looked up by their origin, so that none is made twice. One that was stopped
     /// takes nothing up.
+    ///
+    /// What is made again has its intent journalled again: nothing begins while the store takes no facts.
     pub(super) fn resume(&mut self) {
         if self.state.control == Control::Stopped && self.state.exit().is_none() {
             self.emit(Fact::Frozen);
@@ -47,7 +49,10 @@ impl Draft {
             Phase::Idle => self.begin_turn(),
             Phase::Ready { stopped: None } => self.ask_model(),
             Phase::Ready { stopped: Some(stop) } => self.follow(stop),
-            Phase::Thinking { call } => self.call_model(call),
+            Phase::Thinking { call } => {
+                self.emit(Fact::ModelCalled { call });
+                self.call_model(call);
+            }
             Phase::Acting { .. } => self.act(),
             Phase::Ended { exit } => self.perform(Effect::ReportExit { exit }),
         }
@@ -56,6 +61,7 @@ impl Draft {
     /// A call that had been made when the kernel stopped: made again where that is harmless, else answered.
     pub(super) fn repeat_or_answer(&mut self, call: CallId, kind: &Kind) {
         if self.is_repeatable(call, kind) {
+            self.emit(Fact::ToolCalled { call });
             self.perform_call(call, kind);
         } else {
             self.answer(call, Answer::failed(UNKNOWN), 0);
