@@ -51,7 +51,8 @@ pub(crate) enum Command {
     Ps(Ps),
     /// Collect the garbage of a store: delete what the rules select, and free the space that nothing needs any more.
     Gc(Gc),
-    /// Check a store. Exits with 0 if it is whole, 1 if damage was found, 2 if it cannot be opened.
+    /// Check a store. Exits with 0 if nothing new is wrong, 1 if it is damaged and nothing is lost, 3 if something is lost or it
+    /// cannot be read.
     Fsck(Fsck),
     /// List the facts of a process: each is a point to branch from.
     Log(Log),

@@ -115,21 +115,44 @@ pub(crate) async fn reading(store: &Path, key: &Key) -> Result<Kernel, Failure> 
 
 /// Refuses a folder that is not a store, before a store is created there.
 pub(crate) fn check_store(path: &Path) -> Result<(), Failure> {
-    if path.join("HEAD").is_file() {
+    look_for_store(path)?;
+    if ["HEAD", "HEAD2"].iter().any(|file| path.join(file).is_file()) {
         return Ok(());
-    }
-    if !path.join("log").is_dir() {
-        return Err(not_a_store(path));
     }
     let path = path.display();
     let why = format!("the store {path} has lost its HEAD. dormouse fsck --store {path} says what can be done");
     Err(Failure::Store(why))
 }
 
-/// The failure for a folder that is not a store.
-pub(crate) fn not_a_store(path: &Path) -> Failure {
+/// Refuses a folder in which there is neither a log nor a HEAD, and one that may not be looked into.
+pub(crate) fn look_for_store(path: &Path) -> Result<(), Failure> {
+    for part in ["log", "HEAD", "HEAD2"] {
+        match path.join(part).metadata() {
+            Ok(_) => return may_be_read(path),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(unreadable(path, &error)),
+        }
+    }
     let path = path.display();
-    Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store"))
+    Err(Failure::Usage(format!("{path} is not a store: name a folder that was given to run with --store")))
+}
+
+/// A store is for its owner alone: whoever else opens it is told so.
+fn may_be_read(path: &Path) -> Result<(), Failure> {
+    for part in ["HEAD", "HEAD2", "log"] {
+        match std::fs::File::open(path.join(part)) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(unreadable(path, &error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let path = path.display();
+    Failure::Store(format!(
+        "the store {path} cannot be read: {error}. Only the user who made a store can open it, or whoever the operating system lets"
+    ))
 }
 
 /// Compiles a program. Warnings go to standard error; errors point into the file.

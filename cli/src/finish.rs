@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use dormouse::id::Pid;
 use dormouse::process::{Exit, ExitStatus};
-use dormouse::{Kernel, Process, View};
+use dormouse::{Kernel, KernelError, Process, View};
 use serde_json::json;
 
 use crate::report::{Line, totals, tree};
@@ -18,8 +18,12 @@ use crate::watch::{Output, Watch};
 /// How a root came to rest.
 enum Settled {
     Ended(Exit),
-    /// It waits for further input, or is stopped: it does not continue by itself.
+    /// It waits for further input.
     Waits,
+    /// It was stopped, and does not continue by itself.
+    Stopped,
+    /// It had to stop, for this reason, and has not ended.
+    Held(String),
 }
 
 /// Shows events until each of these roots has ended or waits, then shuts the kernel down and shows the results.
@@ -41,31 +45,42 @@ pub(crate) async fn finish(
     }
     let pids: Vec<Pid> = roots.iter().map(Process::pid).collect();
     let lines = tree(&kernel, &pids).await?;
+    let unreadable = kernel.unreadable();
     // The stream of events ends with the last handle on the kernel.
     drop(roots);
     kernel.shutdown().await;
     watch.end().await;
     match output {
         Output::Json => show_json(&results, &lines)?,
-        Output::ForPeople => show(&results, &lines)?,
+        Output::ForPeople => show(&results, &lines, store)?,
     }
-    Ok(code(&results))
+    for content in &unreadable {
+        tell(&format!("unreadable: {content}"));
+    }
+    Ok(if unreadable.is_empty() { code(&results) } else { ExitCode::from(3) })
 }
 
-/// A stopped process counts as waiting: no command continues it while this one runs.
+/// A stopped process is not waited for: no command continues it while this one runs.
 async fn settled(root: &Process) -> Result<Settled, Failure> {
     let waits = root.wait_for(|view: &View| view.is_idle() || view.stopped);
     tokio::select! {
         biased;
-        exit = root.wait() => Ok(Settled::Ended(exit?)),
-        waits = waits => waits.map(|_| Settled::Waits).map_err(Failure::from),
+        exit = root.wait() => match exit {
+            Ok(exit) => Ok(Settled::Ended(exit)),
+            Err(KernelError::Held { reason, .. }) => Ok(Settled::Held(reason.to_string())),
+            Err(error) => Err(error.into()),
+        },
+        waits = waits => Ok(if waits?.stopped { Settled::Stopped } else { Settled::Waits }),
     }
 }
 
 fn code(results: &[(Pid, Settled)]) -> ExitCode {
+    if results.iter().any(|(_, settled)| matches!(settled, Settled::Held(_))) {
+        return ExitCode::from(3);
+    }
     let failed = results.iter().find_map(|(_, settled)| match settled {
         Settled::Ended(exit) if exit.status != ExitStatus::Done => Some(exit.status),
-        Settled::Ended(_) | Settled::Waits => None,
+        Settled::Ended(_) | Settled::Waits | Settled::Stopped | Settled::Held(_) => None,
     });
     failed.map_or(ExitCode::SUCCESS, code_of)
 }
@@ -98,6 +113,8 @@ fn show_json(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> 
         let (status, message) = match settled {
             Settled::Ended(exit) => (exit.status.word(), &*exit.message),
             Settled::Waits => ("idle", "it waits for input"),
+            Settled::Stopped => ("stopped", "it is stopped"),
+            Settled::Held(reason) => ("held", reason.as_str()),
         };
         let result = json!({ "event": "result", "pid": pid.0, "status": status, "message": message });
         writeln!(out, "{}", terminal::json(&result))?;
@@ -106,7 +123,7 @@ fn show_json(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> 
     Ok(writeln!(out, "{}", terminal::json(&tree))?)
 }
 
-fn show(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> {
+fn show(results: &[(Pid, Settled)], lines: &[Line], store: Option<&Path>) -> Result<(), Failure> {
     tell(&format!("\n{}", Line::header()));
     lines.iter().for_each(|line| tell(&line.to_string()));
     let (produced, entered) = totals(lines);
@@ -120,6 +137,14 @@ fn show(results: &[(Pid, Settled)], lines: &[Line]) -> Result<(), Failure> {
                 tell(&format!("process {pid} ended as {}: {message}", status.word()));
             }
             Settled::Waits => tell(&format!("process {pid} waits for input")),
+            Settled::Stopped => tell(&format!("process {pid} is stopped")),
+            Settled::Held(reason) => {
+                let store = store.map(|store| format!(": dormouse resume --store {}", store.display()));
+                let hint = store.unwrap_or_default();
+                tell(&format!(
+                    "process {pid} is held: {reason}. It has not ended, and goes on when it is resumed{hint}"
+                ));
+            }
         }
     }
     Ok(())

@@ -11,12 +11,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use dormouse::KernelError;
 use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
+use dormouse::inventory::Inventory;
 use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store as _, StoreError};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, Options};
 
 use crate::args::Store;
 use crate::compose::check_store;
+use crate::ps::show_missing;
 use crate::status::Failure;
 use crate::stop::StopSignals;
 use crate::{key, terminal};
@@ -35,10 +37,12 @@ pub(crate) struct Gc {
     /// Delete checkpoints older than this, except those that another rule keeps: 30d, 12h, 15m.
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) older_than: Option<u64>,
-    /// Keep the checkpoints of this label, whatever the other rules say; may be given several times.
+    /// Keep the checkpoints of this label, whatever the other rules say, and with them trees that have ended; may be given several
+    /// times. A label is chosen by whoever makes a checkpoint, so pin none that models are told.
     #[arg(long, value_name = "LABEL")]
     pub(crate) pin: Vec<String>,
-    /// Delete trees whose processes have all ended at least this long ago, and that no checkpoint needs.
+    /// Delete trees whose processes have all ended at least this long ago, and their checkpoints with them. A checkpoint keeps its tree
+    /// only if it has a label of --pin, or is younger than the age of --older-than.
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) drop_ended: Option<u64>,
     /// Delete the history of each process before its oldest kept checkpoint.
@@ -53,13 +57,15 @@ pub(crate) struct Gc {
     pub(crate) despite_damage: bool,
 }
 
-/// Collects, or counts, and says what that came to. A signal breaks it off at the next step.
+/// Collects, or counts, and says what that came to. A signal breaks it off at the next step. Exits with 3 where the store cannot list
+/// all that it held.
 pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     check_store(&args.store.folder)?;
-    if !args.pin.is_empty() && args.keep_checkpoints.is_none() && args.older_than.is_none() {
+    let has_a_rule = args.keep_checkpoints.is_some() || args.older_than.is_some() || args.drop_ended.is_some();
+    if !args.pin.is_empty() && !has_a_rule {
         return Err(Failure::Usage(
-            "--pin keeps checkpoints that other rules give up, and none was named: add --keep-checkpoints N or \
-             --older-than AGE. Without them all checkpoints are kept"
+            "--pin keeps checkpoints that other rules give up, and none was named: add --keep-checkpoints N, \
+             --older-than AGE or --drop-ended AGE. Without them all checkpoints are kept"
                 .to_owned(),
         ));
     }
@@ -81,21 +87,33 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
         }
     };
     let garbage = collected.map_err(|error| Failure::Run(error.to_string()))?.map_err(KernelError::Store)?;
+    let (garbage, lost) = garbage;
     report(&garbage, purpose)?;
+    if !lost.is_empty() {
+        show_missing(&mut terminal::stdout(), &lost, false)?;
+        return Ok(ExitCode::from(3));
+    }
     Ok(match garbage.swept.progress {
         Progress::Done => ExitCode::SUCCESS,
         Progress::BrokenOff => ExitCode::from(code),
     })
 }
 
-fn collected(args: &Gc, options: Options, purpose: Purpose, goes_on: &AtomicBool) -> Result<Garbage, StoreError> {
+fn collected(
+    args: &Gc,
+    options: Options,
+    purpose: Purpose,
+    goes_on: &AtomicBool,
+) -> Result<(Garbage, Vec<String>), StoreError> {
     let (store, owner) = open(args, options, purpose)?;
     let unreadable = if args.despite_damage { Unreadable::GiveUp } else { Unreadable::KeepAll };
     let retention = retention(args);
     let live_percent = args.live_percent;
     let collection = Collection {
         owner,
+        inventory: &mut Inventory::default(),
         retention: &retention,
+        in_use: &BTreeSet::new,
         unreadable,
         purpose,
         bounds: Bounds { live_percent, ..Bounds::default() },
@@ -106,7 +124,7 @@ fn collected(args: &Gc, options: Options, purpose: Purpose, goes_on: &AtomicBool
             false => ControlFlow::Break(()),
         },
     };
-    collect(&store, collection)
+    Ok((collect(&store, collection)?, store.processes()?.lost))
 }
 
 /// For counting, the store is opened read-only, so another program may write it meanwhile.
@@ -139,7 +157,7 @@ fn now_ms() -> u64 {
 }
 
 fn report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
-    let Garbage { forgotten, live_contents, unreadable, swept } = garbage;
+    let Garbage { forgotten, live_contents, unreadable, swept, .. } = garbage;
     let (gave, freed) = match purpose {
         Purpose::Count => ("would give up", "would free"),
         Purpose::Free => ("gave up", "freed"),

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::args::Store;
 use crate::compose::reading;
 use crate::point::PointOf;
+use crate::ps::show_missing;
 use crate::status::Failure;
 use crate::terminal;
 
@@ -59,14 +60,16 @@ pub(crate) struct Checkpoints {
     pub(crate) json: bool,
 }
 
-/// Lists the facts of a process.
+/// Lists the facts of a process, as far as they can be read. Exits with 3 where one that was asked for cannot.
 pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
     let kernel = looking(&args.store).await?;
-    let lines = kernel.log(Pid(args.pid)).await;
+    let log = kernel.readable_log(Pid(args.pid)).await;
     kernel.shutdown().await;
+    let (lines, lost) = log?;
+    let last = lines.last().map_or(0, |line| line.number.0);
     let mut out = terminal::stdout();
     let is_asked = |number: u64| args.from <= number && args.to.is_none_or(|to| number <= to);
-    for line in lines?.into_iter().filter(|line| is_asked(line.number.0)) {
+    for line in lines.into_iter().filter(|line| is_asked(line.number.0)) {
         let (number, commit, at_ms) = (line.number.0, line.commit.0, line.at_ms);
         if args.json {
             let (name, gist) = (line.name, line.gist);
@@ -76,7 +79,10 @@ pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
             writeln!(out, "{number:>6}  {}  {:<18} {}", time(at_ms), line.name, terminal::line(&line.gist))?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    match lost {
+        Some(lost) if args.to.is_none_or(|to| to > last) => Err(lost.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Shows what differs between two points.
@@ -93,10 +99,11 @@ pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists the checkpoints of a store.
+/// Lists the checkpoints of a store. Exits with 3 where some may be missing.
 pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> {
     let kernel = looking(&args.store).await?;
     let checkpoints = kernel.checkpoints().await;
+    let lost = kernel.lost().to_vec();
     kernel.shutdown().await;
     let mut out = terminal::stdout();
     for kept in checkpoints? {
@@ -107,7 +114,8 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
             writeln!(out, "{}  {}  {}  {}", kept.id, time(kept.at_ms), members.join(" "), terminal::line(&kept.label))?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    show_missing(&mut out, &lost, args.json)?;
+    Ok(if lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
 /// A kernel to look into a store.

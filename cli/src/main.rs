@@ -22,6 +22,7 @@ mod permissions;
 mod point;
 mod progress;
 mod ps;
+mod rate;
 mod report;
 mod requirements;
 mod resume;
@@ -63,7 +64,7 @@ async fn run_command() -> ExitCode {
         Command::Resume(resume) => resume::resume(resume).await,
         Command::Ps(ps) => ps::ps(ps).await,
         Command::Gc(gc) => gc::gc(gc).await,
-        Command::Fsck(fsck) => fsck::run(&fsck),
+        Command::Fsck(fsck) => fsck::run(fsck).await,
         Command::Log(log) => history::log(log).await,
         Command::Diff(diff) => history::diff(diff).await,
         Command::Checkpoint(checkpoint) => branch::checkpoint(checkpoint).await,
@@ -98,8 +99,12 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// A panic message may quote text from outside, so it is made visible.
+/// A panic message may quote text from outside, so it is made visible. The store's index may panic, which the store recovers from and
+/// reports itself.
 fn tell_of_panic(panic: &PanicHookInfo<'_>) {
+    if dormouse::store::catches_panic_here() {
+        return;
+    }
     terminal::tell(&panic.to_string());
     let trace = Backtrace::capture();
     if trace.status() == BacktraceStatus::Captured {

@@ -37,12 +37,18 @@ pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
     for line in &lines {
         if args.json { writeln!(out, "{}", terminal::json(&json!(line)))? } else { writeln!(out, "{line}")? }
     }
-    for lost in &lost {
-        match args.json {
+    show_missing(&mut out, &lost, args.json)?;
+    let is_well = lost.is_empty() && lines.iter().all(Line::is_well);
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+/// Prints what the store cannot list.
+pub(crate) fn show_missing(out: &mut impl Write, lost: &[String], json: bool) -> std::io::Result<()> {
+    for lost in lost {
+        match json {
             true => writeln!(out, "{}", terminal::json(&json!({ "lost": lost })))?,
             false => writeln!(out, "missing: {}", terminal::line(lost))?,
         }
     }
-    let readable = lost.is_empty() && lines.iter().all(|line| line.unreadable().is_none());
-    Ok(if readable { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    Ok(())
 }

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use dormouse::id::Pid;
-use dormouse::{Amount, Kernel, KernelError, ProcessInfo, View};
+use dormouse::ports::StoreError;
+use dormouse::{Amount, Kernel, KernelError, LoadError, ProcessInfo, View};
 use serde::Serialize;
 
 use crate::terminal::line;
@@ -31,6 +32,9 @@ pub(crate) struct Line {
     cost: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unreadable: Option<String>,
+    /// Whether it cannot be read for what was acknowledged as lost.
+    #[serde(skip)]
+    is_acknowledged: bool,
 }
 
 /// These roots with all below them, children under their parents. A process that does not run is read from its journal.
@@ -51,6 +55,27 @@ pub(crate) async fn tree(kernel: &Kernel, roots: &[Pid]) -> Result<Vec<Line>, Ke
     Ok(lines)
 }
 
+/// Whether something cannot be had for a loss that was acknowledged.
+pub(crate) fn is_acknowledged(error: &KernelError) -> bool {
+    matches!(of_store(error), Some(StoreError::Lost { .. }))
+}
+
+/// Whether something cannot be had since the store has lost it.
+pub(crate) fn is_loss(error: &KernelError) -> bool {
+    matches!(of_store(error), Some(StoreError::Lost { .. } | StoreError::Damaged { .. }))
+}
+
+fn of_store(error: &KernelError) -> Option<&StoreError> {
+    match error {
+        KernelError::Store(error) => Some(error),
+        KernelError::Load(error) => match &**error {
+            LoadError::Store(error) => Some(error),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// Characters that tools produced against those that entered a context, over all lines.
 pub(crate) fn totals(lines: &[Line]) -> (u64, u64) {
     (lines.iter().map(|line| line.produced_chars).sum(), lines.iter().map(|line| line.entered_chars).sum())
@@ -59,6 +84,7 @@ pub(crate) fn totals(lines: &[Line]) -> (u64, u64) {
 impl Line {
     fn new(depth: usize, info: &ProcessInfo, view: Result<View, KernelError>) -> Self {
         let unreadable = view.as_ref().err().map(ToString::to_string);
+        let is_acknowledged = view.as_ref().is_err_and(is_acknowledged);
         let view = view.ok();
         let view = view.as_ref();
         let tally = view.map(|view| view.tally).unwrap_or_default();
@@ -80,12 +106,13 @@ impl Line {
             output_tokens: usage.output_tokens,
             cost: (usage.cost_nanos > 0).then(|| Amount::Cost.show(usage.cost_nanos)),
             unreadable,
+            is_acknowledged,
         }
     }
 
-    /// Why the journal of the process cannot be read, if it cannot.
-    pub(crate) fn unreadable(&self) -> Option<&str> {
-        self.unreadable.as_deref()
+    /// Whether the journal of the process can be read, or nobody needs to be told any more that it cannot.
+    pub(crate) fn is_well(&self) -> bool {
+        self.unreadable.is_none() || self.is_acknowledged
     }
 
     /// What stands above the lines.

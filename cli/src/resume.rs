@@ -1,15 +1,20 @@
 //! `dormouse resume`: runs the process trees of a store, all of them or those that the user names.
 //!
 //! The permissions of this command apply to the resumed trees only: every other tree stays held, even if a resumed tree writes to
-//! it. A tree that was imported runs for the first time only if the user names it, or asks for all with `--imported`.
+//! it. A tree that was imported runs for the first time only if the user names it, or asks for all with `--imported`. A tree that was
+//! stopped continues only if the user names it.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::Args;
+use dormouse::id::Pid;
+use dormouse::{Kernel, KernelError};
 
 use crate::args::{RunFlags, Store};
 use crate::compose::Composition;
 use crate::finish::finish;
+use crate::report::{is_acknowledged, is_loss};
 use crate::requirements::warn_of_missing;
 use crate::status::Failure;
 use crate::stop::StopSignals;
@@ -21,7 +26,7 @@ use crate::watch::{Output, Watch};
 #[derive(Debug, Args)]
 pub(crate) struct Resume {
     /// Resume only the trees of these processes, and hold all others. The permissions given here apply to these trees only. Without
-    /// a pid, all trees are resumed except imported ones that never ran here.
+    /// a pid, all trees are resumed except imported ones that never ran here, and those that were stopped.
     #[arg(value_name = "PID", conflicts_with = "imported")]
     pub(crate) pids: Vec<u64>,
     /// Resume imported trees that never ran here too, under the permissions given here.
@@ -60,6 +65,7 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
         }
         pids => trees.named(pids)?,
     };
+    let Readable { chosen, lost } = readable(&kernel, &trees, chosen).await?;
     hold_others(&kernel, &chosen).await?;
     for root in chosen.iter().filter(|root| trees.lives(**root)) {
         tell(&format!("resumes {}", trees.described(*root)));
@@ -73,15 +79,87 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     for pid in trees.living(&chosen) {
         kernel.resume(pid).await?;
     }
+    continue_stopped(&kernel, &trees, &chosen, &args).await?;
     let all_ended = !chosen.iter().any(|root| trees.lives(*root));
     let mut roots = Vec::new();
     for root in chosen.into_iter().filter(|root| all_ended || trees.lives(*root)) {
         roots.push(kernel.process(root).await?);
     }
-    let lost = kernel.lost().to_vec();
+    let is_lost = lost == Loss::New || !kernel.lost().is_empty();
+    let missing = kernel.lost().to_vec();
     let code = finish(kernel, roots, watch, stop, Some(&args.store.folder)).await?;
-    for lost in &lost {
-        tell(&format!("missing: {lost}. dormouse fsck --store {folder} says what can be done"));
+    for missing in &missing {
+        tell(&format!("missing: {missing}. dormouse fsck --store {folder} says what can be done"));
     }
-    Ok(if lost.is_empty() { code } else { ExitCode::from(3) })
+    Ok(if is_lost { ExitCode::from(3) } else { code })
+}
+
+/// The trees that can be resumed.
+struct Readable {
+    chosen: Vec<Pid>,
+    /// What of the others is lost.
+    lost: Loss,
+}
+
+/// Whether something is lost that nobody has acknowledged yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    NoneOrAcknowledged,
+    New,
+}
+
+/// Leaves out the trees of which something is lost, and says so: they may have gone on in what is lost, and would repeat their calls. Reads
+/// the journals of the rest only where the store has lost something.
+///
+/// # Errors
+/// If none is left.
+async fn readable(kernel: &Kernel, trees: &Trees, chosen: Vec<Pid>) -> Result<Readable, Failure> {
+    let mut readable = Readable { chosen: Vec::new(), lost: Loss::NoneOrAcknowledged };
+    if kernel.lost().is_empty() && kernel.acknowledged_losses().is_empty() {
+        return Ok(Readable { chosen, ..readable });
+    }
+    for root in chosen {
+        let mut why = None;
+        for pid in trees.living(&[root]) {
+            why = why.or(kernel.inspect(pid).await.err().filter(is_loss));
+        }
+        let Some(why) = why else {
+            readable.chosen.push(root);
+            continue;
+        };
+        tell(&format!("{}, is not resumed: {why}. dormouse branch goes on from there", trees.described(root)));
+        if !is_acknowledged(&why) {
+            readable.lost = Loss::New;
+        }
+    }
+    if readable.chosen.is_empty() {
+        return Err(Failure::Store("nothing is resumed: of each tree something is lost".to_owned()));
+    }
+    Ok(readable)
+}
+
+/// Continues the trees that were stopped, if the user named them: a branch that was killed before it had its input, or what an embedder
+/// stopped. Otherwise says which ones stay as they are. A tree of which only a part is stopped is continued in any case: the command that
+/// was continuing it was killed, and its root would wait for good.
+async fn continue_stopped(kernel: &Kernel, trees: &Trees, chosen: &[Pid], args: &Resume) -> Result<(), Failure> {
+    let infos = kernel.processes().await?.into_iter().filter(|info| info.status == "stopped");
+    let stopped: BTreeSet<Pid> = infos.map(|info| info.row.pid).collect();
+    for root in chosen.iter().filter(|root| trees.lives(**root)) {
+        let is_stopped = stopped.contains(root);
+        let in_part = !is_stopped && trees.living(&[*root]).iter().any(|pid| stopped.contains(pid));
+        if in_part || !args.pids.is_empty() {
+            match kernel.process(*root).await?.tree().cont().await {
+                // It did not wait for this. How it came to rest is shown in the end.
+                Ok(()) | Err(KernelError::Ended(_) | KernelError::Held { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        } else if is_stopped {
+            tell(&format!(
+                "{}, stays stopped. Continue it by dormouse resume {root} --store {}",
+                trees.described(*root),
+                args.store.folder.display()
+            ));
+        }
+    }
+    Ok(())
 }

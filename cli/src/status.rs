@@ -54,6 +54,7 @@ impl From<KernelError> for Failure {
             KernelError::Store(error @ StoreError::Key { .. }) => Self::Store(with_key_hint(&error)),
             KernelError::Store(_)
             | KernelError::NotDurable(_)
+            | KernelError::Held { .. }
             | KernelError::Load(_)
             | KernelError::MayBeLost { .. } => Self::Store(error.to_string()),
             KernelError::UnknownProcess(_)

@@ -3,7 +3,10 @@
 //! Live commits and recovery note records by the same function, so that both see the log alike. What is noted waits in
 //! memory until there is enough of it, and is read from there meanwhile: sled is no part of what a commit waits for.
 
-use std::path::{Path, PathBuf};
+mod home;
+mod losses;
+
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,19 +15,21 @@ use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 use dormouse_proto::record::codec::CodecError;
 
-use crate::draft::{read_born, read_checkpoint, read_ended, read_shortened};
+use crate::draft::{numbers_of, read_born, read_checkpoint, read_ended, read_losses, read_shortened};
 use crate::envelope::{HEADER_BYTES, Header, Kind};
-use crate::error::io;
 use crate::index::{Applied, Changes, Fault, Index, Name, Place, Run};
 use crate::log::{Log, SweptSegments};
 use crate::mark::{Hash, Location, Mark};
 use crate::progress::Progress;
 use crate::scan::{Found, walk};
-use crate::secret::Keys;
-use crate::table::{CheckpointLine, CheckpointState, End, Kept, Line, Reach, Table, Touched};
+use crate::table::{CheckpointLine, CheckpointState, End, Kept, Line, LossNote, Reach, Table, Touched};
+
+use home::{Home, cannot_build};
 
 /// Records that the index is behind at most.
 const BATCH_RECORDS: usize = 1024;
+/// Lines of the table that are kept decoded, where the index is in memory.
+const DECODED_LINES: usize = 1 << 14;
 
 /// What goes wrong while the log is read into the index.
 #[derive(Debug, thiserror::Error)]
@@ -39,28 +44,6 @@ pub(crate) enum CatalogError {
 
 /// How to come by a record's payload, should it be needed.
 pub(crate) type PayloadOf<'a> = &'a dyn Fn() -> Result<Bytes, StoreError>;
-
-/// Where the index is.
-#[derive(Clone, Debug)]
-enum Home {
-    /// On disk.
-    Folder(PathBuf),
-    /// In memory: nothing is written.
-    Memory,
-}
-
-impl Home {
-    /// An index with nothing in it.
-    fn begin(&self, keys: &Keys) -> Result<Index, Fault> {
-        match self {
-            Self::Folder(folder) => {
-                Index::remove(folder).map_err(|error| Fault(format!("cannot be removed: {error}")))?;
-                Index::open(folder, keys.clone())
-            }
-            Self::Memory => Ok(Index::in_memory(keys.clone())),
-        }
-    }
-}
 
 /// The table and the index, at the same mark.
 #[derive(Debug)]
@@ -89,8 +72,7 @@ impl Catalog {
             Err(CatalogError::Log(error)) => Err(error),
             Err(CatalogError::Index(fault)) => {
                 tracing::info!(%fault, "building the index from the log");
-                let home = Home::Folder(folder.to_owned());
-                Self::build(&home, log, head).map_err(|error| cannot_build(&home, error))
+                Self::build_anywhere(&Home::Folder(folder.to_owned()), log, head)
             }
         }
     }
@@ -104,31 +86,41 @@ impl Catalog {
         Self::build(&Home::Memory, log, head).map_err(|error| cannot_build(&Home::Memory, error))
     }
 
-    /// Builds the index again from the log, which ends at `head`. The table stays: it was right before, and knows of
-    /// records that may since have been damaged.
+    /// Builds the index again from the log, which ends at `head`; in memory, if its folder does not take it. The table stays: it was
+    /// right before, and knows of records that may since have been damaged.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`]. There is no index then, and the next question tries again.
     pub(crate) fn rebuild(&mut self, log: &Log, head: Mark) -> Result<(), StoreError> {
         self.index = None;
-        let home = self.home.clone();
-        let build = || -> Result<Index, CatalogError> {
-            let (built, _) = Self::build(&home, log, head)?;
-            let mut index = built.index.ok_or_else(|| Fault("was not built".to_owned()))?;
-            let mut changes = Changes::default();
-            for (pid, line) in self.table.encoded() {
-                changes.line(pid, line);
-            }
-            for (id, line) in self.table.encoded_checkpoints() {
-                changes.checkpoint(id, line.map_err(unencodable)?);
-            }
-            index.apply(changes, &self.applied(head))?;
-            Ok(index)
-        };
-        self.index = Some(build().map_err(|error| cannot_build(&home, error))?);
-        (self.waiting, self.mark) = (Changes::default(), head);
-        self.built_here = true;
+        let (built, _) = Self::build_anywhere(&self.home, log, head)?;
+        let Self { index, waiting, home, .. } = built;
+        (self.index, self.waiting, self.home, self.mark, self.built_here) = (index, waiting, home, head, true);
+        if let Err(fault) = self.tell_whole_table() {
+            self.home.give_up(&fault);
+            return self.rebuild(log, head);
+        }
         Ok(())
+    }
+
+    /// Tells an index in a folder every line of the table, which it may have been built with other lines.
+    fn tell_whole_table(&mut self) -> Result<(), Fault> {
+        self.table.encode_changed().map_err(unencodable)?;
+        if self.home == Home::Memory {
+            return Ok(());
+        }
+        let mut changes = Changes::default();
+        for (pid, line) in self.table.encoded() {
+            changes.line(pid, line);
+        }
+        for (id, line) in self.table.encoded_checkpoints() {
+            changes.checkpoint(id, line.map_err(unencodable)?);
+        }
+        for (number, note) in self.table.encoded_notes() {
+            changes.note(number, note.map_err(unencodable)?);
+        }
+        let applied = self.applied(self.mark);
+        self.index.as_mut().ok_or_else(|| Fault("was not built".to_owned()))?.apply(changes, &applied)
     }
 
     fn catch_up(folder: &Path, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
@@ -142,13 +134,26 @@ impl Catalog {
         }
         let table = index.table(&applied)?;
         if table.lacks_something() {
-            // It may have been put back since, and nothing here would say so.
+            // The missing part may have been put back, and the index cannot tell.
             return Err(Fault("was built from a log that was damaged".to_owned()).into());
         }
         let (waiting, home) = (Changes::default(), Home::Folder(folder.to_owned()));
         let (mark, index, swept) = (applied.mark, Some(index), log.swept().clone());
         let catalog = Self { table, index, waiting, mark, home, built_here: false, swept };
         catalog.follow(log, head)
+    }
+
+    /// Builds an index from the log. If its folder does not take it, it is built in memory: what is in the log can be used, whatever the
+    /// index's files are like.
+    fn build_anywhere(home: &Home, log: &Log, head: Mark) -> Result<(Self, Mark), StoreError> {
+        match Self::build(home, log, head) {
+            Err(CatalogError::Index(fault)) if *home != Home::Memory => {
+                let mut home = home.clone();
+                home.give_up(&fault);
+                Self::build(&home, log, head).map_err(|error| cannot_build(&home, error))
+            }
+            other => other.map_err(|error| cannot_build(home, error)),
+        }
     }
 
     fn build(home: &Home, log: &Log, head: Mark) -> Result<(Self, Mark), CatalogError> {
@@ -170,7 +175,7 @@ impl Catalog {
                 }
                 Found::Lost(lost) => {
                     tracing::warn!(from = %lost.from, to = %lost.to, "a part of the log cannot be recognised");
-                    self.table.note_lost(lost);
+                    self.note_lost(lost);
                 }
                 Found::Commit(mark) => self.reach(mark)?,
             }
@@ -196,6 +201,7 @@ impl Catalog {
                 self.waiting.content_lost(header.payload, at, self.table.key());
                 Ok(())
             }
+            Kind::Pids | Kind::CheckpointIds => self.note_numbers(header),
             Kind::Checkpoint => {
                 let read = unless_damaged(payload().and_then(|bytes| read_checkpoint(&bytes)))?;
                 // In its own record it cannot say in which commit it stands.
@@ -203,6 +209,13 @@ impl Catalog {
                     CheckpointState::Kept(Checkpoint { commit: CommitNumber(header.since), ..read })
                 });
                 self.note_checkpoint(CheckpointId(header.subject), CheckpointLine { state, at })
+            }
+            Kind::LossNoted => {
+                // A note that cannot be read acknowledges nothing.
+                let losses = unless_damaged(payload().and_then(|bytes| read_losses(&bytes)))?.unwrap_or_default();
+                let note = self.table.put_note(header.since, LossNote { at, losses }).map_err(unencodable)?;
+                self.waiting.note(header.since, note);
+                Ok(())
             }
             Kind::CheckpointDropped => self
                 .note_checkpoint(CheckpointId(header.subject), CheckpointLine { state: CheckpointState::Dropped, at }),
@@ -217,6 +230,21 @@ impl Catalog {
         }
     }
 
+    /// Costs a look at the line of each number; those that are known to be given up stay as they are.
+    fn note_numbers(&mut self, header: &Header) -> Result<(), CatalogError> {
+        let line = Line::forgotten(Location::START);
+        for number in numbers_of(header) {
+            let (pid, id) = (Pid(number), CheckpointId(number));
+            let dropped = CheckpointLine { state: CheckpointState::Dropped, at: Location::START };
+            if header.kind == Kind::CheckpointIds && self.table.checkpoint_line(id) != Some(&dropped) {
+                self.note_checkpoint(id, dropped)?;
+            } else if header.kind == Kind::Pids && self.table.line(pid).as_ref() != Some(&line) {
+                *self.table.line_mut(pid, || line.clone()) = line.clone();
+            }
+        }
+        Ok(())
+    }
+
     fn note_checkpoint(&mut self, id: CheckpointId, line: CheckpointLine) -> Result<(), CatalogError> {
         self.waiting.checkpoint(id, self.table.put_checkpoint(id, line).map_err(unencodable)?);
         Ok(())
@@ -225,27 +253,28 @@ impl Catalog {
     fn note_process(&mut self, at: Location, header: &Header, payload: PayloadOf<'_>) -> Result<(), CatalogError> {
         let (pid, first) = (Pid(header.subject), FactNumber(header.first));
         let touched = Touched::by(at, header);
-        let mut line = self.table.line(pid).unwrap_or_else(|| Line::begun(touched));
+        let key = *self.table.key();
+        let line = self.table.line_mut(pid, || Line::begun(Touched::NEVER));
         if line.is_forgotten() && header.kind != Kind::Forgotten {
             return Ok(());
         }
         let changes = &mut self.waiting;
-        let key = self.table.key();
         match header.kind {
             Kind::Born => {
-                changes.image(pid, FactNumber(0), at, key);
-                line.birth = unless_damaged(payload().and_then(|bytes| Ok(read_born(&bytes)?.0)))?.or(line.birth);
+                changes.image(pid, FactNumber(0), at, &key);
+                line.birth =
+                    unless_damaged(payload().and_then(|bytes| Ok(read_born(&bytes)?.0)))?.or(line.birth.take());
                 line.born_at = at;
                 // Before its birth there are no files; of a process whose birth is lost, files may be lost as well.
                 line.temp_files.touched = line.temp_files.touched.max(touched);
             }
             Kind::Facts => {
-                changes.facts(pid, first, at, header.count, key);
+                changes.facts(pid, first, at, header.count, &key);
                 line.last = line.last.max(FactNumber(header.first + header.count.saturating_sub(1)));
             }
-            // It stands at a fact that was, whether that can be found or not.
+            // The fact that it follows existed, even if its record is lost.
             Kind::Snapshot => {
-                changes.image(pid, first, at, key);
+                changes.image(pid, first, at, &key);
                 line.last = line.last.max(first);
             }
             Kind::SnapshotDropped => {
@@ -253,12 +282,12 @@ impl Catalog {
                 line.last = line.last.max(first);
             }
             Kind::TempFile => {
-                changes.temp_file(pid, header.first, at, key);
+                changes.temp_file(pid, header.first, at, &key);
                 let last = line.temp_files.last.max(header.first);
                 line.temp_files = Reach { last, touched: line.temp_files.touched.max(touched) };
             }
             Kind::Ended => {
-                let end = End { since: header.since, at, exit: None };
+                let end = End { since: header.since, at, exit: None, last: first };
                 if line.end.as_ref().is_none_or(|known| known.since <= end.since) {
                     let exit = unless_damaged(payload().and_then(|bytes| read_ended(&bytes)))?;
                     line.end = Some(End { exit, ..end });
@@ -266,22 +295,25 @@ impl Catalog {
                 line.last = line.last.max(first);
             }
             Kind::Shortened => {
-                line.birth = unless_damaged(payload().and_then(|bytes| read_shortened(&bytes)))?.or(line.birth);
+                line.birth = unless_damaged(payload().and_then(|bytes| read_shortened(&bytes)))?.or(line.birth.take());
                 line.kept = Kept::From(first.max(line.since()), at);
                 line.last = line.last.max(first);
             }
-            Kind::Forgotten => line = Line::forgotten(at),
+            Kind::Forgotten => *line = Line::forgotten(at),
             Kind::Opened
             | Kind::Swept
             | Kind::Content
             | Kind::ContentLost
             | Kind::Checkpoint
-            | Kind::CheckpointDropped => return Ok(()),
+            | Kind::CheckpointDropped
+            | Kind::Pids
+            | Kind::CheckpointIds
+            | Kind::LossNoted => return Ok(()),
         }
-        if !matches!(header.kind, Kind::TempFile | Kind::Forgotten) {
+        // Facts go on without a gap, and nothing follows an end. An image may be of a fact long before it.
+        if matches!(header.kind, Kind::Born | Kind::Facts | Kind::Ended) {
             line.touched = line.touched.max(touched);
         }
-        changes.line(pid, self.table.put(pid, &line).map_err(unencodable)?);
         Ok(())
     }
 
@@ -291,17 +323,21 @@ impl Catalog {
     /// [`Fault`].
     pub(crate) fn reach(&mut self, mark: Mark) -> Result<(), Fault> {
         self.mark = mark;
-        if self.waiting.records() < BATCH_RECORDS { Ok(()) } else { self.settle() }
+        let is_enough = match self.home {
+            Home::Folder(_) => self.waiting.records().max(self.table.changed_lines()) >= BATCH_RECORDS,
+            Home::Memory => self.table.changed_lines() >= DECODED_LINES,
+        };
+        if is_enough { self.settle() } else { Ok(()) }
     }
 
     /// Whether the index can be asked, whatever it has yet to be told.
     pub(crate) fn can_be_asked(&self) -> bool {
-        self.waiting.can_wait()
+        self.home == Home::Memory || self.waiting.can_wait()
     }
 
     /// Whether there is something that the index has yet to be told.
     pub(crate) fn is_ahead(&self) -> bool {
-        self.waiting.records() > 0
+        self.waiting.records() > 0 || self.table.changed_lines() > 0
     }
 
     /// Tells the index everything that was noted. Where that fails there is no index until it is rebuilt.
@@ -309,13 +345,21 @@ impl Catalog {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn settle(&mut self) -> Result<(), Fault> {
-        let (changes, applied) = (std::mem::take(&mut self.waiting), self.applied(self.mark));
-        let index = self.index.as_mut().ok_or_else(|| Fault("is being built".to_owned()));
-        let outcome = index.and_then(|index| index.apply(changes, &applied));
+        let outcome = self.tell_index();
         if outcome.is_err() {
             self.index = None;
         }
         outcome
+    }
+
+    fn tell_index(&mut self) -> Result<(), Fault> {
+        let lines = self.table.encode_changed().map_err(unencodable)?;
+        if self.home == Home::Memory {
+            return Ok(());
+        }
+        let (mut changes, applied) = (std::mem::take(&mut self.waiting), self.applied(self.mark));
+        lines.into_iter().for_each(|(pid, line)| changes.line(pid, line));
+        self.index.as_mut().ok_or_else(|| Fault("is being built".to_owned()))?.apply(changes, &applied)
     }
 
     /// What a fault of sled does.
@@ -325,7 +369,7 @@ impl Catalog {
     }
 
     fn applied(&self, mark: Mark) -> Applied {
-        Applied { mark, digest: self.table.digest(), lost: self.table.lost() }
+        Applied { mark, digest: self.table.digest(), lost: self.table.lost().last().copied() }
     }
 
     fn index(&self) -> Result<&Index, Fault> {
@@ -410,11 +454,8 @@ impl Catalog {
     /// # Errors
     /// [`Fault`].
     pub(crate) fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Option<Vec<Run>>, Fault> {
-        let mut runs = self.index()?.facts(pid, first, upto, &self.waiting)?;
-        runs.retain(|run| !self.swept.contain(run.at.segment));
-        let covered = runs.iter().try_fold(first, |next, run| run.covers(next).then(|| run.first.plus(run.count)));
-        let whole = covered.is_some_and(|next| next > upto);
-        self.believe(whole).map(|()| whole.then_some(runs))
+        let runs = self.known_facts(pid, first, upto)?;
+        Ok(losses::are_whole(&runs, first, upto).then_some(runs))
     }
 
     /// Where the changes of a tree's temporary files stand, up to number `last`; none where some are lost.
@@ -462,15 +503,5 @@ fn unencodable(error: CodecError) -> Fault {
     Fault(format!("cannot take a line of the process table: {error}"))
 }
 
-fn cannot_build(home: &Home, error: CatalogError) -> StoreError {
-    let place = match home {
-        Home::Folder(folder) => folder.display().to_string(),
-        Home::Memory => "memory".to_owned(),
-    };
-    match error {
-        CatalogError::Log(error) => error,
-        CatalogError::Index(fault) => {
-            io(format!("build its index in {place} from the log"))(std::io::Error::other(fault))
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

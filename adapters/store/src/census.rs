@@ -2,18 +2,20 @@
 //!
 //! It trusts no index. It holds numbers and names in memory, and no payload.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::StoreError;
-use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 
+use crate::catalog::Catalog;
 use crate::draft::{read_born, read_facts};
 use crate::envelope::{Header, Kind};
 use crate::log::Log;
 use crate::mark::{Hash, Location, Mark};
-use crate::scan::{Found, Lost, walk};
+use crate::scan::{Found, Reached, walk_all};
 use crate::stored::Stored;
 
 /// Whether a record is as it was written.
@@ -24,16 +26,18 @@ pub(crate) enum Health {
 }
 
 /// What stands in a log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Census {
     pub(crate) records: u64,
+    /// What headers, births, ends and checkpoints say: the same as to who opens the store.
+    pub(crate) catalog: Catalog,
     pub(crate) processes: BTreeMap<Pid, Records>,
     /// By the names that the log has for them.
     pub(crate) contents: BTreeMap<Hash, Content>,
-    pub(crate) checkpoints: BTreeMap<CheckpointId, Health>,
-    pub(crate) lost: Vec<Lost>,
     /// Segments whose first record is damaged.
     pub(crate) openings: Vec<u32>,
+    /// The last commit of which all records are there.
+    pub(crate) last_whole: Mark,
     pub(crate) end_ms: u64,
 }
 
@@ -49,11 +53,8 @@ pub(crate) struct Content {
 /// The records of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// Of its birth, or of what took its place; of its end.
-    pub(crate) row: Option<Health>,
-    pub(crate) end: Option<Health>,
     pub(crate) since: FactNumber,
-    /// A fact that was, by the record of the end.
+    /// The last fact, by the record of the end.
     pub(crate) reach: FactNumber,
     pub(crate) images: BTreeMap<FactNumber, Health>,
     /// By the first fact: how many, and how they are.
@@ -65,32 +66,37 @@ pub(crate) struct Records {
 pub(crate) type Reader<'a> = &'a mut dyn FnMut(Pid, Piece<'_>);
 
 impl Census {
-    /// Reads the whole log, payloads included. Answers with the mark of its last commit as well.
+    /// Reads the whole log, payloads included. Answers with where it ends as well.
     ///
     /// # Errors
-    /// As [`walk`].
-    pub(crate) fn take(log: &Log, head: Mark, reader: Reader<'_>) -> Result<(Self, Mark), StoreError> {
-        let (mut census, mut forgotten) = (Self::default(), BTreeSet::new());
-        let end = walk::<StoreError>(log, Mark::EMPTY, head, &mut |found| {
+    /// As [`walk_all`].
+    pub(crate) fn take(log: &Log, head: Mark, reader: Reader<'_>) -> Result<(Self, Reached), StoreError> {
+        let mut census = Self {
+            records: 0,
+            catalog: Catalog::table_only(log),
+            processes: BTreeMap::new(),
+            contents: BTreeMap::new(),
+            openings: Vec::new(),
+            last_whole: Mark::EMPTY,
+            end_ms: 0,
+        };
+        let reached = walk_all::<StoreError>(log, head, &mut |found| {
             match found {
-                Found::Record(at, header) => census.note(log, at, &header, &mut forgotten, reader)?,
-                Found::Lost(lost) => census.lost.push(lost),
-                Found::Commit(_) => {}
+                Found::Record(at, header) => census.note(log, at, &header, reader)?,
+                Found::Lost(lost) => census.catalog.note_lost(lost),
+                // HEAD's mark is reached in any case: whether by its records, the log says.
+                Found::Commit(mark) if mark == head && !log.holds(&mark)? => {}
+                Found::Commit(mark) => census.last_whole = mark,
             }
             Ok(())
         })?;
-        census.processes.retain(|pid, _| !forgotten.contains(pid));
-        Ok((census, end))
+        let table = census.catalog.table();
+        census.processes.retain(|pid, _| !table.line(*pid).is_some_and(|line| line.is_forgotten()));
+        Ok((census, reached))
     }
 
-    fn note(
-        &mut self,
-        log: &Log,
-        at: Location,
-        header: &Header,
-        forgotten: &mut BTreeSet<Pid>,
-        reader: Reader<'_>,
-    ) -> Result<(), StoreError> {
+    fn note(&mut self, log: &Log, at: Location, header: &Header, reader: Reader<'_>) -> Result<(), StoreError> {
+        self.catalog.note_for_table(at, header, &|| log.payload(at, header).map(Bytes::from))?;
         self.records += 1;
         self.end_ms = self.end_ms.max(header.at_ms);
         let health = if log.is_whole(at, header)? { Health::Whole } else { Health::Damaged };
@@ -103,7 +109,14 @@ impl Census {
         };
         match header.kind {
             Kind::Opened if health == Health::Damaged => self.openings.push(at.segment),
-            Kind::Opened | Kind::Swept => {}
+            Kind::Opened
+            | Kind::Swept
+            | Kind::Checkpoint
+            | Kind::CheckpointDropped
+            | Kind::Forgotten
+            | Kind::Pids
+            | Kind::CheckpointIds
+            | Kind::LossNoted => {}
             Kind::Content => {
                 let hash = match Stored::open(log, at, header, Arc::default()) {
                     Ok(stored) => stored.hash(),
@@ -115,9 +128,6 @@ impl Census {
                 let lost = Content { health: None, hash: ContentHash(header.payload) };
                 self.contents.insert(header.payload, lost);
             }
-            Kind::Checkpoint => drop(self.checkpoints.insert(CheckpointId(header.subject), health)),
-            Kind::CheckpointDropped => drop(self.checkpoints.remove(&CheckpointId(header.subject))),
-            Kind::Forgotten => drop(forgotten.insert(pid)),
             Kind::Born | Kind::Facts | Kind::Snapshot | Kind::TempFile => {
                 read(header.kind)?;
                 let records = self.processes.entry(pid).or_default();
@@ -125,22 +135,17 @@ impl Census {
                     Kind::Facts => drop(records.facts.insert(first, (header.count, health))),
                     Kind::TempFile => drop(records.temp_files.insert(header.first, health)),
                     Kind::Snapshot => drop(records.images.insert(first, health)),
-                    _ => {
-                        if records.since == FactNumber(0) {
-                            records.row = Some(health);
-                        }
-                        records.images.insert(FactNumber(0), health);
-                    }
+                    _ => drop(records.images.insert(FactNumber(0), health)),
                 }
             }
             Kind::SnapshotDropped => drop(self.processes.entry(pid).or_default().images.remove(&first)),
             Kind::Ended => {
                 let records = self.processes.entry(pid).or_default();
-                (records.end, records.reach) = (Some(health), records.reach.max(first));
+                records.reach = records.reach.max(first);
             }
             Kind::Shortened => {
                 let records = self.processes.entry(pid).or_default();
-                (records.row, records.since) = (Some(health), records.since.max(first));
+                records.since = records.since.max(first);
             }
         }
         Ok(())
@@ -180,7 +185,7 @@ impl Records {
             }
             next = after;
         }
-        // A snapshot stands at a fact that was, and an end behind the last.
+        // The fact that a snapshot follows existed, and an end names the last fact.
         let last = self.images.last_key_value().map_or(self.reach, |(at, _)| self.reach.max(*at));
         if last >= next {
             note(next, last);

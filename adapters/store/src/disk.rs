@@ -3,6 +3,7 @@
 //!
 //! The lock and the index are no part of it: the one is the operating system's, the other can be thrown away.
 
+mod held;
 mod reading;
 mod system;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub(crate) use held::Held;
 pub(crate) use reading::Reading;
 pub(crate) use system::System;
 

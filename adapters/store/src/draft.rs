@@ -3,6 +3,8 @@
 //! It knows the payloads of `envelope`'s table and nothing of files. What it reads has been checked against its hash, and
 //! opened where it was sealed.
 
+use std::collections::BTreeSet;
+
 use bytes::{BufMut as _, Bytes};
 use dormouse_actors::ports::{Entry, StoreError};
 use dormouse_proto::checkpoint::Checkpoint;
@@ -14,6 +16,7 @@ use serde::Serialize;
 use crate::chunks::Chunks;
 use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Part, StoreKey, Turn};
 use crate::error::{damaged, refused};
+use crate::finding::Finding;
 use crate::mark::Hash;
 use crate::packed::{Compression, Unpacked, cannot_pack};
 use crate::secret::Keys;
@@ -96,12 +99,32 @@ impl Draft {
         Self { first: at.0, ..Self::of(Kind::SnapshotDropped, pid.0, Vec::new()) }
     }
 
+    /// The note that these losses were acknowledged.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] of kind `InvalidInput` where they cannot be encoded.
+    pub(crate) fn loss_noted(losses: &[Finding]) -> Result<Self, StoreError> {
+        Ok(Self::of(Kind::LossNoted, 0, encode(&losses)?))
+    }
+
     /// The note that the history of a process before `below` is given up.
     ///
     /// # Errors
     /// [`StoreError::Io`] of kind `InvalidInput` where the row cannot be encoded.
     pub(crate) fn shortened(row: &ProcessRow, below: FactNumber) -> Result<Self, StoreError> {
         Ok(Self { first: below.0, ..Self::of(Kind::Shortened, row.pid.0, encode(row)?) })
+    }
+
+    /// The records that say of these numbers that they were given up, one for each stretch: of kind `pids` or `checkpoint ids`.
+    pub(crate) fn numbers(kind: Kind, numbers: &BTreeSet<u64>) -> Vec<Self> {
+        let mut drafts: Vec<Self> = Vec::new();
+        for number in numbers {
+            match drafts.last_mut() {
+                Some(draft) if draft.subject + draft.count == *number => draft.count += 1,
+                _ => drafts.push(Self { count: 1, ..Self::of(kind, *number, Vec::new()) }),
+            }
+        }
+        drafts
     }
 
     /// The record of a checkpoint.
@@ -140,7 +163,7 @@ impl Draft {
         })
     }
 
-    /// The end of a process whose last fact has this number: what is missing before it shows by that.
+    /// The end of a process. It names the last fact, so that facts missing before it are noticed.
     ///
     /// # Errors
     /// [`StoreError::Io`] where it cannot be encoded.
@@ -252,6 +275,14 @@ pub(crate) fn read_checkpoint(payload: &[u8]) -> Result<Checkpoint, StoreError> 
     decode(payload)
 }
 
+/// The losses in the payload of a `loss noted` record.
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn read_losses(payload: &[u8]) -> Result<Vec<Finding>, StoreError> {
+    decode(payload)
+}
+
 /// The row and the image in the payload of a `born` record.
 ///
 /// # Errors
@@ -276,6 +307,11 @@ fn read_row(bytes: &[u8]) -> Result<ProcessRow, StoreError> {
         return Err(damaged(format!("process {} is said to be older than its parent", row.pid)));
     }
     Ok(row)
+}
+
+/// The numbers that a record of kind `pids` or `checkpoint ids` is about.
+pub(crate) fn numbers_of(header: &Header) -> std::ops::Range<u64> {
+    header.subject..header.subject.saturating_add(header.count)
 }
 
 /// The exit in the payload of an `ended` record.
@@ -343,6 +379,17 @@ mod tests {
         for case in cases {
             let facts: Vec<_> = case.iter().map(|fact| fact.to_vec()).collect();
             assert_eq!(read_facts(&framed(&facts)).unwrap(), facts);
+        }
+    }
+
+    #[test]
+    fn numbers_become_stretches() {
+        for (numbers, expected) in
+            [(vec![], vec![]), (vec![4], vec![(4, 1)]), (vec![1, 2, 3, 7, 9, 10], vec![(1, 3), (7, 1), (9, 2)])]
+        {
+            let drafts = Draft::numbers(Kind::Pids, &numbers.into_iter().collect());
+            let stretches: Vec<_> = drafts.iter().map(|draft| (draft.subject, draft.count)).collect();
+            assert_eq!(stretches, expected);
         }
     }
 

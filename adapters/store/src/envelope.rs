@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | 0-3 | magic | `DMLG` |
 //! | 4 | version | 1 |
-//! | 5 | kind | 1 opened, 2 content, 3 born, 4 facts, 5 snapshot, 6 ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped, 10 swept, 11 shortened, 12 forgotten, 13 content lost, 14 snapshot dropped |
+//! | 5 | kind | 1 opened, 2 content, 3 born, 4 facts, 5 snapshot, 6 ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped, 10 swept, 11 shortened, 12 forgotten, 13 content lost, 14 snapshot dropped, 15 numbers of processes, 16 numbers of checkpoints, 17 loss noted |
 //! | 6 | flags | bit 0: the last record of its commit |
 //! | 7 | zero | |
 //! | 8-15 | commit | the number of the commit, from 1, rising by one |
@@ -14,9 +14,9 @@
 //! | 24-31 | synced | the latest commit that was known to be on the disk when this one was written |
 //! | 32-39 | time | when it was first written: milliseconds since the epoch, UTC |
 //! | 40-47 | length | of the payload, in bytes |
-//! | 48-55 | subject | the pid; temp file: the root's of its tree; `opened` and `swept`: the segment's number; checkpoints: theirs; content: 0 |
+//! | 48-55 | subject | the pid; numbers: the first; temp file: the root's of its tree; `opened` and `swept`: the segment's number; checkpoints: theirs; content: 0 |
 //! | 56-63 | first | facts: the first's number; snapshot and its drop: the last's in it; shortened: the first that can be asked for; swept: bytes that the segment had; temp file: the change's; content: bytes of its index; otherwise 0 |
-//! | 64-71 | count | facts: how many; content: bytes of the content itself; otherwise 0 |
+//! | 64-71 | count | facts and numbers: how many; content: bytes of the content itself; otherwise 0 |
 //! | 72-103 | payload hash | BLAKE3 of the payload; of a content, and of the note that it is lost, its name, the BLAKE3 of the content itself; of `swept` the hash of the segment's last record |
 //! | 104-135 | previous | the hash of the record before this one; of the first, zeros |
 //! | 136-167 | hash | BLAKE3 of bytes 0-135, the segment's number (4) and the record's offset (8), keyed with the store's key, or with one that is made of it and the secret (`secret`) |
@@ -29,7 +29,8 @@
 //! * born: length of the row (4), the row by `dormouse_proto::record::codec`, the image.
 //! * facts: for each fact its length (4) and its bytes. snapshot: the image. ended: the exit, by the same codec.
 //! * temp file: the change, as the port gave it. checkpoint: a `dormouse_proto::checkpoint::Checkpoint`, by the codec.
-//! * shortened: the row, by the same codec. checkpoint dropped, swept, forgotten, content lost, snapshot dropped: nothing.
+//! * loss noted: what was found lost, as `crate::Finding`s, by the same codec.
+//! * shortened: the row, by the same codec. checkpoint dropped, swept, forgotten, content lost, snapshot dropped, numbers: nothing.
 //!
 //! Where the store is encrypted, every payload that is not empty is sealed (`secret`), but that of `opened`. A payload is bound
 //! to kind, flags (without bit 0), since, time, subject, first and count of its header, and a content to its name as well: to
@@ -100,10 +101,16 @@ pub(crate) enum Kind {
     ContentLost = 13,
     /// An image of a process was found damaged for good.
     SnapshotDropped = 14,
+    /// A stretch of processes were given up, as many records said that a sweep has moved.
+    Pids = 15,
+    /// The same of checkpoints.
+    CheckpointIds = 16,
+    /// Something was found lost, and that was acknowledged.
+    LossNoted = 17,
 }
 
 impl Kind {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 17] = [
         Self::Opened,
         Self::Content,
         Self::Born,
@@ -118,6 +125,9 @@ impl Kind {
         Self::Forgotten,
         Self::ContentLost,
         Self::SnapshotDropped,
+        Self::Pids,
+        Self::CheckpointIds,
+        Self::LossNoted,
     ];
 
     /// Whether the payload's hash in the header says something else, and there is no payload.

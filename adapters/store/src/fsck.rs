@@ -1,36 +1,44 @@
 //! Looking a store over: every record, with its payload, and what follows from damage; and mending what can be.
 //!
-//! To look changes nothing. To repair loses nothing that could still be read:
+//! A look changes nothing. It judges by the same table as whoever opens the store (`census`). A repair loses nothing that could still
+//! be read:
 //! * the index is built again;
 //! * an image that is damaged is given up where an earlier one leads to the same state;
 //! * a content that is damaged is noted as lost, so that who reads it is told at once, and kept again when it is committed again;
-//! * HEAD is written where the log proves itself: whole from its first record on.
+//! * HEAD is written again from its other file;
+//! * where the log ends before HEAD's mark, a new segment stands in for what is missing, and the log goes on in it. Its first record
+//!   goes on from the commit that HEAD names, so that what is put back later fits in between;
+//! * where HEAD is lost altogether, or damage follows the last whole commit, nobody knows where the log ended. The new segment then
+//!   goes on from no record, which says for ever that something may be missing before it;
+//! * all else is noted as acknowledged: it is answered as lost still, and no longer told to who did not ask for it.
 //!
 //! Segments with damage are never changed: a copy of one can still be put back.
 
-use std::fmt;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use dormouse_actors::garbage::Piece;
-use dormouse_actors::ports::StoreError;
-use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
+use dormouse_actors::ports::{StoreError, Until};
+use dormouse_proto::id::Pid;
 
 use crate::census::{Census, Content, Health, Records};
 use crate::disk::{Reading, System};
 use crate::draft::Draft;
 use crate::envelope::{HEADER_BYTES, Header, StoreKey};
 use crate::error::{damaged, io};
-use crate::head::Head;
+use crate::finding::Finding;
+use crate::head::{Head, HeadFiles};
 use crate::index::Index;
 use crate::lock::StoreLock;
 use crate::log::{Log, segment_numbers};
+use crate::log_store::LogStore;
 use crate::mark::{Hash, Location, Mark};
 use crate::options::Options;
 use crate::read_only::{beside_a_writer, moment};
-use crate::recover::{check_log, check_tail, keys_of};
+use crate::recover::{check_log, check_tail, is_short, keys_of};
+use crate::scan::Reached;
 use crate::secret::{NO_CHECK, StoreSecret, check_of};
 use crate::segment::Segment;
 
@@ -55,250 +63,243 @@ pub struct Checkup {
     pub bytes: u64,
     /// The damage.
     pub findings: Vec<Finding>,
-}
-
-/// Damage, and what follows from it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
-    /// HEAD is missing or cannot be read, though the log is whole.
-    Head,
-    /// A part of the log cannot be recognised.
-    Part {
-        /// From where to where.
-        between: String,
-    },
-    /// The log goes on to a segment behind which no whole commit stands: it is another log's, or what stood between is lost.
-    Stray {
-        /// Where the last whole commit ends.
-        end: String,
-        /// The last segment.
-        segment: u32,
-    },
-    /// The first record of a segment is damaged, which holds the key of the store for the case that HEAD is lost.
-    Opening {
-        /// The segment.
-        segment: u32,
-    },
-    /// The record of a birth or an end cannot be read: the process is not listed.
-    Row {
-        /// The process.
-        pid: Pid,
-    },
-    /// Facts of a process are lost.
-    Facts {
-        /// The process.
-        pid: Pid,
-        /// The first.
-        first: FactNumber,
-        /// The last.
-        last: FactNumber,
-        /// The image behind them from which on it can be read again.
-        again_from: Option<FactNumber>,
-    },
-    /// An image of a process is damaged, and an earlier one leads to the same state.
-    Image {
-        /// The process.
-        pid: Pid,
-        /// The fact that it stands at.
-        at: FactNumber,
-    },
-    /// The first image of a process is damaged: what is before the next one cannot be read.
-    Beginning {
-        /// The process.
-        pid: Pid,
-        /// The next one that can be read.
-        again_from: Option<FactNumber>,
-    },
-    /// A change of the temporary files of a tree is lost, and with it all of them.
-    TempFile {
-        /// The process that the tree begins with.
-        root: Pid,
-        /// The change.
-        number: u64,
-    },
-    /// A content is damaged.
-    Content {
-        /// Its name; where the store is encrypted and the record does not tell it, the one that the log has for it.
-        hash: ContentHash,
-    },
-    /// The record of a checkpoint is damaged.
-    Checkpoint {
-        /// Its number.
-        id: CheckpointId,
-    },
-}
-
-impl Finding {
-    /// Whether a repair mends it.
-    #[must_use]
-    pub fn can_be_mended(&self) -> bool {
-        match self {
-            Self::Head | Self::Image { .. } | Self::Content { .. } => true,
-            Self::Part { .. }
-            | Self::Stray { .. }
-            | Self::Opening { .. }
-            | Self::Row { .. }
-            | Self::Facts { .. }
-            | Self::Beginning { .. }
-            | Self::TempFile { .. }
-            | Self::Checkpoint { .. } => false,
-        }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Head => write!(f, "HEAD: it is missing or damaged, and the log proves itself without it"),
-            Self::Part { between } => write!(f, "log: nothing can be recognised from {between}"),
-            Self::Stray { end, segment } => write!(
-                f,
-                "log: no whole commit stands behind {end}, though it goes on to segment {segment:08}. Take what is behind out of the \
-                 folder, or put back what is missing between"
-            ),
-            Self::Opening { segment } => {
-                write!(
-                    f,
-                    "log: the first record of segment {segment:08} is damaged, which only matters where HEAD is lost"
-                )
-            }
-            Self::Row { pid } => write!(f, "process {pid}: the record of its birth or end is damaged"),
-            Self::Facts { pid, first, last, again_from } => {
-                let upto = first.0.saturating_sub(1);
-                write!(f, "process {pid}: facts {first}-{last} are lost, it can be read up to {upto}")?;
-                again_from.map_or(Ok(()), |from| write!(f, " and from {from} on"))
-            }
-            Self::Image { pid, at } => {
-                write!(f, "process {pid}: its snapshot at fact {at} is damaged, and is replayed from an earlier one")
-            }
-            Self::Beginning { pid, again_from: Some(from) } => {
-                write!(f, "process {pid}: its first image is damaged, it can be read from fact {from} on")
-            }
-            Self::Beginning { pid, again_from: None } => write!(f, "process {pid}: no image of it can be read"),
-            Self::TempFile { root, number } => {
-                write!(f, "process {root}: change {number} of the temporary files of its tree is lost")
-            }
-            Self::Content { hash } => write!(f, "content {hash}: it is damaged"),
-            Self::Checkpoint { id } => write!(f, "checkpoint {id}: its record is damaged"),
-        }
-    }
+    /// Damage that an earlier repair has noted as acknowledged.
+    pub acknowledged: Vec<Finding>,
 }
 
 /// Looks over the store in `dir`, which is opened as `options` say; mends it, if so asked, after all was read. `reader` is told
 /// of every piece of a journal that can be read, perhaps more than once, so that who can decode them knows what refers to a content.
-/// Costs a pass over the whole log.
+/// Costs a pass over the whole log; a repair two or three.
 ///
-/// To look takes no lock and changes no byte: it works beside a writer, of whose log it sees one moment, and on a file system that is
-/// read-only. To repair, the store must be nobody else's.
+/// Without a repair it takes no lock and changes no byte. It works while another program writes the store, of which it sees one moment,
+/// and on a read-only file system. A repair needs the lock of the store, and acknowledges what it cannot mend.
 ///
 /// # Errors
 /// [`StoreError::InUse`], to repair; [`StoreError::Key`] where it is encrypted otherwise; [`StoreError::Damaged`] where log and HEAD do
-/// not belong together, or HEAD is lost and the log cannot prove itself: nothing was changed then. [`StoreError::Io`].
+/// not belong together, or nothing tells the key of the store: nothing was changed then. [`StoreError::Io`].
 pub fn fsck(
     dir: &Path,
     options: &Options,
     repair: Repair,
     reader: &mut dyn FnMut(Pid, Piece<'_>),
 ) -> Result<Checkup, StoreError> {
-    if !dir.join("log").is_dir() {
-        return Err(damaged(format!("{} is not a store: it holds no log", dir.display())));
+    let log = dir.join("log");
+    match log.metadata() {
+        Ok(found) if !found.is_dir() => {
+            return Err(damaged(format!("{} is not a store: its log is not a folder", dir.display())));
+        }
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(io(format!("look into {}", log.display()))(error));
+        }
+        // Without a folder there is no segment.
+        _ => {}
     }
-    let secret = options.secret.as_ref();
-    let read_head = || match Head::read(&System, dir) {
-        Err(StoreError::Damaged { .. }) => Ok(None),
-        other => other,
-    };
     // Who does not have the key leaves no trace, not even in LOCK.
-    if let Some(head) = read_head()? {
-        keys_of(&head, secret, dir)?;
+    if let Some(head) = read_head(dir)?.best {
+        keys_of(&head, options.secret.as_ref(), dir)?;
     }
     let lock = match repair {
         Repair::Yes => Some(StoreLock::take(dir)?),
         Repair::No => None,
     };
-    let Seen { head, log, census, end } = beside_a_writer(|| {
-        let seen = match read_head()? {
-            Some(_) => {
-                let (head, log) = moment(dir, options)?;
-                check_log(&log, head.mark)?;
-                let (census, end) = Census::take(&log, head.mark, reader)?;
-                Seen { head: Some(head), log, census, end }
-            }
-            None => {
-                let keys = keys_of(&head_in(dir, secret)?, secret, dir)?;
-                let log = Log::open(Arc::new(Reading), &dir.join("log"), keys)?;
-                let (census, end) = Census::take(&log, Mark::EMPTY, reader)?;
-                Seen { head: None, log, census, end }
-            }
-        };
-        let vouched = seen.head.map(|head| head.mark.end);
-        let is_doubtful = vouched.is_some_and(|vouched| seen.census.lost.iter().any(|lost| lost.from >= vouched));
-        Ok((seen, is_doubtful))
-    })?;
-    if head.is_none() && (!census.lost.is_empty() || end.is_empty()) {
-        return Err(damaged(
-            "HEAD is lost, and the log is damaged: it cannot be told whether it is whole. Put back a copy of HEAD and log \
-             together",
-        ));
+    let seen = look_over(dir, options, reader)?;
+    let mut checkup = seen.checkup();
+    if repair == Repair::No || checkup.findings.iter().any(Finding::is_refused) {
+        return Ok(checkup);
     }
-    let mut findings = findings(&census);
-    if check_tail(&log, end).is_err() {
-        let segment = log.numbers().last().copied().unwrap_or_default();
-        findings.insert(0, Finding::Stray { end: end.end.to_string(), segment });
+    let bridged = seen.bridge(dir, options.secret.as_ref())?;
+    Index::remove(&dir.join("index")).map_err(io("remove the index"))?;
+    let at_ms = seen.census.end_ms;
+    drop((seen, lock));
+    if bridged == Bridged::Yes {
+        options.clone().open(dir)?.begin_segment(at_ms)?;
     }
-    if head.is_none() {
-        findings.insert(0, Finding::Head);
-    }
-    let checkup = Checkup { records: census.records, bytes: log.bytes(), findings };
-    if repair == Repair::Yes {
-        if head.is_none() {
-            let head = Head { epoch: EPOCH_BEHIND_ALL, mark: end, ..head_in(dir, secret)? };
-            head.write(&System, dir).map_err(io("write HEAD"))?;
-        }
-        Index::remove(&dir.join("index")).map_err(io("remove the index"))?;
-        drop((log, lock));
-        mend(dir, options, &census, &checkup.findings)?;
-    }
+    let found = mend(options, dir)?;
+    // What the repair itself made visible.
+    let is_new = |finding: &Finding| !checkup.findings.contains(finding) && bridged == Bridged::Yes;
+    let new: Vec<_> = found.into_iter().filter(is_new).collect();
+    checkup.findings.retain(|finding| bridged == Bridged::No || !matches!(finding, Finding::Part { .. }));
+    checkup.findings.extend(new);
     Ok(checkup)
+}
+
+/// The files of HEAD, damage to all of them being no error.
+fn read_head(dir: &Path) -> Result<HeadFiles, StoreError> {
+    Head::read_files(&Reading::default(), dir)
 }
 
 /// One moment of a store.
 struct Seen {
     /// None if HEAD is lost.
     head: Option<Head>,
+    /// The files of HEAD that are missing or damaged.
+    faulty: Vec<&'static str>,
     log: Log,
     census: Census,
-    /// The last whole commit.
-    end: Mark,
+    reached: Reached,
 }
 
-/// Notes what is lost, so that the next who asks is told at once.
-fn mend(dir: &Path, options: &Options, census: &Census, findings: &[Finding]) -> Result<(), StoreError> {
-    let contents = damaged_contents(census).map(|(name, _)| Draft::content_lost(*name));
-    let images = findings.iter().filter_map(|finding| match finding {
-        Finding::Image { pid, at } => Some(Draft::snapshot_dropped(*pid, *at)),
-        Finding::Head
-        | Finding::Content { .. }
-        | Finding::Part { .. }
-        | Finding::Stray { .. }
-        | Finding::Opening { .. }
-        | Finding::Row { .. }
-        | Finding::Facts { .. }
-        | Finding::Beginning { .. }
-        | Finding::TempFile { .. }
-        | Finding::Checkpoint { .. } => None,
-    });
-    options.clone().open(dir)?.write_notes(contents.chain(images).collect(), census.end_ms)
+/// Whether a segment was begun that stands in for what is missing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bridged {
+    No,
+    Yes,
+}
+
+fn look_over(dir: &Path, options: &Options, reader: &mut dyn FnMut(Pid, Piece<'_>)) -> Result<Seen, StoreError> {
+    let secret = options.secret.as_ref();
+    beside_a_writer(|| {
+        let HeadFiles { best, faulty, .. } = read_head(dir)?;
+        let (head, log) = match best {
+            Some(_) => {
+                let (head, log) = moment(dir, options)?;
+                (Some(head), log)
+            }
+            None => {
+                let keys = keys_of(&head_in(dir, secret)?, secret, dir)?;
+                let disk = Arc::new(Reading::paced(options.pace.clone()));
+                (None, Log::open(disk, &dir.join("log"), keys)?)
+            }
+        };
+        let mark = head.map_or(Mark::EMPTY, |head| head.mark);
+        let (census, reached) = match is_short(&log, mark) {
+            false => {
+                check_log(&log, mark)?;
+                Census::take(&log, mark, reader)?
+            }
+            true => {
+                let (census, reached) = Census::take(&log, mark, reader)?;
+                if census.records == 0 {
+                    check_log(&log, mark)?;
+                }
+                (census, reached)
+            }
+        };
+        let is_doubtful = head.is_some() && census.catalog.table().is_lost_behind(mark.end);
+        Ok((Seen { head, faulty, log, census, reached }, is_doubtful))
+    })
+}
+
+impl Seen {
+    fn checkup(&self) -> Checkup {
+        let table = self.census.catalog.table();
+        let known = table.acknowledged();
+        let (acknowledged, rest) =
+            findings(&self.census).into_iter().partition(|finding| known.contains(&finding.clone().known_by()));
+        let head = self.faulty.iter().map(|file| Finding::Head { file: (*file).to_owned() });
+        let findings = head.chain(self.end()).chain(rest).collect();
+        Checkup { records: self.census.records, bytes: self.log.bytes(), findings, acknowledged }
+    }
+
+    /// What is wrong with the log's end.
+    fn end(&self) -> Vec<Finding> {
+        let whole = self.census.last_whole;
+        let mut found = Vec::new();
+        match self.head {
+            Some(head) if is_short(&self.log, head.mark) => {
+                let commits = head.mark.commit.saturating_sub(whole.commit);
+                found.push(Finding::Short { end: whole.end, vouched: head.mark.end, commits });
+            }
+            Some(_) if !self.reached.is_doubtful => {}
+            _ => found.push(Finding::Unvouched { end: whole.end, commit: whole.commit }),
+        }
+        if check_tail(&self.log, self.reached.good).is_err() {
+            let segment = self.log.numbers().last().copied().unwrap_or_default();
+            found.push(Finding::Stray { end: self.reached.good.end, segment });
+        }
+        found
+    }
+
+    /// Begins a segment for what comes next where the log does not end with a whole commit that HEAD knows; writes HEAD again where a
+    /// file of it is faulty.
+    fn bridge(&self, dir: &Path, secret: Option<&StoreSecret>) -> Result<Bridged, StoreError> {
+        let last = self.log.numbers().last().copied().unwrap_or_default();
+        let (head, number) = match self.head {
+            Some(head) if is_short(&self.log, head.mark) => (head, Some(head.mark.end.segment + 1)),
+            Some(head) if !self.reached.is_doubtful => (head, None),
+            head => {
+                let head = match head {
+                    Some(head) => head,
+                    None => Head { epoch: EPOCH_BEHIND_ALL, ..head_in(dir, secret)? },
+                };
+                let end = Location { segment: last + 1, offset: 0 };
+                // No record has this hash: the chain shows that it is broken here.
+                let mark = Mark { end, last: 0, chain: [0; 32], commit: self.reached.commit };
+                (Head { mark, ..head }, Some(last + 1))
+            }
+        };
+        if let Some(number) = number {
+            let log = Log::open(Arc::new(System), &dir.join("log"), self.log.keys().clone())?;
+            log.add(number).map_err(io("begin a segment behind what is lost"))?;
+        }
+        if number.is_some() || !self.faulty.is_empty() {
+            head.write_both(&System, dir).map_err(io("write HEAD"))?;
+        }
+        Ok(if number.is_some() { Bridged::Yes } else { Bridged::No })
+    }
+}
+
+/// So many losses stand in one note.
+const NOTED_AT_ONCE: usize = 1_000;
+
+/// Notes what is lost, so that the next who asks is told at once, and who does not ask is not. Answers with what there is.
+fn mend(options: &Options, dir: &Path) -> Result<Vec<Finding>, StoreError> {
+    let store = options.clone().open(dir)?;
+    let mark = store.writer().mark();
+    let (census, _) = Census::take(&store.log, mark, &mut |_, _| {})?;
+    let known = census.catalog.table().acknowledged();
+    let found = findings(&census);
+    let (mut notes, mut losses) = (Vec::new(), Vec::new());
+    notes.extend(damaged_contents(&census).map(|(name, _)| Draft::content_lost(*name)));
+    for finding in &found {
+        match finding.clone().known_by() {
+            Finding::Image { pid, at } => notes.push(Draft::snapshot_dropped(pid, at)),
+            Finding::Content { .. } => {}
+            loss if known.contains(&loss) => {}
+            loss => losses.push(loss),
+        }
+    }
+    for losses in losses.chunks(NOTED_AT_ONCE) {
+        notes.push(Draft::loss_noted(losses)?);
+    }
+    store.write_notes(notes, census.end_ms)?;
+    Ok(found)
+}
+
+impl LogStore {
+    /// Begins a segment in which nothing else stands yet, durably, and tells HEAD.
+    ///
+    /// # Errors
+    /// As those of a commit.
+    fn begin_segment(&self, at_ms: u64) -> Result<(), StoreError> {
+        let mut writer = self.writer();
+        let written = writer.begin_segment(at_ms)?;
+        self.note(&writer, &written);
+        writer.settle().map_err(io("write HEAD"))
+    }
+
+    /// Writes notes of damage as one commit, durably.
+    ///
+    /// # Errors
+    /// As those of a commit.
+    pub(crate) fn write_notes(&self, drafts: Vec<Draft>, at_ms: u64) -> Result<(), StoreError> {
+        let mut writer = self.writer();
+        if !drafts.is_empty() {
+            let finished = writer.finish(drafts, at_ms)?;
+            let written = writer.append(finished, Until::Synced)?;
+            self.note(&writer, &written);
+        }
+        Ok(())
+    }
 }
 
 fn findings(census: &Census) -> Vec<Finding> {
-    let parts = census.lost.iter().map(|lost| Finding::Part { between: format!("{} to {}", lost.from, lost.to) });
-    let parts = parts.chain(census.openings.iter().map(|segment| Finding::Opening { segment: *segment }));
+    let table = census.catalog.table();
+    let openings = census.openings.iter().map(|segment| Finding::Opening { segment: *segment });
     let processes = census.processes.iter().flat_map(|(pid, records)| of_process(*pid, records));
     let contents = damaged_contents(census).map(|(_, content)| Finding::Content { hash: content.hash });
-    let checkpoints = census.checkpoints.iter().filter(|(_, health)| **health == Health::Damaged);
-    let checkpoints = checkpoints.map(|(id, _)| Finding::Checkpoint { id: *id });
-    parts.chain(processes).chain(contents).chain(checkpoints).collect()
+    let losses = table.losses().into_iter().chain(openings).chain(table.open_ends());
+    losses.chain(processes).chain(contents).collect()
 }
 
 fn damaged_contents(census: &Census) -> impl Iterator<Item = (&Hash, &Content)> {
@@ -310,9 +311,6 @@ const MOST_LOST_CHANGES: usize = 1_000;
 
 fn of_process(pid: Pid, records: &Records) -> Vec<Finding> {
     let mut found = Vec::new();
-    if records.row != Some(Health::Whole) || records.end == Some(Health::Damaged) {
-        found.push(Finding::Row { pid });
-    }
     if records.images.get(&records.since) != Some(&Health::Whole) {
         found.push(Finding::Beginning { pid, again_from: records.image_from(records.since) });
     }

@@ -1,22 +1,33 @@
 //! HEAD: the store's key, how far the log reaches at least, and who may write.
 //!
-//! It stands apart from the log, so that an older or empty log put in its place is recognised. It is written to a
-//! temporary file, synced, renamed, and the folder synced: there is always one whole HEAD.
+//! It stands apart from the log, so that an older or empty log put in its place is recognised. There are two files of it, and either is
+//! enough:
+//! * `HEAD` is written to a temporary file, synced, renamed, and the folder synced, now and then: there is always one whole HEAD.
+//! * `HEAD2` is written in place behind each commit that is on the disk, one of its two blocks after the other, and not synced. So it
+//!   is behind by nothing while the operating system lives, and by some seconds after a loss of power. Older stores have none.
 //!
-//! The file holds the same block of 176 bytes twice; one good block is enough. A block is `DMHEAD` and two zeros (8),
+//! The better one counts: that of the newest owner, and of those the one that reaches further.
+//!
+//! A file holds two blocks of 176 bytes; one good block is enough. A block is `DMHEAD` and two zeros (8),
 //! version (4), key (32), epoch (8), mark (60), the check of the secret or zeros (32), and the BLAKE3 hash of all that (32).
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
 
-use crate::disk::{Disk, read_whole, replace};
+use crate::disk::{Disk, DiskFile, How, read_whole, replace};
 use crate::envelope::StoreKey;
 use crate::error::{damaged, io as io_error};
 use crate::mark::{Hash, MOST, Mark};
 use crate::secret::{NO_CHECK, StoreSecret, check_of, drawn};
 
+/// The file that is replaced, and synced.
+pub(crate) const HEAD: &str = "HEAD";
+/// The file that follows each commit.
+pub(crate) const HEAD2: &str = "HEAD2";
 const MAGIC: [u8; 8] = *b"DMHEAD\0\0";
 const VERSION: u32 = 1;
 const BODY_BYTES: usize = 8 + 4 + 32 + 8 + Mark::BYTES + 32;
@@ -47,29 +58,66 @@ impl Head {
         Ok(Self { key, epoch: 0, mark: Mark::EMPTY, check })
     }
 
-    /// Reads HEAD; none where there is no such file.
+    /// Reads HEAD; none where there is no file of it.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where neither block is whole, [`StoreError::Newer`] where a later version wrote them,
+    /// [`StoreError::Damaged`] where no block is whole, [`StoreError::Newer`] where a later version wrote them,
     /// [`StoreError::Io`].
     pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, StoreError> {
-        let path = dir.join("HEAD");
-        let bytes = read_whole(disk, &path).map_err(io_error(format!("read {}", path.display())))?;
-        let Some(bytes) = bytes else { return Ok(None) };
+        let files = Self::read_files(disk, dir)?;
+        match files.best {
+            None if files.are_there => Err(damaged(format!(
+                "{} holds no whole block of format version {VERSION}, and no other file does. The log beside it cannot be vouched \
+                 for: put back a copy of HEAD, HEAD2 and log together. dormouse fsck says what can be done without",
+                dir.join(HEAD).display()
+            ))),
+            best => Ok(best),
+        }
+    }
+
+    /// Reads the files of HEAD, whichever are there and whole.
+    ///
+    /// # Errors
+    /// [`StoreError::Newer`] where a later version wrote them, [`StoreError::Io`].
+    pub(crate) fn read_files(disk: &dyn Disk, dir: &Path) -> Result<HeadFiles, StoreError> {
+        let (first, second) = (Self::in_file(disk, &dir.join(HEAD))?, Self::in_file(disk, &dir.join(HEAD2))?);
+        let mut faulty = Vec::new();
+        if !matches!(first, InFile::Whole(_)) {
+            faulty.push(HEAD);
+        }
+        // A store of an older version has no second one.
+        if matches!(second, InFile::Damaged) || (matches!(second, InFile::Missing) && !faulty.is_empty()) {
+            faulty.push(HEAD2);
+        }
+        let best = match (first.head(), second.head()) {
+            (Some(first), Some(second)) if first.key == second.key => Some(first.better(second)),
+            (Some(first), _) => Some(first),
+            (None, second) => second,
+        };
+        let is_behind = first.head() != best;
+        let are_there = ![&first, &second].iter().all(|file| matches!(file, InFile::Missing));
+        Ok(HeadFiles { best, faulty, is_behind, are_there })
+    }
+
+    fn in_file(disk: &dyn Disk, path: &Path) -> Result<InFile, StoreError> {
+        let bytes = read_whole(disk, path).map_err(io_error(format!("read {}", path.display())))?;
+        let Some(bytes) = bytes else { return Ok(InFile::Missing) };
         let version = bytes.strip_prefix(&MAGIC).and_then(|rest| rest.first_chunk()).map(|it| u32::from_le_bytes(*it));
         let blocks = bytes.chunks(BLOCK_BYTES).take(2);
-        match blocks.filter_map(Self::from_block).next() {
-            Some(head) => Ok(Some(head)),
+        match blocks.filter_map(Self::from_block).reduce(Self::better) {
+            Some(head) => Ok(InFile::Whole(head)),
             None if version.is_some_and(|version| (VERSION + 1..VERSION + 256).contains(&version)) => {
                 let version = version.unwrap_or_default();
                 Err(StoreError::Newer { what: format!("format version {version} in {}", path.display()) })
             }
-            None => Err(damaged(format!(
-                "{} holds no whole block of format version {VERSION}. The log beside it cannot be vouched for: put back a copy \
-                 of HEAD and log together",
-                path.display()
-            ))),
+            None => Ok(InFile::Damaged),
         }
+    }
+
+    /// The one that says more; this one where both say the same.
+    fn better(self, other: Self) -> Self {
+        let reach = |head: &Self| (head.epoch, head.mark.commit);
+        if reach(&other) > reach(&self) { other } else { self }
     }
 
     /// Writes HEAD durably, in place of the one before. Costs two or three syncs.
@@ -77,8 +125,21 @@ impl Head {
     /// # Errors
     /// As the operating system's; the HEAD before stays whole.
     pub(crate) fn write(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        self.write_to(disk, &dir.join(HEAD))
+    }
+
+    /// Writes both files, as [`Head::write`] does.
+    ///
+    /// # Errors
+    /// As [`Head::write`].
+    pub(crate) fn write_both(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        self.write_to(disk, &dir.join(HEAD2))?;
+        self.write(disk, dir)
+    }
+
+    fn write_to(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
         let block = self.to_block();
-        replace(disk, &dir.join("HEAD"), [block, block].concat().into())
+        replace(disk, path, [block, block].concat().into())
     }
 
     fn to_block(self) -> [u8; BLOCK_BYTES] {
@@ -106,6 +167,86 @@ impl Head {
             mark: Mark::from_bytes(&body[52..CHECK_AT])?,
             check: body[CHECK_AT..].try_into().ok()?,
         })
+    }
+}
+
+/// What the files of HEAD hold.
+#[derive(Clone, Debug)]
+pub(crate) struct HeadFiles {
+    /// The better of them; none where none is whole.
+    pub(crate) best: Option<Head>,
+    /// The names of those that are missing or damaged.
+    pub(crate) faulty: Vec<&'static str>,
+    /// Whether the second says more than the first.
+    pub(crate) is_behind: bool,
+    /// Whether there is any, whole or damaged.
+    pub(crate) are_there: bool,
+}
+
+enum InFile {
+    Missing,
+    Damaged,
+    Whole(Head),
+}
+
+impl InFile {
+    fn head(&self) -> Option<Head> {
+        match self {
+            Self::Whole(head) => Some(*head),
+            Self::Missing | Self::Damaged => None,
+        }
+    }
+}
+
+/// The second file of HEAD, which follows each commit and is not synced.
+#[derive(Debug)]
+pub(crate) struct SecondHead {
+    file: Arc<dyn DiskFile>,
+    /// Whether the next block is the first.
+    first_is_next: bool,
+}
+
+impl SecondHead {
+    /// Opens the file, or makes it, and writes `head` to it. Costs three syncs where it is made, otherwise none.
+    ///
+    /// # Errors
+    /// As the operating system's.
+    pub(crate) fn open(disk: &dyn Disk, dir: &Path, head: &Head) -> io::Result<Self> {
+        let path = dir.join(HEAD2);
+        let file = match disk.open(&path, How::Existing) {
+            Ok(file) if file.length()? == 2 * BLOCK_BYTES as u64 => file,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {
+                head.write_to(disk, &path)?;
+                disk.open(&path, How::Existing)?
+            }
+        };
+        // The block that is the better one stays until the other is written.
+        let mut first = [0; BLOCK_BYTES];
+        file.read_at(0, &mut first)?;
+        let best = Head::in_file(disk, &path).ok().and_then(|found| found.head());
+        let first_is_next = Head::from_block(&first).is_none_or(|first| Some(first) != best);
+        let mut second = Self { file, first_is_next };
+        second.write(head)?;
+        Ok(second)
+    }
+
+    /// Writes one block. Costs no sync.
+    ///
+    /// # Errors
+    /// As the operating system's; the other block is whole.
+    pub(crate) fn write(&mut self, head: &Head) -> io::Result<()> {
+        let at = if self.first_is_next { 0 } else { BLOCK_BYTES as u64 };
+        self.first_is_next = !self.first_is_next;
+        self.file.write_at(at, &[Bytes::copy_from_slice(&head.to_block())])
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// As the operating system's.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync()
     }
 }
 

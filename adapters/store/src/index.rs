@@ -6,7 +6,7 @@
 //!
 //! Keys, numbers big-endian: `f` pid first-fact, `s` pid fact (snapshots and births), `t` pid number (temporary files of the
 //! tree that begins with it), `c` hash: to a location and a count.
-//! `p` pid: to a line of the process table. `k` number: to a line of the checkpoints. `m`: to the mark up to which the log is
+//! `p` pid: to a line of the process table. `k` number: to a line of the checkpoints. `l` commit: to a note of losses. `m`: to the mark up to which the log is
 //! indexed, and the table's digest. Where the store is encrypted, lines are sealed under their keys, and a content goes by the
 //! name that the log has for it.
 
@@ -106,7 +106,7 @@ impl Changes {
         self.records += 1;
     }
 
-    /// The line of a process, as [`Table::put`] encoded it.
+    /// The line of a process, as [`Table::encode_changed`] encoded it.
     pub(crate) fn line(&mut self, pid: Pid, line: Vec<u8>) {
         self.lines.insert(line_key(pid), line);
         self.records += 1;
@@ -118,8 +118,15 @@ impl Changes {
         self.records += 1;
     }
 
+    /// A note of losses, as [`Table::put_note`] encoded it.
+    pub(crate) fn note(&mut self, number: u64, note: Vec<u8>) {
+        self.lines.insert(note_key(number), note);
+        self.records += 1;
+    }
+
     fn place(&mut self, name: &[u8], at: Location, count: u64, key: &StoreKey) {
-        let mut value = at.to_bytes().to_vec();
+        let mut value = Vec::with_capacity(Location::BYTES + 16);
+        value.extend(at.to_bytes());
         value.extend(count.to_le_bytes());
         let check = check_of(name, &value, key);
         value.extend(check);
@@ -196,9 +203,9 @@ impl Index {
         Ok(Self { shelf: Shelf::open(folder)?, keys })
     }
 
-    /// An empty one that is gone when it is dropped.
+    /// One that nothing is ever told: it answers from what is waiting.
     pub(crate) fn in_memory(keys: Keys) -> Self {
-        Self { shelf: Shelf::in_memory(), keys }
+        Self { shelf: Shelf::Nothing, keys }
     }
 
     /// Removes everything in `folder`. The index that lies there must not be open.
@@ -227,7 +234,7 @@ impl Index {
     /// [`Fault`].
     pub(crate) fn table(&self, applied: &Applied) -> Result<Table, Fault> {
         let mut table = Table::load(*self.keys.headers(), applied);
-        for kind in [b'p', b'k'] {
+        for kind in [b'p', b'k', b'l'] {
             // What does not open is no line, and the table not whole.
             self.shelf.each(&[kind], &[kind + 1], &mut |name, line| {
                 table.take(name, &self.keys.open_line(line, name).unwrap_or_default());
@@ -367,7 +374,7 @@ impl Applied {
             let (from, rest) = lost.split_at_checked(Location::BYTES)?;
             let (to, upto) = rest.split_at_checked(Location::BYTES)?;
             let upto = u64::from_le_bytes(upto.try_into().ok()?);
-            Some(Lost { from: Location::from_bytes(from)?, to: Location::from_bytes(to)?, upto })
+            Some(Lost { from: Location::from_bytes(from)?, to: Location::from_bytes(to)?, since: 0, upto })
         };
         let lost = read_lost();
         Some(Self { mark: Mark::from_bytes(mark)?, digest: Digest(words), lost })
@@ -389,6 +396,11 @@ pub(crate) fn line_key(pid: Pid) -> [u8; 9] {
 /// The key of a line of the checkpoints.
 pub(crate) fn checkpoint_key(id: CheckpointId) -> [u8; 9] {
     counted(b'k', id.0)
+}
+
+/// The key of a note of losses.
+pub(crate) fn note_key(number: u64) -> [u8; 9] {
+    counted(b'l', number)
 }
 
 fn counted(kind: u8, number: u64) -> [u8; 9] {

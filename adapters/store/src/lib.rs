@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/LOCK              who has the store open (one writer, by file lock)
-//! DIR/HEAD              the store's key, how far the log reaches at least, who may write
+//! DIR/HEAD, DIR/HEAD2   the store's key, how far the log reaches at least, who may write
 //! DIR/log/00000001.seg  records in envelopes, chained by hash; only appended to, or swept and replaced by one record
 //! DIR/index/            where in the log things are (sled): derived, checked, rebuilt when in doubt
 //! ```
@@ -20,6 +20,8 @@
 //!   is just doing.
 //!
 //! This crate never decodes a fact or an image, never looks at a clock, and starts no thread of its own (sled has one).
+//! A panic of sled is caught, and the index is built again, in memory if its folder does not take it. The program's panic hook sees the
+//! panic first, and this crate never replaces it: a hook that reports panics asks [`catches_panic_here`].
 //! The bytes of a record are described in the module `envelope`, those of a whole store in `docs/format.md`, the way back after
 //! a crash in `scan`.
 //!
@@ -38,6 +40,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod answered;
 mod catalog;
 mod census;
 mod chunks;
@@ -45,6 +48,7 @@ mod disk;
 mod draft;
 mod envelope;
 mod error;
+mod finding;
 mod fsck;
 mod head;
 mod index;
@@ -56,6 +60,7 @@ mod map;
 mod mark;
 mod memory;
 mod options;
+mod pace;
 mod packed;
 mod progress;
 mod quota;
@@ -69,18 +74,23 @@ mod secret;
 mod segment;
 mod shelf;
 mod spared;
+mod stock;
 mod stored;
 mod sweep;
 mod table;
 mod tail;
+mod window;
 mod writer;
 
 #[cfg(test)]
 mod power_tests;
 
-pub use fsck::{Checkup, Finding, Repair, fsck};
+pub use finding::Finding;
+pub use fsck::{Checkup, Repair, fsck};
 pub use log_store::LogStore;
+pub use mark::Location;
 pub use memory::MemoryStore;
 pub use options::Options;
 pub use packed::Compression;
 pub use secret::{NotASecret, StoreSecret};
+pub use shelf::catches_panic_here;

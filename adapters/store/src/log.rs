@@ -39,6 +39,11 @@ impl SweptSegments {
         self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&segment)
     }
 
+    /// Whether one of them is this one or a later one.
+    pub(crate) fn reach_to(&self, segment: u32) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).range(segment..).next().is_some()
+    }
+
     /// How many there are: rises when something that was read may have been moved meanwhile.
     pub(crate) fn count(&self) -> usize {
         self.0.read().unwrap_or_else(PoisonError::into_inner).len()
@@ -65,6 +70,7 @@ impl Log {
         for number in log.numbers() {
             if log.header(Location { segment: number, offset: 0 })?.is_some_and(|it| it.header.kind == Kind::Swept) {
                 log.swept.add(number);
+                log.hold(number).map_err(io_error(format!("read what is left of segment {number:08}")))?;
             }
         }
         Ok(log)
@@ -105,6 +111,15 @@ impl Log {
         let stub = Arc::new(Segment::open(&*self.disk, &self.folder, number)?);
         self.swept.add(number);
         self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(number, stub);
+        self.hold(number)
+    }
+
+    /// Keeps what is left of a swept segment in memory, and closes its file.
+    fn hold(&self, number: u32) -> io::Result<()> {
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(segment) = segments.get_mut(&number).filter(|segment| segment.end() == HEADER_BYTES as u64) {
+            *segment = Arc::new(segment.held()?);
+        }
         Ok(())
     }
 
@@ -172,11 +187,18 @@ impl Log {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             other => other.map_err(cannot_read(at))?,
         }
-        let fits = |sealed: &Sealed| {
-            payload_start(at).checked_add(sealed.header.length).is_some_and(|end| end <= segment.end())
-        };
+        self.open_header(&bytes, at)
+    }
+
+    /// The header at a place, of which these bytes were read; none as for [`Log::header`].
+    ///
+    /// # Errors
+    /// [`StoreError::Newer`].
+    pub(crate) fn open_header(&self, bytes: &[u8; HEADER_BYTES], at: Location) -> Result<Option<Sealed>, StoreError> {
         let newer = |unknown| StoreError::Newer { what: format!("{unknown} at {at}") };
-        Ok(Header::open(&bytes, self.key(), at).map_err(newer)?.filter(fits))
+        let end = self.segment(at.segment).map_or(0, |segment| segment.end());
+        let fits = |sealed: &Sealed| payload_start(at).checked_add(sealed.header.length).is_some_and(|it| it <= end);
+        Ok(Header::open(bytes, self.key(), at).map_err(newer)?.filter(fits))
     }
 
     /// Whether the commit that a mark names stands in the log as it says.

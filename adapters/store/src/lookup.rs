@@ -4,19 +4,26 @@
 
 use std::sync::Arc;
 
-use dormouse_actors::ports::{Journal, StoreError, TempFileChange, Written};
-use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_actors::ports::{History, Journal, LostHistory, StoreError, TempFileChange, Written};
+use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
 
+use crate::catalog::Catalog;
 use crate::error::damaged;
+use crate::finding::Finding;
 use crate::index::Run;
 use crate::log_store::LogStore;
 use crate::reader;
 use crate::rules::{check_kept, clip};
+use crate::scan::Lost;
 use crate::stored::Stored;
 use crate::table::{Line, row_is_lost};
 
 impl LogStore {
     pub(crate) fn read_journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+        self.noting(pid, || self.known_journal(pid, upto))
+    }
+
+    fn known_journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
         let line = self.line(pid)?;
         let upto = self.limit(pid, &line, upto)?;
         let row = line.row().ok_or_else(|| row_is_lost(pid))?;
@@ -30,37 +37,78 @@ impl LogStore {
     }
 
     pub(crate) fn read_facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
-        let line = self.line(pid)?;
-        let (first, upto) = (first.max(FactNumber(1)), self.limit(pid, &line, Some(upto))?);
-        check_kept(pid, first, line.since())?;
-        if first > upto {
-            return Ok(Vec::new());
-        }
-        let runs = self.runs(pid, first, upto)?;
-        reader::facts(&self.log, pid, &runs, first, upto)
+        self.noting(pid, || {
+            let line = self.line(pid)?;
+            let (first, upto) = (first.max(FactNumber(1)), self.limit(pid, &line, Some(upto))?);
+            check_kept(pid, first, line.since())?;
+            if first > upto {
+                return Ok(Vec::new());
+            }
+            let runs = self.runs(pid, first, upto)?;
+            reader::facts(&self.log, pid, &runs, first, upto)
+        })
     }
 
-    pub(crate) fn read_history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+    pub(crate) fn read_history(&self, pid: Pid) -> Result<History, StoreError> {
+        self.noting(pid, || self.known_history(pid))
+    }
+
+    fn known_history(&self, pid: Pid) -> Result<History, StoreError> {
         let line = self.line(pid)?;
-        let (since, last) = (line.since(), self.limit(pid, &line, None)?);
+        let (since, last) = (line.since(), line.last);
         let mut places = Vec::new();
         if since == FactNumber(0) {
             places.push(line.birth.as_ref().map(|_| line.born_at).ok_or_else(|| row_is_lost(pid))?);
         }
         if since < last {
-            places.extend(self.runs(pid, since.plus(1), last)?.iter().map(|run| run.at));
+            places.extend(self.ask(|catalog| catalog.known_facts(pid, since.plus(1), last))?.iter().map(|run| run.at));
         }
-        let mut history = places.into_iter().map(|at| reader::written(&self.log, at)).collect::<Result<Vec<_>, _>>()?;
-        history.iter_mut().take(1).for_each(|first| clip(first, since));
-        Ok(history)
+        let mut written = Vec::new();
+        for at in places {
+            match reader::written(&self.log, at) {
+                // The index is older than the damage: there is a gap.
+                Err(StoreError::Damaged { .. }) if !written.is_empty() => {}
+                read => written.push(read?),
+            }
+        }
+        written.iter_mut().take(1).for_each(|first| clip(first, since));
+        let catalog = self.catalog();
+        let lost_since = catalog.lost_since(line.touched, catalog.table().goes_on_in(&line));
+        let mut lost = lost_since.map(|since| LostHistory { since, what: Self::may_go_on(&catalog, pid, &line) });
+        if let Some(known) = written.last().map(Written::last).filter(|known| *known < last) {
+            // A snapshot or an end names a fact whose record is lost.
+            let since = written.last().map_or(CommitNumber(0), |written| written.commit);
+            let what = format!("facts {} to {last} of process {pid} are lost", known.plus(1));
+            lost = Some(LostHistory { since, what });
+        }
+        Ok(History { pid, written, lost })
+    }
+
+    /// What of a process is lost and was acknowledged is answered so.
+    fn noting<T>(&self, pid: Pid, read: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        match read() {
+            Err(StoreError::Damaged { what }) if self.is_acknowledged(pid) => Err(StoreError::Lost { what }),
+            other => other,
+        }
+    }
+
+    /// Whether what a process lacks was acknowledged; of one that is not known at all, whether all parts were in which it may be.
+    fn is_acknowledged(&self, pid: Pid) -> bool {
+        let catalog = self.catalog();
+        let table = catalog.table();
+        if table.line(pid).is_some() {
+            return table.is_noted(pid);
+        }
+        let acknowledged = table.acknowledged();
+        table.lost().iter().all(|lost| acknowledged.contains(&Finding::Part { from: lost.from, to: lost.to }))
     }
 
     pub(crate) fn open_content(&self, hash: ContentHash) -> Result<Stored, StoreError> {
         let name = self.log.keys().name(hash);
         let Some(place) = self.ask(|catalog| catalog.content(name))? else {
             return Err(match self.catalog().table().lost() {
-                None => StoreError::UnknownContent(hash),
-                Some(_) => damaged(format!("the content {hash} is not known, and may be among records that are lost")),
+                [] => StoreError::UnknownContent(hash),
+                _ => damaged(format!("the content {hash} is not known, and may be among records that are lost")),
             });
         };
         if place.count == 0 {
@@ -72,18 +120,32 @@ impl LogStore {
         Stored::open(&self.log, place.at, &header, Arc::clone(&self.suspects))
     }
 
-    pub(crate) fn read_temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
+    pub(crate) fn read_temp_files(&self, root: Pid, by: CommitNumber) -> Result<Vec<TempFileChange>, StoreError> {
+        self.noting(root, || self.known_temp_files(root, by))
+    }
+
+    fn known_temp_files(&self, root: Pid, by: CommitNumber) -> Result<Vec<TempFileChange>, StoreError> {
         let reach = self.line(root)?.temp_files;
-        if let Some(lost) = self.catalog().table().lost().filter(|lost| reach.touched.may_go_on_in(lost)) {
-            return Err(damaged(format!(
-                "the temporary files of process {root} may go on behind change {}: records are lost from {} to {}",
-                reach.last, lost.from, lost.to
-            )));
-        }
         let places = self.ask(|catalog| catalog.temp_files(root, reach.last))?;
         let places =
             places.ok_or_else(|| damaged(format!("changes of the temporary files of process {root} are lost")))?;
-        places.into_iter().map(|at| reader::temp_file(&self.log, at)).collect()
+        let known = places.into_iter().map(|at| reader::temp_file(&self.log, at));
+        let mut changes = known.collect::<Result<Vec<_>, _>>()?;
+        let known = changes.len();
+        changes.retain(|change| change.commit <= by);
+        let catalog = self.catalog();
+        let table = catalog.table();
+        let lost = || table.lost().iter().filter(|lost| reach.touched.may_go_on_in(lost));
+        let by = table.end_of_tree(root).map_or(by, |ended| ended.min(by));
+        let lost_since = catalog.lost_since(reach.touched, lost()).filter(|since| *since <= by);
+        if changes.len() == known && lost_since.is_some() {
+            return Err(damaged(format!(
+                "the temporary files of process {root} may go on behind change {}: {}",
+                reach.last,
+                parts(lost())
+            )));
+        }
+        Ok(changes)
     }
 
     pub(crate) fn line(&self, pid: Pid) -> Result<Line, StoreError> {
@@ -91,11 +153,10 @@ impl LogStore {
         match (catalog.table().line(pid), catalog.table().lost()) {
             (Some(line), _) if line.is_forgotten() => Err(StoreError::UnknownProcess(pid)),
             (Some(line), _) => Ok(line),
-            (None, None) => Err(StoreError::UnknownProcess(pid)),
-            (None, Some(lost)) => Err(damaged(format!(
-                "process {pid} is not known, and may be among the records lost from {} to {}",
-                lost.from, lost.to
-            ))),
+            (None, []) => Err(StoreError::UnknownProcess(pid)),
+            (None, lost) => {
+                Err(damaged(format!("process {pid} is not known, and may be lost: {}", parts(lost.iter()))))
+            }
         }
     }
 
@@ -105,17 +166,22 @@ impl LogStore {
         if asked < since {
             return Err(StoreError::ForgottenFact { pid, asked, since });
         }
-        let lost = self.catalog().table().lost().filter(|lost| line.touched.may_go_on_in(lost));
-        match (asked <= line.last, lost) {
-            (true, None) => Ok(asked),
-            (true, Some(_)) if upto.is_some() => Ok(asked),
-            (false, None) => Err(StoreError::UnknownFact { pid, asked, last: line.last }),
-            (_, Some(lost)) => Err(damaged(format!(
-                "the journal of process {pid} may go on behind fact {}: records are lost from {} to {}. Up to that fact it \
-                 can be read, by asking for it",
-                line.last, lost.from, lost.to
-            ))),
+        let catalog = self.catalog();
+        let goes_on = catalog.table().goes_on_in(line).next().is_some();
+        match (asked <= line.last, goes_on) {
+            (true, false) => Ok(asked),
+            (true, true) if upto.is_some() => Ok(asked),
+            (false, false) => Err(StoreError::UnknownFact { pid, asked, last: line.last }),
+            (_, true) => Err(damaged(Self::may_go_on(&catalog, pid, line))),
         }
+    }
+
+    fn may_go_on(catalog: &Catalog, pid: Pid, line: &Line) -> String {
+        format!(
+            "the journal of process {pid} may go on behind fact {}: {}. Up to that fact it can be read, by asking for it",
+            line.last,
+            parts(catalog.table().goes_on_in(line))
+        )
     }
 
     /// Where the facts of a process from `first` to `upto` stand.
@@ -142,4 +208,10 @@ impl LogStore {
         Err(first_error
             .unwrap_or_else(|| damaged(format!("no image of process {pid} is left at or before fact {upto}"))))
     }
+}
+
+/// What is lost, in words.
+fn parts<'a>(lost: impl Iterator<Item = &'a Lost>) -> String {
+    let parts: Vec<_> = lost.map(|lost| format!("records are lost from {} to {}", lost.from, lost.to)).collect();
+    parts.join(", ")
 }

@@ -2,19 +2,21 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A BLAKE3 hash.
 pub(crate) type Hash = [u8; 32];
 
 /// No number of a record or of HEAD is greater: two of them can be added.
 pub(crate) const MOST: u64 = 1 << 62;
 
-/// Where a record starts. Ordered as the log is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Location {
+/// A place in the log: where a record starts. Ordered as the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Location {
     /// The number of the segment, from 1.
-    pub(crate) segment: u32,
+    pub segment: u32,
     /// Bytes from the segment's start.
-    pub(crate) offset: u64,
+    pub offset: u64,
 }
 
 impl Location {

@@ -7,9 +7,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use dormouse_actors::garbage::Piece;
+use dormouse_actors::ports::inventory::{Inventory, Need, ShortName};
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, Listing, MarkToken, OwnerToken, Purpose, Store, StoreError, Sweep, Swept,
-    TempFileChange, Unreadable, Written,
+    Backing, Batch, Contents, Entry, History, Journal, Listing, MarkToken, OwnerToken, Purpose, StockTaken,
+    StockTaking, Store, StoreError, Sweep, Swept, TempFileChange, Unreadable, Written,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Member};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -71,6 +73,7 @@ struct Process {
     facts: Vec<Vec<u8>>,
     history: Vec<Written>,
     temp_files: Vec<TempFileChange>,
+    ended_ms: Option<u64>,
 }
 
 impl Process {
@@ -131,7 +134,8 @@ impl Held {
                 let images = BTreeMap::from([(FactNumber(0), image.clone())]);
                 let history = vec![Written { commit, at_ms, first: FactNumber(0), count: 1 }];
                 let (row, since, facts, temp_files) = (row.clone(), FactNumber(0), Vec::new(), Vec::new());
-                self.processes.insert(row.pid, Process { row, since, images, facts, history, temp_files });
+                let process = Process { row, since, images, facts, history, temp_files, ended_ms: None };
+                self.processes.insert(process.row.pid, process);
             }
             Entry::Facts { facts, .. } if facts.is_empty() => {}
             Entry::Facts { pid, first, facts } => process(pid, &|it| {
@@ -142,7 +146,10 @@ impl Held {
             Entry::TempFile { root, record, .. } => {
                 process(root, &|it| it.temp_files.push(TempFileChange { commit, record: record.clone() }));
             }
-            Entry::Ended { pid, exit } => process(pid, &|it| it.row.exit = Some(exit.clone())),
+            Entry::Ended { pid, exit } => process(pid, &|it| {
+                it.row.exit = Some(exit.clone());
+                it.ended_ms = Some(at_ms);
+            }),
             Entry::Checkpoint { id, label, of, root, scope, .. } => {
                 let (id, of, root, scope, label) = (*id, *of, *root, *scope, label.clone());
                 let members = members.next().unwrap_or_default();
@@ -204,7 +211,7 @@ impl Store for MemoryStore {
         let held = self.held();
         let rows = held.processes.values().map(|process| process.row.clone()).collect();
         let last = held.processes.keys().next_back().max(held.forgotten.last()).map_or(0, |pid| pid.0);
-        Ok(Listing { rows, last, lost: Vec::new() })
+        Ok(Listing { rows, last, ..Listing::default() })
     }
 
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
@@ -232,9 +239,10 @@ impl Store for MemoryStore {
         Ok(facts.cloned().collect())
     }
 
-    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+    fn history(&self, pid: Pid) -> Result<History, StoreError> {
         let held = self.held();
-        held.processes.get(&pid).map(|process| process.history.clone()).ok_or(StoreError::UnknownProcess(pid))
+        let process = held.processes.get(&pid).ok_or(StoreError::UnknownProcess(pid))?;
+        Ok(History::whole(pid, process.history.clone()))
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
@@ -255,6 +263,12 @@ impl Store for MemoryStore {
         held.processes.get(&root).map(|process| process.temp_files.clone()).ok_or(StoreError::UnknownProcess(root))
     }
 
+    fn temp_files_by(&self, root: Pid, commit: CommitNumber) -> Result<Vec<TempFileChange>, StoreError> {
+        let mut changes = self.temp_files(root)?;
+        changes.retain(|change| change.commit <= commit);
+        Ok(changes)
+    }
+
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         check_owner(owner, OwnerToken(self.held().epoch))?;
         Ok(self.spared.begin())
@@ -264,13 +278,48 @@ impl Store for MemoryStore {
         self.spared.end(mark);
     }
 
+    /// Looks at everything each time: there is no log in which what is new stands behind what is known.
+    fn take_stock(&self, StockTaking { inventory, references, .. }: StockTaking<'_>) -> Result<StockTaken, StoreError> {
+        *inventory = Inventory::default();
+        let mut records = 0;
+        let mut refer = |inventory: &mut Inventory, pid, need, piece: Piece<'_>| {
+            records += 1;
+            match references(piece) {
+                Ok(contents) => inventory.refers(pid, need, contents.iter().map(|hash| ShortName::of(&hash.0))),
+                Err(error) => inventory.note_unreadable(Some(pid), error.to_string()),
+            }
+        };
+        for (pid, process) in &self.held().processes {
+            for (at, image) in process.images.range(process.since..) {
+                refer(inventory, *pid, Need::image(*at), Piece::Image(image));
+                inventory.image(*pid, *at);
+            }
+            for (number, fact) in (1..).zip(&process.facts).skip(process.since.0 as usize) {
+                refer(inventory, *pid, Need::fact(FactNumber(number)), Piece::Fact(fact));
+            }
+            for change in &process.temp_files {
+                refer(inventory, *pid, Need::ALWAYS, Piece::TempFile(&change.record));
+            }
+            if let Some(ended_ms) = process.ended_ms {
+                inventory.ended(*pid, ended_ms);
+            }
+        }
+        inventory.settle();
+        Ok(StockTaken { records, ..StockTaken::default() })
+    }
+
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
         let mut held = self.held();
         if sweep.purpose == Purpose::Free {
             check_owner(owner, OwnerToken(held.epoch))?;
         }
         let bytes = |held: &Held| held.contents.values().map(|content| content.length()).sum();
-        let is_kept = |hash: &ContentHash| sweep.live.contents.contain(*hash) || self.spared.contain(hash.0);
+        let losses = sweep.inventory.losses(sweep.forgotten);
+        let is_kept = |hash: &ContentHash| {
+            sweep.contents == Contents::All
+                || sweep.inventory.is_referred_to(ShortName::of(&hash.0), &losses)
+                || self.spared.contain(hash.0)
+        };
         let mut swept = Swept { bytes_before: bytes(&held), parts: 1, ..Swept::default() };
         for (_, content) in held.contents.iter().filter(|(hash, _)| !is_kept(hash)) {
             swept.dropped_contents += 1;

@@ -1,5 +1,6 @@
 //! How a store is opened.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use dormouse_actors::ports::StoreError;
 
 use crate::disk::System;
 use crate::log_store::LogStore;
+use crate::pace::Pace;
 use crate::packed::Compression;
 use crate::quota::Quota;
 use crate::read_only;
@@ -19,12 +21,13 @@ pub struct Options {
     pub(crate) quota: Quota,
     pub(crate) compression: Compression,
     pub(crate) secret: Option<StoreSecret>,
+    pub(crate) pace: Pace,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        let quota = Quota::default();
-        Self { segment_bytes: 256 << 20, quota, compression: Compression::None, secret: None }
+        let (quota, pace) = (Quota::default(), Pace::default());
+        Self { segment_bytes: 256 << 20, quota, compression: Compression::None, secret: None, pace }
     }
 }
 
@@ -60,6 +63,14 @@ impl Options {
     #[must_use]
     pub fn key(self, secret: StoreSecret) -> Self {
         Self { secret: Some(secret), ..self }
+    }
+
+    /// Asked before so many bytes are read from a store that is open for reading only, and by [`fsck`](crate::fsck()) while it looks: it
+    /// may wait, so that reading leaves the disk to others, and may break off. What is read fails as [`StoreError::Io`] of kind
+    /// `Interrupted` then. At most 1 MiB is read at once. A store that is open for writing is read without asking.
+    #[must_use]
+    pub fn pace(self, ask: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+        Self { pace: Pace::of(ask), ..self }
     }
 
     /// Opens the store in `dir` for reading, as [`LogStore::read_only`].

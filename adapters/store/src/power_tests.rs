@@ -6,7 +6,10 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Batch, Bounds, Entry, Live, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, Until};
+use dormouse_actors::ports::inventory::Inventory;
+use dormouse_actors::ports::{
+    Batch, Bounds, Contents, Entry, Forgotten, OwnerToken, Purpose, Store, StoreError, Sweep, Swept, Until,
+};
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
@@ -92,7 +95,7 @@ fn check(store: &LogStore, case: &str) -> u64 {
     assert_eq!(store.processes().unwrap(), right.processes().unwrap(), "{case}");
     // What a sweep moves takes numbers of commits as well; the times tell them apart.
     let told = |store: &dyn Store, pid| -> Vec<_> {
-        let history = store.history(pid).unwrap();
+        let history = store.history(pid).unwrap().written;
         assert!(history.is_sorted_by(|one, other| one.commit <= other.commit), "{case}: {history:?}");
         history.iter().map(|written| (written.at_ms, written.first, written.count)).collect()
     };
@@ -122,9 +125,10 @@ fn check(store: &LogStore, case: &str) -> u64 {
 /// Moves all that stands before the last segment, or closes that first, in small steps.
 fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept, StoreError> {
     let mark = store.begin_mark(owner)?;
-    let (live, bounds) = (Live::default(), Bounds { live_percent: 100, step_bytes: 50_000, close_bytes });
-    let watch = &mut |_| ControlFlow::Continue(());
-    store.sweep(owner, Sweep { mark, live: &live, purpose: Purpose::Free, bounds, watch })
+    let (inventory, forgotten) = (&mut Inventory::default(), &Forgotten::default());
+    let bounds = Bounds { live_percent: 100, step_bytes: 50_000, close_bytes };
+    let (contents, purpose, watch) = (Contents::All, Purpose::Free, &mut |_| ControlFlow::Continue(()));
+    store.sweep(owner, Sweep { mark, inventory, contents, forgotten, purpose, bounds, watch })
 }
 
 /// Whether sweeps come between commits.

@@ -22,6 +22,7 @@ use crate::log::{Log, segment_numbers};
 use crate::mark::Location;
 use crate::options::Options;
 use crate::recover::{check_log, check_tail, keys_of};
+use crate::segment::Segment;
 use crate::writer::Writer;
 
 /// A writer begins a segment now and then, not all the time.
@@ -75,7 +76,14 @@ fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreE
     check_log(&log, head.mark)?;
     let (catalog, mark) = Catalog::in_memory(&log, head.mark)?;
     check_tail(&log, mark)?;
-    let segment = log.segment(mark.end.segment).ok_or_else(|| no_store(dir))?;
+    let last = || log.segment(log.numbers().last().copied()?);
+    // Whoever made the store came no further than HEAD if there is none.
+    let none = || Arc::new(Segment::empty(mark.end.segment));
+    let segment = log.segment(mark.end.segment).or_else(last).unwrap_or_else(none);
+    if segment.number() == mark.end.segment {
+        // Behind it stands room that a writer has reserved, or what it is about to commit.
+        segment.acknowledge(mark.end.offset);
+    }
     let log = Arc::new(log);
     let vouched = head.mark.end;
     let writer = Writer::reading(dir.to_owned(), Arc::clone(&log), segment, Head { mark, ..head }, options);
@@ -87,7 +95,7 @@ fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreE
 /// # Errors
 /// As [`open`].
 pub(crate) fn moment(dir: &Path, options: &Options) -> Result<(Head, Log), StoreError> {
-    let disk: Arc<dyn Disk> = Arc::new(Reading);
+    let disk: Arc<dyn Disk> = Arc::new(Reading::paced(options.pace.clone()));
     let folder = dir.join("log");
     let read_head = || Head::read(&*disk, dir)?.ok_or_else(|| no_store(dir));
     let numbers =

@@ -68,7 +68,8 @@ pub(crate) fn facts(
 ) -> Result<Vec<Vec<u8>>, StoreError> {
     let mut facts = Vec::new();
     for run in runs {
-        let read = read_facts(&log.payload(run.at, &known_header(log, run.at)?)?)?;
+        let read = || read_facts(&log.payload(run.at, &known_header(log, run.at)?)?);
+        let read = read().map_err(|error| of_facts(pid, run, error))?;
         if read.len() != run.count {
             return Err(damaged(format!("the facts of process {pid} at {} are not as many as they were", run.at)));
         }
@@ -76,4 +77,15 @@ pub(crate) fn facts(
         facts.extend(numbered.filter(|(number, _)| (first.0..=upto.0).contains(number)).map(|(_, fact)| fact));
     }
     Ok(facts)
+}
+
+/// Damage to a record of facts, by what is lost with it.
+fn of_facts(pid: Pid, run: &Run, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Damaged { what } => {
+            let last = run.first.0 + (run.count as u64).saturating_sub(1);
+            damaged(format!("facts {}-{last} of process {pid} are lost: {what}", run.first))
+        }
+        other => other,
+    }
 }

@@ -52,6 +52,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result
         Some(head) => head,
         None => begin(&*disk, dir, options.secret.as_ref())?,
     };
+    let is_behind = Head::read_files(&*disk, dir)?.is_behind;
     let keys = keys_of(&head, options.secret.as_ref(), dir)?;
     let log_folder = dir.join("log");
     make_folder(&*disk, &log_folder)?;
@@ -60,11 +61,11 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: &Options) -> Result
     let (catalog, mark) = Catalog::open(&dir.join("index"), &log, head.mark)?;
     check_tail(&log, mark)?;
     let segment = settle_tail(&log, mark).map_err(io_error("settle the end of the log"))?;
-    if head.mark != mark {
+    if head.mark != mark || is_behind {
         head.mark = mark;
         head.write(&*disk, dir).map_err(io_error("write HEAD"))?;
     }
-    let writer = Writer::new(disk, dir.to_owned(), Arc::clone(&log), segment, head, options);
+    let writer = Writer::new(disk, dir.to_owned(), Arc::clone(&log), segment, head, options).with_second_head();
     Ok(Recovered { lock, log, catalog, writer })
 }
 
@@ -82,8 +83,8 @@ fn begin(disk: &dyn Disk, dir: &Path, secret: Option<&StoreSecret>) -> Result<He
     let segments = segment_numbers(disk, &dir.join("log")).map_err(io_error("look for a log"))?;
     if !segments.is_empty() || dir.join("index").exists() {
         return Err(damaged(format!(
-            "{} has no HEAD beside its log: it cannot be told whether the log is whole. Put back a copy of HEAD and log \
-             together",
+            "{} has no HEAD beside its log: it cannot be told whether the log is whole. Put back a copy of HEAD, HEAD2 and log \
+             together. dormouse fsck says what can be done without",
             dir.display()
         )));
     }
@@ -97,17 +98,29 @@ fn begin(disk: &dyn Disk, dir: &Path, secret: Option<&StoreSecret>) -> Result<He
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
 pub(crate) fn check_log(log: &Log, head: Mark) -> Result<(), StoreError> {
-    let numbers = log.numbers();
-    let reach = numbers.last().copied().unwrap_or(0);
-    let end = log.segment(head.end.segment).map_or(0, |segment| segment.end());
-    if !head.is_empty() && (reach < head.end.segment || end < head.end.offset) {
+    let reach = log.numbers().last().copied().unwrap_or(0);
+    if is_short(log, head) {
+        let file = Segment::file_name(head.end.segment);
+        let found = match log.segment(head.end.segment) {
+            Some(segment) => format!("{file} has {} bytes", segment.end()),
+            None if reach == 0 => format!("no segment is there, {file} is missing"),
+            None => format!("{file} is missing, the last segment that is there is {}", Segment::file_name(reach)),
+        };
         return Err(damaged(format!(
-            "the log is shorter than HEAD says: it should reach {}, and segment {:08} has {end} bytes. It is an older copy, \
-             or was cut. Put back the whole log, or a copy of HEAD and log together",
-            head.end, head.end.segment
+            "the log is shorter than HEAD says: it should reach {}, and {found}. It is an older copy, or was cut. Put back the \
+             whole log, or a copy of HEAD, HEAD2 and log together. If there is none, dormouse fsck --repair goes on with what is there",
+            head.end
         )));
     }
     if log.holds(&head)? { Ok(()) } else { survey(log, head) }
+}
+
+/// Whether the log ends before the place that HEAD vouches for. Behind that, another segment stands in for what is missing: it was begun
+/// when the log reached that far, or by a repair.
+pub(crate) fn is_short(log: &Log, head: Mark) -> bool {
+    let reach = log.numbers().last().copied().unwrap_or(0);
+    let end = log.segment(head.end.segment).map_or(0, |segment| segment.end());
+    !head.is_empty() && (reach < head.end.segment || (reach == head.end.segment && end < head.end.offset))
 }
 
 /// A torn tail is in the segment of the last commit or in the one that was just begun. Behind that nothing may be cut.
@@ -133,6 +146,8 @@ fn settle_tail(log: &Log, mark: Mark) -> io::Result<Arc<Segment>> {
         let end = if number == mark.end.segment { mark.end.offset } else { 0 };
         let segment = match log.segment(number) {
             Some(segment) => segment,
+            // It was lost, and can still be put back: no other takes its place.
+            None if number < last => continue,
             None => log.add(number)?,
         };
         if segment.end() > end {

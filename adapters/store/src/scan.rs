@@ -21,6 +21,7 @@ use crate::error::damaged;
 use crate::log::{Log, end_of};
 use crate::mark::{Hash, Location, Mark};
 use crate::search;
+use crate::window::Window;
 
 /// More records than a segment of the usual length can hold.
 const SEGMENT_RECORDS: u64 = 1 << 21;
@@ -32,6 +33,8 @@ pub(crate) struct Lost {
     pub(crate) from: Location,
     /// Where the next record that can be recognised starts.
     pub(crate) to: Location,
+    /// No record in it was written before this commit, unless it was moved there.
+    pub(crate) since: u64,
     /// No record in it is of a later commit than this.
     pub(crate) upto: u64,
 }
@@ -66,11 +69,35 @@ pub(crate) fn walk<E: From<StoreError>>(
     head: Mark,
     visit: &mut dyn FnMut(Found) -> Result<(), E>,
 ) -> Result<Mark, E> {
-    let (at, chain) = (from.end, Some(from.chain));
-    let (reached, pending) = (from.commit, Vec::new());
-    let mut walk = Walk { log, head, at, chain, good: from, pending, reached, foreseen: 0, unsettled: None };
+    let mut walk = Walk::new(log, from, head);
     walk.run(visit)?;
+    walk.settle()?;
     Ok(walk.good)
+}
+
+/// Where a walk over a log ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reached {
+    /// The last complete commit.
+    pub(crate) good: Mark,
+    /// The highest commit of which there is a record.
+    pub(crate) commit: u64,
+    /// Whether damage follows the last complete commit, so that the log does not end there for certain.
+    pub(crate) is_doubtful: bool,
+}
+
+/// The same over the whole log, for who looks at what is there, wherever it ends.
+///
+/// # Errors
+/// As [`walk`], but damage at the end is no error.
+pub(crate) fn walk_all<E: From<StoreError>>(
+    log: &Log,
+    head: Mark,
+    visit: &mut dyn FnMut(Found) -> Result<(), E>,
+) -> Result<Reached, E> {
+    let mut walk = Walk::new(log, Mark::EMPTY, head);
+    walk.run(visit)?;
+    Ok(Reached { good: walk.good, commit: walk.reached, is_doubtful: walk.unsettled.is_some() })
 }
 
 /// Refuses a log that is not the one that `head` speaks of, by reading all its headers. For when the record that HEAD
@@ -96,8 +123,11 @@ pub(crate) fn survey(log: &Log, head: Mark) -> Result<(), StoreError> {
 
 struct Walk<'a> {
     log: &'a Log,
+    window: Window<'a>,
     head: Mark,
     at: Location,
+    /// The end of the record before `at`: in an earlier segment where `at` is the start of one.
+    behind: Location,
     /// The hash of the record before `at`; none behind damage, where it is unknown.
     chain: Option<Hash>,
     good: Mark,
@@ -111,10 +141,17 @@ struct Walk<'a> {
     unsettled: Option<Lost>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(log: &'a Log, from: Mark, head: Mark) -> Self {
+        let (at, behind, chain) = (from.end, from.end, Some(from.chain));
+        let (window, reached, pending) = (Window::on(log), from.commit, Vec::new());
+        Self { log, window, head, at, behind, chain, good: from, pending, reached, foreseen: 0, unsettled: None }
+    }
+
     fn run<E: From<StoreError>>(&mut self, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
         while self.enter_segment() {
-            let here = self.log.header(self.at)?;
+            self.pass_head(visit)?;
+            let here = self.window.header(self.at)?;
             let vouched = self.at < self.head.end;
             match here {
                 Some(sealed) if vouched => {
@@ -130,7 +167,31 @@ impl Walk<'_> {
                 _ => break,
             }
         }
-        Ok(self.settle()?)
+        self.pass_head(visit)
+    }
+
+    /// HEAD vouches for a commit at its mark. If the walk comes to that place by another way, as over the end of a segment that
+    /// was cut between two records, what is missing before it is lost.
+    fn pass_head<E: From<StoreError>>(&mut self, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+        if self.at < self.head.end || self.good.end >= self.head.end {
+            return Ok(());
+        }
+        self.flush(visit)?;
+        visit(Found::Lost(self.lost(self.behind, self.head.end, self.head.commit)))?;
+        self.vouch(visit)
+    }
+
+    /// Goes on from HEAD's mark, whatever stands before it.
+    fn vouch<E>(&mut self, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+        (self.chain, self.good, self.unsettled) = (Some(self.head.chain), self.head, None);
+        (self.behind, self.reached) = (self.head.end, self.head.commit);
+        visit(Found::Commit(self.head))
+    }
+
+    fn lost(&self, from: Location, to: Location, upto: u64) -> Lost {
+        let is_begun = self.good.commit != self.reached;
+        let since = if is_begun { self.reached } else { self.reached + 1 };
+        Lost { from, to, since, upto }
     }
 
     /// A torn tail may be cut, but not together with damage: that would make it forgotten.
@@ -147,7 +208,10 @@ impl Walk<'_> {
     fn enter_segment(&mut self) -> bool {
         let last = self.log.numbers().last().copied().unwrap_or(0);
         let end = self.log.segment(self.at.segment).map(|segment| segment.end());
-        if end == Some(self.at.offset) && self.at.segment < last {
+        // HEAD vouches for what stood before its mark, also where the segment is cut or gone by now.
+        let is_over =
+            end == Some(self.at.offset) || (self.at == self.head.end && end.is_none_or(|end| end < self.at.offset));
+        if is_over && self.at.segment < last {
             self.at = Location { segment: self.at.segment + 1, offset: 0 };
         }
         self.at.segment < last || end.is_some_and(|end| self.at.offset < end)
@@ -170,11 +234,28 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn take<E>(&mut self, sealed: Sealed, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+    /// Numbers of commits rise. Where they do not, two histories of the store stand one behind the other.
+    fn check_order(&self, header: &Header) -> Result<(), StoreError> {
+        if header.commit > self.reached {
+            return Ok(());
+        }
+        Err(damaged(format!(
+            "the segments before {:08} hold commits up to {}, and it goes on with commit {}: they are of two copies of the \
+             store, which were written apart from each other. Put back HEAD, HEAD2 and the log of one of them together",
+            self.at.segment, self.reached, header.commit
+        )))
+    }
+
+    fn take<E: From<StoreError>>(
+        &mut self,
+        sealed: Sealed,
+        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+    ) -> Result<(), E> {
         let (at, Sealed { header, hash }) = (self.at, sealed);
         if self.chain.is_some_and(|chain| chain != header.previous) {
+            self.check_order(&header)?;
             self.flush(visit)?;
-            visit(Found::Lost(Lost { from: at, to: at, upto: header.commit }))?;
+            visit(Found::Lost(self.lost(self.behind, at, header.commit)))?;
         }
         if header.kind == Kind::Swept {
             return self.step_over(header, visit);
@@ -183,6 +264,7 @@ impl Walk<'_> {
             self.flush(visit)?;
         }
         self.at = end_of(at, &header);
+        self.behind = self.at;
         self.chain = Some(hash);
         self.reached = self.reached.max(header.commit);
         let ends = (header.turn == Turn::Last).then_some(header.commit);
@@ -201,6 +283,7 @@ impl Walk<'_> {
         self.flush(visit)?;
         let at = self.at;
         (self.at, self.chain) = (end_of(at, &header), Some(header.payload));
+        self.behind = self.at;
         self.reached = self.reached.max(header.commit);
         visit(Found::Record(at, header))
     }
@@ -212,9 +295,9 @@ impl Walk<'_> {
     /// Goes on behind damage.
     fn skip<E>(&mut self, to: Location, upto: u64, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
         self.flush(visit)?;
-        let lost = Lost { from: self.at, to, upto };
+        let lost = self.lost(self.at, to, upto);
         visit(Found::Lost(lost))?;
-        (self.at, self.chain, self.unsettled) = (to, None, Some(lost));
+        (self.at, self.behind, self.chain, self.unsettled) = (to, to, None, Some(lost));
         Ok(())
     }
 
@@ -231,9 +314,7 @@ impl Walk<'_> {
             Some(next) if next < self.head.end => self.skip(next, self.commit_at(next)?, visit),
             _ => {
                 self.skip(self.head.end, self.head.commit, visit)?;
-                (self.chain, self.good, self.unsettled) = (Some(self.head.chain), self.head, None);
-                self.reached = self.head.commit;
-                visit(Found::Commit(self.head))
+                self.vouch(visit)
             }
         }
     }

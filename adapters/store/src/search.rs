@@ -1,5 +1,7 @@
 //! Finding the next record behind damage.
 
+use std::io::ErrorKind;
+
 use dormouse_actors::ports::StoreError;
 use memchr::memmem;
 
@@ -32,9 +34,8 @@ pub(crate) fn header_from(log: &Log, from: Location) -> Result<Option<Location>,
 fn header_in(log: &Log, segment: &Segment, mut offset: u64) -> Result<Option<Location>, StoreError> {
     let overlap = MAGIC.len() as u64 - 1;
     while offset.saturating_add(HEADER_BYTES as u64) <= segment.end() {
-        let length = WINDOW_BYTES.min(segment.end() - offset);
-        let mut window = vec![0; length as usize];
-        segment.read(offset, &mut window).map_err(io("search the log behind damage"))?;
+        let Some(window) = window(segment, offset)? else { return Ok(None) };
+        let length = window.len() as u64;
         for hit in memmem::find_iter(&window, &MAGIC) {
             let at = Location { segment: segment.number(), offset: offset + hit as u64 };
             if log.header(at)?.is_some() {
@@ -42,6 +43,20 @@ fn header_in(log: &Log, segment: &Segment, mut offset: u64) -> Result<Option<Loc
             }
         }
         offset += length - overlap;
+    }
+    Ok(None)
+}
+
+/// The bytes from `offset` on, at most a window of them; none where there are too few for a header. A segment can be shorter than it was
+/// when it was opened: a writer gives back the room behind its end, and no record was in that room.
+fn window(segment: &Segment, offset: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    let mut length = WINDOW_BYTES.min(segment.end() - offset);
+    while length >= HEADER_BYTES as u64 {
+        let mut window = vec![0; length as usize];
+        match segment.read(offset, &mut window) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => length /= 2,
+            read => return read.map(|()| Some(window)).map_err(io("search the log behind damage")),
+        }
     }
     Ok(None)
 }

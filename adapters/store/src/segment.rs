@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use crate::disk::{Disk, DiskFile, How};
+use crate::disk::{Disk, DiskFile, Held, How};
+use crate::envelope::HEADER_BYTES;
 use crate::tail::Tail;
 
 /// Small commits share what reserving costs.
@@ -55,6 +56,23 @@ impl Segment {
         let length = file.length()?;
         let (end, length) = (AtomicU64::new(length), AtomicU64::new(length));
         Ok(Self { number, file, end, length, mapped: Mutex::default() })
+    }
+
+    /// The same, closed: it is kept in memory. For what is left of a segment that was swept.
+    pub(crate) fn held(&self) -> io::Result<Self> {
+        let mut bytes = vec![0; HEADER_BYTES];
+        self.read(0, &mut bytes)?;
+        Ok(Self::in_memory(self.number, bytes.into()))
+    }
+
+    /// A segment that is not there yet: who only reads makes no file.
+    pub(crate) fn empty(number: u32) -> Self {
+        Self::in_memory(number, Bytes::new())
+    }
+
+    fn in_memory(number: u32, bytes: Bytes) -> Self {
+        let (end, length) = (AtomicU64::new(bytes.len() as u64), AtomicU64::new(bytes.len() as u64));
+        Self { number, file: Arc::new(Held(bytes)), end, length, mapped: Mutex::default() }
     }
 
     /// Its number.

@@ -5,23 +5,26 @@
 //! in, and all behind it, are never swept: where that is worth it, the one that is written is closed first, so that the mark
 //! moves on.
 //!
+//! * The inventory says which segments are worth a look: those in which something came to be garbage that were not looked at since. A
+//!   segment that is left is not looked at again before that.
 //! * What is garbage is asked of the catalog, which knows the place of every record that counts; a second copy that an earlier
-//!   sweep left when it was broken off is garbage as well. Of contents the order says which are referred to.
+//!   sweep left when it was broken off is garbage as well. Of contents the inventory says which are referred to.
 //! * A commit may name a content while its segment is being emptied. So the last look, and putting the stub in place, happen
 //!   while no commit can be made.
 //! * A segment in which something cannot be read is left alone: what is damaged stays where it can be looked into.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dormouse_actors::ports::inventory::{Losses, ShortName, Stock};
 use dormouse_actors::ports::{Contents, OwnerToken, Progress, Purpose, Step, StoreError, Sweep, Swept, Until};
-use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
+use crate::answered::{is_answered_from, name_of};
 use crate::catalog::Catalog;
-use crate::draft::Draft;
+use crate::draft::{Draft, numbers_of};
 use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Sealed, Turn};
 use crate::error::io as io_error;
 use crate::index::{Fault, Name};
@@ -29,12 +32,12 @@ use crate::log::end_of;
 use crate::log_store::LogStore;
 use crate::mark::{Hash, Location, Mark};
 use crate::rules::check_owner;
+use crate::scan::Lost;
 use crate::segment::Segment;
-use crate::table::{CheckpointLine, Kept};
 use crate::writer::Writer;
 
 /// Records that are judged while the catalog is held.
-const JUDGED_AT_ONCE: usize = 256;
+pub(crate) const JUDGED_AT_ONCE: usize = 256;
 
 /// What is swept in a store that has nearly used up its quota, whatever its bounds say: what is at least a tenth garbage.
 const TIGHT_PERCENT: u8 = 90;
@@ -44,14 +47,8 @@ pub(crate) struct Sweeper<'s, 'a> {
     store: &'s LogStore,
     owner: OwnerToken,
     order: Sweep<'a>,
-    named: Named,
+    losses: Losses,
     swept: Swept,
-}
-
-/// The contents that stay, by the names that the log has for them.
-enum Named {
-    All,
-    These(HashSet<Hash>),
 }
 
 /// What stands in a segment.
@@ -102,13 +99,10 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         if order.purpose == Purpose::Free {
             store.spared.check(order.mark)?;
         }
-        let named = match &order.live.contents {
-            Contents::All => Named::All,
-            Contents::These(hashes) => Named::These(hashes.iter().map(|hash| store.log.keys().name(*hash)).collect()),
-        };
+        let losses = order.inventory.losses(order.forgotten);
         let bytes = store.log.bytes();
         let swept = Swept { bytes_before: bytes, bytes_after: bytes, ..Swept::default() };
-        Ok(Self { store, owner, order, named, swept })
+        Ok(Self { store, owner, order, losses, swept })
     }
 
     /// Looks at every segment, and sweeps those that are worth it.
@@ -186,37 +180,77 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         if end == 0 || end < self.order.bounds.close_bytes {
             return Ok(None);
         }
+        let garbage = |stock: Stock| stock.bytes.saturating_sub(stock.live);
+        let is_worth_closing =
+            |sweeper: &Self, stock| sweeper.is_worth_it(stock) && garbage(stock) >= sweeper.order.bounds.close_bytes;
+        if let Some(stock) = self.known(number, end).filter(|stock| !is_worth_closing(self, *stock)) {
+            self.swept.left_bytes += garbage(stock);
+            return Ok(None);
+        }
         self.step(Step::Inspect(number))?;
         let inspected = self.inspect(number)?;
-        let is_worth_it = self.is_worth_it(&inspected)
-            && inspected.bytes.saturating_sub(inspected.live_bytes) >= self.order.bounds.close_bytes;
+        self.correct(number, &inspected);
+        let is_worth_it = is_worth_closing(self, inspected.stock());
         if !is_worth_it {
-            self.swept.left_bytes += inspected.bytes.saturating_sub(inspected.live_bytes);
+            self.swept.left_bytes += garbage(inspected.stock());
         }
         Ok(inspected.stub.filter(|_| is_worth_it).map(|stub| stub.at_ms))
     }
 
+    /// What is known of a segment of so many bytes without a look; what came to it since stock was taken counts as live.
+    fn known(&self, number: u32, end: u64) -> Option<Stock> {
+        let stock = self.order.inventory.stock(number, &self.losses)?;
+        let is_known = self.order.contents == Contents::Referred && !stock.is_doubtful && stock.bytes <= end;
+        is_known.then(|| Stock::seen(end, stock.live + (end - stock.bytes)))
+    }
+
+    /// Notes what a look has shown, unless it was a look at what is only foreseen.
+    fn correct(&mut self, number: u32, inspected: &Inspected) {
+        let is_all_looked_at = self.order.inventory.stock(number, &self.losses).map(|stock| stock.bytes);
+        if self.order.contents == Contents::Referred
+            && self.order.forgotten.is_empty()
+            && is_all_looked_at == Some(inspected.bytes)
+        {
+            self.order.inventory.correct(number, inspected.live_bytes);
+        }
+    }
+
     /// Whether so little of a segment is live that it is swept.
-    fn is_worth_it(&self, inspected: &Inspected) -> bool {
+    fn is_worth_it(&self, stock: Stock) -> bool {
         let asked = self.order.bounds.live_percent;
         let is_tight = self.store.quota.is_tight(self.swept.bytes_before);
         let percent = if is_tight { asked.max(TIGHT_PERCENT) } else { asked };
-        u128::from(inspected.live_bytes) * 100 <= u128::from(inspected.bytes) * u128::from(percent)
+        u128::from(stock.live) * 100 <= u128::from(stock.bytes) * u128::from(percent)
     }
 
     fn segment(&mut self, number: u32) -> Result<(), Stop> {
-        self.step(Step::Inspect(number))?;
-        let mut inspected = self.inspect(number)?;
-        let Some(stub) = inspected.stub.take() else { return Err(Stop::Damaged) };
-        self.swept.parts += 1;
-        self.swept.live_bytes += inspected.live_bytes;
-        if !self.is_worth_it(&inspected) {
-            self.swept.left_bytes += inspected.bytes - inspected.live_bytes;
+        let end = self.segment_of(number)?.end();
+        if let Some(stock) = self.known(number, end).filter(|stock| !self.is_worth_it(*stock)) {
+            self.leave(stock);
             return Ok(());
         }
+        self.step(Step::Inspect(number))?;
+        let ends_loss = |lost: &Lost| lost.to == Location { segment: number, offset: 0 };
+        if self.store.catalog().table().lost().iter().any(ends_loss) {
+            // Its first record says up to which commit something is missing before it.
+            return Err(Stop::Damaged);
+        }
+        let mut inspected = self.inspect(number)?;
+        let Some(stub) = inspected.stub.take() else { return Err(Stop::Damaged) };
+        self.correct(number, &inspected);
+        if !self.is_worth_it(inspected.stock()) {
+            self.leave(inspected.stock());
+            return Ok(());
+        }
+        self.swept.parts += 1;
+        self.swept.live_bytes += inspected.live_bytes;
         if self.order.purpose == Purpose::Free {
+            // Broken off, it leaves copies of what it has moved.
+            self.order.inventory.doubt(number);
             self.empty(number, &inspected)?;
             self.seal(number, &mut inspected, stub)?;
+            self.order.inventory.drop_part(number);
+            inspected.contents.keys().for_each(|name| self.order.inventory.dropped(ShortName::of(name), number));
         } else {
             let freed = inspected.bytes.saturating_sub(inspected.live_bytes + HEADER_BYTES as u64);
             self.swept.bytes_after = self.swept.bytes_after.saturating_sub(freed);
@@ -232,6 +266,13 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         Ok(())
     }
 
+    /// A segment stays as it is.
+    fn leave(&mut self, stock: Stock) {
+        self.swept.parts += 1;
+        self.swept.live_bytes += stock.live;
+        self.swept.left_bytes += stock.bytes.saturating_sub(stock.live);
+    }
+
     fn step(&mut self, step: Step) -> Result<(), Stop> {
         match (self.order.watch)(step) {
             ControlFlow::Continue(()) => Ok(()),
@@ -240,7 +281,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
     }
 
     /// Reads the headers of a segment, and judges them.
-    fn inspect(&self, number: u32) -> Result<Inspected, Stop> {
+    fn inspect(&mut self, number: u32) -> Result<Inspected, Stop> {
         let segment = self.segment_of(number)?;
         let mut inspected = Inspected { bytes: segment.end(), ..Inspected::default() };
         let (mut at, mut first, mut last) = (Location { segment: number, offset: 0 }, None, None::<Sealed>);
@@ -256,6 +297,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
                 at = end_of(at, &sealed.header);
                 last = Some(sealed);
             }
+            self.swept.inspected += records.len() as u64;
             self.judge(&records, &mut inspected)?;
         }
         inspected.stub = first.zip(last).map(|(first, last)| Header {
@@ -295,77 +337,19 @@ impl<'s, 'a> Sweeper<'s, 'a> {
     }
 
     fn verdict(&self, catalog: &Catalog, at: Location, header: &Header) -> Result<Verdict, Fault> {
-        Ok(if self.is_live(catalog, at, header)? {
-            Verdict::Live
-        } else if header.kind == Kind::Content && catalog.leads_to(&Name::Content(header.payload), at)? {
+        Ok(if !is_answered_from(catalog, self.order.forgotten, at, header)? {
+            Verdict::Garbage
+        } else if header.kind == Kind::Content && !self.stays(header.payload) {
             Verdict::Unnamed
         } else {
-            Verdict::Garbage
+            Verdict::Live
         })
     }
 
     /// Whether a content of this name stays.
-    fn names(&self, name: Hash) -> bool {
-        let is_live = match &self.named {
-            Named::All => true,
-            Named::These(names) => names.contains(&name),
-        };
-        is_live || self.store.spared.contain(name)
-    }
-
-    /// Whether an answer hangs on the record that stands at a place.
-    fn is_live(&self, catalog: &Catalog, at: Location, header: &Header) -> Result<bool, Fault> {
-        let forgotten = &self.order.live.forgotten;
-        let (pid, id) = (Pid(header.subject), CheckpointId(header.subject));
-        let leads_here = || name_of(header).map_or(Ok(false), |name| catalog.leads_to(&name, at));
-        let line = catalog.table().line(pid).filter(|line| !line.is_forgotten() && !forgotten.processes.contains(&pid));
-        let line = line.as_ref();
-        let since = line.map(|line| forgotten.histories.get(&pid).copied().unwrap_or_default().max(line.since()));
-        let checkpoint = catalog.table().checkpoint_line(id).filter(|line| line.at == at);
-        match header.kind {
-            Kind::Opened | Kind::Swept => Ok(false),
-            Kind::Content => {
-                if self.names(header.payload) {
-                    leads_here()
-                } else {
-                    Ok(false)
-                }
-            }
-            Kind::ContentLost => leads_here(),
-            Kind::Born => Ok(since == Some(FactNumber(0)) && line.is_some_and(|line| line.born_at == at)),
-            Kind::Facts => match since {
-                Some(since) if header.first + header.count > since.0 + 1 => leads_here(),
-                _ => Ok(false),
-            },
-            Kind::Snapshot => {
-                if since.is_some_and(|since| header.first >= since.0) {
-                    leads_here()
-                } else {
-                    Ok(false)
-                }
-            }
-            Kind::SnapshotDropped => {
-                let image = Name::Image(pid, FactNumber(header.first));
-                Ok(since.is_some_and(|since| header.first >= since.0) && !catalog.leads_somewhere(&image)?)
-            }
-            Kind::Ended => Ok(line.and_then(|line| line.end.as_ref()).is_some_and(|end| end.at == at)),
-            Kind::TempFile => {
-                if line.is_some() {
-                    leads_here()
-                } else {
-                    Ok(false)
-                }
-            }
-            Kind::Checkpoint => {
-                Ok(checkpoint.is_some_and(CheckpointLine::is_held) && !forgotten.checkpoints.contains(&id))
-            }
-            Kind::CheckpointDropped => Ok(checkpoint.is_some()),
-            Kind::Shortened => Ok(line.is_some_and(|line| matches!(line.kept, Kept::From(_, place) if place == at))),
-            Kind::Forgotten => {
-                let line = catalog.table().line(pid);
-                Ok(line.is_some_and(|line| matches!(line.kept, Kept::Number(place) if place == at)))
-            }
-        }
+    fn stays(&self, name: Hash) -> bool {
+        let is_referred_to = || self.order.inventory.is_referred_to(ShortName::of(&name), &self.losses);
+        self.order.contents == Contents::All || is_referred_to() || self.store.spared.contain(name)
     }
 
     /// Moves all that is live to the log's end, so much at a time.
@@ -393,13 +377,14 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         self.settle_index(writer)?;
         let counts = {
             let catalog = self.store.catalog();
-            let counts = |(at, header, _): &(Location, Header, Bytes)| self.is_live(&catalog, *at, header);
-            records.iter().map(counts).collect::<Result<Vec<_>, _>>()
+            let counts = |(at, header, _): &(Location, Header, Bytes)| self.verdict(&catalog, *at, header);
+            let is_live = |verdict| matches!(verdict, Verdict::Live);
+            records.iter().map(|record| counts(record).map(is_live)).collect::<Result<Vec<_>, _>>()
         };
         let counts = counts.map_err(|fault| io_error("ask its index")(io::Error::other(fault)))?;
         let at_ms = records.first().map_or(0, |(_, header, _)| header.at_ms);
         let records = records.iter().zip(counts).filter(|(_, counts)| *counts).map(|(record, _)| record);
-        let drafts: Vec<_> = records.map(|(_, header, payload)| Draft::moved(header, payload.clone())).collect();
+        let drafts = self.drafts(records);
         if drafts.is_empty() {
             return Ok(());
         }
@@ -408,6 +393,24 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         let written = writer.append(finished, Until::Written)?;
         self.store.note(writer, &written);
         Ok(())
+    }
+
+    /// Records as they will stand elsewhere. Those that only say what was given up are joined: they count for ever, and there would be
+    /// more of them to move each time.
+    fn drafts<'r>(&self, records: impl Iterator<Item = &'r (Location, Header, Bytes)>) -> Vec<Draft> {
+        let (mut drafts, mut pids, mut ids) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        for (_, header, payload) in records {
+            match header.kind {
+                Kind::Forgotten => pids.extend([header.subject]),
+                Kind::CheckpointDropped => ids.extend([header.subject]),
+                Kind::Pids => pids.extend(numbers_of(header)),
+                Kind::CheckpointIds => ids.extend(numbers_of(header)),
+                _ => drafts.push(Draft::moved(header, payload.clone())),
+            }
+        }
+        drafts.extend(Draft::numbers(Kind::Pids, &pids));
+        drafts.extend(Draft::numbers(Kind::CheckpointIds, &ids));
+        drafts
     }
 
     /// Tells the index everything, so that it can be asked while no commit can be made.
@@ -479,23 +482,9 @@ impl<'s, 'a> Sweeper<'s, 'a> {
     }
 }
 
-/// What the index knows a record by; none for those that it does not know.
-fn name_of(header: &Header) -> Option<Name> {
-    let (pid, first) = (Pid(header.subject), FactNumber(header.first));
-    match header.kind {
-        Kind::Content | Kind::ContentLost => Some(Name::Content(header.payload)),
-        Kind::Born => Some(Name::Image(pid, FactNumber(0))),
-        Kind::Facts => Some(Name::Facts(pid, first)),
-        Kind::Snapshot => Some(Name::Image(pid, first)),
-        Kind::TempFile => Some(Name::TempFile(pid, header.first)),
-        Kind::Opened
-        | Kind::Swept
-        | Kind::Ended
-        | Kind::Checkpoint
-        | Kind::CheckpointDropped
-        | Kind::Shortened
-        | Kind::Forgotten
-        | Kind::SnapshotDropped => None,
+impl Inspected {
+    fn stock(&self) -> Stock {
+        Stock::seen(self.bytes, self.live_bytes)
     }
 }
 

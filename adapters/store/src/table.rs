@@ -6,6 +6,10 @@
 //! The index keeps a copy on disk. Its digest, a sum over all lines that does not depend on their order, tells whether
 //! that copy is whole: a line that is missing or out of date changes it.
 
+mod digest;
+mod loading;
+mod losses;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,12 +21,16 @@ use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::losses::LossNote;
 use crate::envelope::{Header, StoreKey};
 use crate::error::damaged;
 use crate::index::{Applied, checkpoint_key, line_key};
 use crate::mark::Location;
 use crate::rules::{Life, Stand};
 use crate::scan::Lost;
+
+pub(crate) use digest::Digest;
+use loading::Loading;
 
 /// A location as it stands in a line.
 type PlaceBytes = [u8; Location::BYTES];
@@ -40,7 +48,7 @@ pub(crate) struct Line {
     pub(crate) kept: Kept,
     /// Its last fact.
     pub(crate) last: FactNumber,
-    /// Its latest record, those of temporary files apart.
+    /// The latest record behind which it may go on: of its birth, of facts or of its end.
     pub(crate) touched: Touched,
     /// How far the temporary files of the tree go that begins with it.
     pub(crate) temp_files: Reach,
@@ -55,6 +63,8 @@ pub(crate) struct End {
     pub(crate) at: Location,
     /// How the process ended; none where the record is damaged.
     pub(crate) exit: Option<Exit>,
+    /// The last fact, as the record of the end has it; 0 in older stores, which do not say.
+    pub(crate) last: FactNumber,
 }
 
 /// What is kept of a process.
@@ -117,10 +127,12 @@ type LineParts = (
     FactNumber,
     (u64, PlaceBytes),
     (u64, (u64, PlaceBytes)),
+    // Of the end.
+    FactNumber,
 );
 
 impl Line {
-    /// Of a process of which one record is known.
+    /// Of a process of which nothing is known before `touched`.
     pub(crate) fn begun(touched: Touched) -> Self {
         let temp_files = Reach { last: 0, touched: Touched::NEVER };
         let (born_at, last) = (Location::START, FactNumber(0));
@@ -142,18 +154,19 @@ impl Line {
         };
         let temp_files = (self.temp_files.last, self.temp_files.touched.to_parts());
         let birth = (self.birth.clone(), self.born_at.to_bytes());
-        let parts: LineParts = (birth, end, kept, self.last, self.touched.to_parts(), temp_files);
+        let last = self.end.as_ref().map_or(FactNumber(0), |end| end.last);
+        let parts: LineParts = (birth, end, kept, self.last, self.touched.to_parts(), temp_files, last);
         codec::encode(&parts)
     }
 
     /// The reverse of [`Line::to_bytes`], for bytes that were checked.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let ((birth, born_at), end, kept, last, touched, temp_files): LineParts = codec::decode(bytes).ok()?;
+        let ((birth, born_at), end, kept, last, touched, temp_files, ended): LineParts = codec::decode(bytes).ok()?;
         if birth.as_ref().is_some_and(|row: &ProcessRow| !row.is_younger_than_its_parent()) {
             return None;
         }
         let end = match end {
-            Some((since, at, exit)) => Some(End { since, at: Location::from_bytes(&at)?, exit }),
+            Some((since, at, exit)) => Some(End { since, at: Location::from_bytes(&at)?, exit, last: ended }),
             None => None,
         };
         let kept = match kept {
@@ -187,6 +200,11 @@ impl Line {
             Kept::From(below, _) => below,
             Kept::Whole | Kept::Number(_) => FactNumber(0),
         }
+    }
+
+    /// Whether it has ended, and its last fact is the one that its end names: nothing of it comes later.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.last == self.last && self.last > FactNumber(0))
     }
 
     /// Whether nothing but its number is kept.
@@ -241,28 +259,6 @@ impl CheckpointLine {
     }
 }
 
-/// A sum of hashes: equal sets of lines have equal digests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Digest(pub(crate) [u64; 4]);
-
-impl Digest {
-    fn of(key: &StoreKey, name: &[u8; 9], line: &[u8]) -> Self {
-        let mut hasher = blake3::Hasher::new_keyed(&key.0);
-        let hash = hasher.update(name).update(line).finalize();
-        let mut sum = [0; 4];
-        for (word, bytes) in sum.iter_mut().zip(hash.as_bytes().as_chunks().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-        Self(sum)
-    }
-
-    fn combine(&mut self, other: Self, step: fn(u64, u64) -> u64) {
-        for (word, other) in self.0.iter_mut().zip(other.0) {
-            *word = step(*word, other);
-        }
-    }
-}
-
 /// A line as the index keeps it.
 type Encoded = Result<Vec<u8>, codec::CodecError>;
 
@@ -270,22 +266,30 @@ type Encoded = Result<Vec<u8>, codec::CodecError>;
 #[derive(Debug)]
 pub(crate) struct Table {
     key: StoreKey,
-    /// As [`Line::to_bytes`] makes them.
+    /// As [`Line::to_bytes`] makes them; no bytes for a line that was never encoded.
     lines: PidMap<Box<[u8]>>,
+    /// Lines that differ from their bytes: a line changes with each record of its process, and is encoded once for many.
+    changed: BTreeMap<Pid, Line>,
+    /// Over the bytes.
     checkpoints: BTreeMap<CheckpointId, CheckpointLine>,
+    /// By the commit that each was first written in.
+    notes: BTreeMap<u64, LossNote>,
     digest: Digest,
-    lost: Option<Lost>,
+    /// By rising place.
+    lost: Vec<Lost>,
 }
 
 impl Table {
     /// Without a line.
     pub(crate) fn new(key: StoreKey) -> Self {
-        Self { key, lines: PidMap::default(), checkpoints: BTreeMap::new(), digest: Digest::default(), lost: None }
+        let (lines, changed, checkpoints, notes) =
+            (PidMap::default(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { key, lines, changed, checkpoints, notes, digest: Digest::default(), lost: Vec::new() }
     }
 
     /// From the lines of an index: [`take`](Loading::take) each, then [`finish`](Loading::finish).
     pub(crate) fn load(key: StoreKey, applied: &Applied) -> Loading {
-        Loading { table: Self { lost: applied.lost, ..Self::new(key) }, digest: applied.digest, is_whole: true }
+        Loading::new(Self { lost: applied.lost.into_iter().collect(), ..Self::new(key) }, applied.digest)
     }
 
     /// The key of the store that it belongs to.
@@ -293,7 +297,7 @@ impl Table {
         &self.key
     }
 
-    /// All lines as [`Table::put`] encoded them.
+    /// All lines as [`Table::encode_changed`] left them.
     pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Vec<u8>)> {
         self.lines.iter().map(|(pid, line)| (pid, line.to_vec()))
     }
@@ -333,76 +337,78 @@ impl Table {
 
     /// The line of a process.
     pub(crate) fn line(&self, pid: Pid) -> Option<Line> {
-        Line::from_bytes(self.lines.get(pid)?)
+        self.decoded(pid, self.lines.get(pid)?)
     }
 
-    /// The digest over all lines.
-    pub(crate) fn digest(&self) -> Digest {
-        self.digest
+    fn decoded(&self, pid: Pid, bytes: &[u8]) -> Option<Line> {
+        self.changed.get(&pid).cloned().or_else(|| Line::from_bytes(bytes))
     }
 
-    /// Whether something is lost from there on.
-    pub(crate) fn is_lost_behind(&self, place: Location) -> bool {
-        self.lost().is_some_and(|lost| lost.from >= place)
+    /// All lines, by rising pid; none for one that cannot be read.
+    fn lines(&self) -> impl Iterator<Item = (Pid, Option<Line>)> {
+        self.lines.iter().map(|(pid, bytes)| (pid, self.decoded(pid, bytes)))
     }
 
-    /// The latest damage that records of any process may have been in.
-    pub(crate) fn lost(&self) -> Option<Lost> {
-        self.lost
+    /// The line of a process, to be changed; `begin` makes it where there is none. Costs its decoding, once until it is encoded.
+    pub(crate) fn line_mut(&mut self, pid: Pid, begin: impl FnOnce() -> Line) -> &mut Line {
+        let Self { lines, changed, .. } = self;
+        changed.entry(pid).or_insert_with(|| {
+            let line = lines.get(pid).and_then(|bytes| Line::from_bytes(bytes));
+            line.unwrap_or_else(|| {
+                lines.insert(pid, Box::default());
+                begin()
+            })
+        })
     }
 
-    /// Whether something that stood in the log could not be read when this was built from it. Costs a pass over the lines.
-    pub(crate) fn lacks_something(&self) -> bool {
-        let is_lost = |line: Line| !line.is_forgotten() && line.row().is_none();
-        self.lost.is_some()
-            || self.lines.iter().any(|(_, line)| Line::from_bytes(line).is_none_or(is_lost))
-            || self.checkpoints.values().any(|line| line.state == CheckpointState::Damaged)
+    /// How many lines wait for [`Table::encode_changed`].
+    pub(crate) fn changed_lines(&self) -> usize {
+        self.changed.len()
     }
 
-    /// Notes damage.
-    pub(crate) fn note_lost(&mut self, lost: Lost) {
-        self.lost = Some(lost);
-    }
-
-    /// Sets a line; answers with its bytes, for the index.
+    /// Encodes the lines that were changed, for the index. The digest is over these from here on.
     ///
     /// # Errors
-    /// Where the line cannot be encoded.
-    pub(crate) fn put(&mut self, pid: Pid, line: &Line) -> Encoded {
-        let (name, bytes) = (line_key(pid), line.to_bytes()?);
-        if let Some(old) = self.lines.insert(pid, bytes.as_slice().into()) {
-            self.digest.combine(Digest::of(&self.key, &name, &old), u64::wrapping_sub);
+    /// Where one cannot be encoded. All of them wait as before then.
+    pub(crate) fn encode_changed(&mut self) -> Result<Vec<(Pid, Vec<u8>)>, codec::CodecError> {
+        let encoded: Vec<_> =
+            self.changed.iter().map(|(pid, line)| Ok((*pid, line.to_bytes()?))).collect::<Result<_, _>>()?;
+        for (pid, bytes) in &encoded {
+            let name = line_key(*pid);
+            if let Some(old) = self.lines.insert(*pid, bytes.as_slice().into()).filter(|old| !old.is_empty()) {
+                self.digest.combine(Digest::of(&self.key, &name, &old), u64::wrapping_sub);
+            }
+            self.digest.combine(Digest::of(&self.key, &name, bytes), u64::wrapping_add);
         }
-        self.digest.combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
-        Ok(bytes)
+        self.changed.clear();
+        Ok(encoded)
+    }
+
+    /// The digest over all lines, but for changes that are not encoded.
+    pub(crate) fn digest(&self) -> Digest {
+        self.digest
     }
 
     /// The rows that there are, by rising pid, and what is missing.
     pub(crate) fn listing(&self) -> Listing {
         let (mut listing, mut programs) = (Listing::default(), BTreeSet::new());
-        for (pid, line) in self.lines.iter() {
+        for (pid, line) in self.lines() {
             listing.last = pid.0;
-            let line = Line::from_bytes(line);
             if line.as_ref().is_some_and(Line::is_forgotten) {
                 continue;
             }
-            match line.and_then(|line| line.row()) {
-                Some(row) => listing.rows.push(ProcessRow { program: shared(&mut programs, row.program), ..row }),
-                None => listing.lost.push(row_is_lost(pid).to_string()),
+            if let Some(row) = line.and_then(|line| line.row()) {
+                listing.rows.push(ProcessRow { program: shared(&mut programs, row.program), ..row });
             }
         }
-        let damaged = self.checkpoints.iter().filter(|(_, line)| line.state == CheckpointState::Damaged);
-        listing.lost.extend(damaged.map(|(id, _)| {
-            format!("the record of checkpoint {id} does not match its hash: which processes it needs is not known")
-        }));
-        if let Some(lost) = &self.lost {
-            listing.last = listing.last.saturating_add(lost.most_records());
-            let lost = format!(
-                "records are lost from {} to {}, and the births of processes may be among them",
-                lost.from, lost.to
-            );
-            listing.lost.insert(0, lost);
+        let acknowledged = self.acknowledged();
+        for loss in self.losses() {
+            let is_known = acknowledged.contains(&loss);
+            if is_known { &mut listing.acknowledged } else { &mut listing.lost }.push(loss.to_string());
         }
+        // The births of processes may be among what is lost, and no number is given twice.
+        let most = self.lost.iter().map(Lost::most_records).sum();
+        listing.last = listing.last.saturating_add(most);
         listing
     }
 }
@@ -416,42 +422,6 @@ fn shared(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
     program
 }
 
-/// A table whose lines come in one by one. Nothing of it is believed before all have.
-#[derive(Debug)]
-pub(crate) struct Loading {
-    table: Table,
-    /// The digest that the lines were made over.
-    digest: Digest,
-    is_whole: bool,
-}
-
-impl Loading {
-    /// A line, by its name in the index.
-    pub(crate) fn take(&mut self, name: &[u8], line: &[u8]) {
-        let taken = self.try_take(name, line);
-        self.is_whole &= taken.is_some();
-    }
-
-    fn try_take(&mut self, name: &[u8], line: &[u8]) -> Option<()> {
-        let name: &[u8; 9] = name.try_into().ok()?;
-        self.table.digest.combine(Digest::of(&self.table.key, name, line), u64::wrapping_add);
-        let number = u64::from_be_bytes(*name.last_chunk()?);
-        if name[0] == b'k' {
-            self.table.checkpoints.insert(CheckpointId(number), CheckpointLine::from_bytes(line)?);
-        } else {
-            self.table.lines.insert(Pid(number), line.into());
-        }
-        Some(())
-    }
-
-    /// The table; none where its lines are not those that the digest was made over, or one cannot be read.
-    pub(crate) fn finish(self) -> Option<Table> {
-        let is_whole = self.is_whole && self.table.digest == self.digest;
-        let is_readable = || self.table.lines.iter().all(|(_, line)| Line::from_bytes(line).is_some());
-        (is_whole && is_readable()).then_some(self.table)
-    }
-}
-
 /// The error of a process whose row is gone.
 pub(crate) fn row_is_lost(pid: Pid) -> StoreError {
     damaged(format!("the record of process {pid}'s birth or end does not match its hash"))
@@ -463,7 +433,7 @@ mod tests {
 
     fn line(last: u64) -> Line {
         let touched = Touched { since: last + 1, at: Location { segment: 7, offset: last } };
-        let end = Some(End { since: 3, at: Location::START, exit: None });
+        let end = Some(End { since: 3, at: Location::START, exit: None, last: FactNumber(last) });
         let kept = Kept::From(FactNumber(2), Location { segment: 2, offset: 5 });
         let (last, temp_files) = (FactNumber(last), Reach { last: last * 2, touched });
         Line { birth: None, born_at: touched.at, end, kept, last, touched, temp_files }
@@ -471,7 +441,10 @@ mod tests {
 
     fn digest(lines: &[(u64, u64)]) -> Digest {
         let mut table = Table::new(StoreKey([1; 32]));
-        lines.iter().for_each(|(pid, last)| drop(table.put(Pid(*pid), &line(*last)).unwrap()));
+        for (pid, last) in lines {
+            *table.line_mut(Pid(*pid), || line(0)) = line(*last);
+            table.encode_changed().unwrap();
+        }
         table.digest()
     }
 

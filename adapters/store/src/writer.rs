@@ -13,7 +13,7 @@ use crate::disk::{Disk, Reading};
 use crate::draft::{Coder, Draft, Record, Stamp};
 use crate::envelope::{Header, Turn};
 use crate::error::io as io_error;
-use crate::head::Head;
+use crate::head::{Head, SecondHead};
 use crate::log::{Log, end_of};
 use crate::mark::{Location, Mark};
 use crate::options::Options;
@@ -59,6 +59,8 @@ pub(crate) struct Writer {
     coder: Coder,
     /// As it stands on disk; its mark is at or before the log's end.
     head: Head,
+    /// None where it cannot be written: HEAD is enough.
+    second: Option<SecondHead>,
     mark: Mark,
     /// The latest commit that is known to be on the disk.
     synced: u64,
@@ -87,12 +89,22 @@ impl Writer {
     ) -> Self {
         let (mark, synced, failed, segment_bytes) = (head.mark, head.mark.commit, None, options.segment_bytes);
         let coder = Coder { keys: log.keys().clone(), compression: options.compression };
-        Self { disk, dir, log, segment, segment_bytes, coder, head, mark, synced, failed }
+        Self { disk, dir, log, segment, segment_bytes, coder, head, second: None, mark, synced, failed }
+    }
+
+    /// From here on the second file of HEAD follows.
+    pub(crate) fn with_second_head(mut self) -> Self {
+        let second = SecondHead::open(&*self.disk, &self.dir, &self.head);
+        self.second = second.inspect_err(|error| tracing::warn!(%error, "HEAD2 is not written")).ok();
+        self
     }
 
     /// One that writes nothing and knows where the log ends.
     pub(crate) fn reading(dir: PathBuf, log: Arc<Log>, segment: Arc<Segment>, head: Head, options: &Options) -> Self {
-        Self { failed: Some(Halt::Reading), ..Self::new(Arc::new(Reading), dir, log, segment, head, options) }
+        Self {
+            failed: Some(Halt::Reading),
+            ..Self::new(Arc::new(Reading::default()), dir, log, segment, head, options)
+        }
     }
 
     /// The newest owner.
@@ -161,6 +173,7 @@ impl Writer {
             self.synced = mark.commit;
         }
         self.advance(mark);
+        self.follow();
         Ok(written)
     }
 
@@ -188,8 +201,22 @@ impl Writer {
             let end = self.segment.end();
             self.attempt("sync what was written", |segment| sync(segment, end))?;
             self.synced = self.mark.commit;
+            self.follow();
         }
         Ok(())
+    }
+
+    /// Tells the second file of HEAD how far the log reaches, if all of it is on the disk.
+    fn follow(&mut self) {
+        let head = Head { mark: self.mark, ..self.head };
+        if self.synced == self.mark.commit
+            && let Some(second) = &mut self.second
+            && let Err(error) = second.write(&head)
+        {
+            // It is a lower bound as HEAD is, and may stay behind.
+            tracing::warn!(%error, "HEAD2 is not written any more");
+            self.second = None;
+        }
     }
 
     /// Takes no more commits: what the disk holds is not known any more.
@@ -224,7 +251,8 @@ impl Writer {
         if self.failed.is_none() && self.segment.is_reserved() {
             self.segment.roll_back(self.segment.end())?;
         }
-        self.settle()
+        self.settle()?;
+        self.second.as_ref().map_or(Ok(()), SecondHead::sync)
     }
 
     /// Writes HEAD at the end of the log, unless it says so already.
@@ -294,6 +322,7 @@ impl Writer {
     fn write_head(&mut self, head: Head) -> io::Result<()> {
         head.write(&*self.disk, &self.dir)?;
         self.head = head;
+        self.follow();
         Ok(())
     }
 }

@@ -5,6 +5,11 @@
 
 mod crash;
 mod failure;
+mod kills;
+mod readers;
 mod report;
+#[expect(clippy::disallowed_methods, reason = "a test that is left out says so past the harness")]
+#[path = "../../../tests/skip.rs"]
+mod skip;
 mod stop;
 mod support;

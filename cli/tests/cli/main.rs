@@ -6,7 +6,10 @@
 mod confinement;
 mod dormouse;
 mod export;
+mod index_faults;
 mod mcp;
 mod recordings;
+mod stopped;
 mod stores;
 mod terminal;
+mod verdict;

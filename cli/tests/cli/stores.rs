@@ -1,6 +1,8 @@
 //! Commands on stores: with and without a key, on folders that are not stores, and garbage collection.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
 use dormouse::store::LogStore;
 
@@ -37,8 +39,8 @@ const COMMANDS: [(&str, i32); 11] = [
     ("checkpoints", 3),
     ("gc --dry-run", 3),
     ("gc", 3),
-    ("fsck", 2),
-    ("fsck --repair", 2),
+    ("fsck", 3),
+    ("fsck --repair", 3),
     ("resume", 3),
     ("branch 1", 3),
 ];
@@ -96,13 +98,23 @@ fn a_folder_that_is_no_store_is_not_called_damaged() {
     }
     let store = store(folder.path(), "headless", "", None);
     std::fs::remove_file(store.join("HEAD")).unwrap();
-    let (code, said) = dormouse("ps", &store, None);
-    assert!(code == 3 && said.contains("dormouse fsck"), "{said}");
     let (code, said) = dormouse("fsck", &store, None);
     assert!(code == 1 && said.contains("--repair mends 1"), "{said}");
+    assert_eq!(dormouse("ps", &store, None).0, 0, "the other file is enough");
     let (code, said) = dormouse("fsck --repair", &store, None);
     assert!(code == 1 && said.contains("All of it was mended"), "{said}");
     assert_eq!(dormouse("fsck", &store, None).0, 0);
+    ["HEAD", "HEAD2"].iter().for_each(|file| std::fs::remove_file(store.join(file)).unwrap());
+    for (words, _) in COMMANDS.iter().filter(|(words, _)| !words.starts_with("fsck")) {
+        let (code, said) = dormouse(words, &store, None);
+        assert!(code == 3 && said.contains("dormouse fsck"), "{words}: {said}");
+    }
+    let (code, said) = dormouse("fsck", &store, None);
+    assert!(code == 3 && said.contains("nothing vouches for what stood behind commit"), "{said}");
+    let (code, said) = dormouse("fsck --repair", &store, None);
+    assert!(code == 3 && said.contains("acknowledged now"), "{said}");
+    assert_eq!(dormouse("fsck", &store, None).0, 0);
+    assert_eq!(dormouse("ps", &store, None).0, 0);
 }
 
 #[test]
@@ -124,26 +136,60 @@ fn room_is_given_back_by_a_store_of_any_size_and_said_before() {
     assert!(code == 2 && said.contains("--keep-checkpoints"), "{said}");
 }
 
-/// Commands that only look, beside a writer.
+/// Commands that only look, beside a writer and beside nobody.
 #[test]
 fn who_looks_into_a_store_takes_no_lock_and_leaves_no_trace() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path(), "looked-at", "", None);
-    let state = || -> Vec<_> {
-        let files = ["HEAD", "LOCK", "log/00000001.seg"].map(|file| store.join(file));
+    let state = |is_held: bool| -> Vec<_> {
+        let files = ["HEAD", "HEAD2", "LOCK", "log/00000001.seg"].map(|file| store.join(file));
         let index = std::fs::read_dir(store.join("index")).unwrap().map(|entry| entry.unwrap().path());
-        files.into_iter().chain(index.filter(|path| path.is_file())).map(|path| std::fs::read(path).unwrap()).collect()
+        // While somebody has the store open, sled writes the index when it likes.
+        let index = index.filter(|path| path.is_file() && !is_held);
+        files.into_iter().chain(index).map(|path| (std::fs::read(&path).unwrap(), path)).collect()
+    };
+    let look = |is_held: bool| {
+        let before = state(is_held);
+        for words in ["ps", "ps --json", "log 1", "diff 1@1 1", "checkpoints", "fsck"] {
+            let (code, said) = dormouse(words, &store, None);
+            assert_eq!(code, 0, "{words}: {said}");
+        }
+        for ((now, path), (before, _)) in state(is_held).into_iter().zip(before) {
+            assert!(now == before, "{} is touched", path.display());
+        }
     };
     let held = LogStore::open(&store).unwrap();
-    let while_held = state();
-    for words in ["ps", "ps --json", "log 1", "diff 1@1 1", "checkpoints", "fsck"] {
-        let (code, said) = dormouse(words, &store, None);
-        assert_eq!(code, 0, "{words}: {said}");
-    }
-    assert!(state() == while_held, "nothing is touched beside a writer");
+    look(true);
     let (code, said) = dormouse("fsck --repair", &store, None);
-    assert!(code == 2 && said.contains("in use"), "{said}");
+    assert!(code == 3 && said.contains("in use"), "{said}");
     drop(held);
+    look(false);
+}
+
+/// A check at a rate at which it would take days ends at once when it is asked to.
+#[test]
+fn a_check_at_a_low_rate_can_be_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), "checked", "", None);
+    let (code, said) = dormouse("fsck --rate 100MB/s", &store, None);
+    assert!(code == 0 && said.contains("whole"), "{said}");
+    let mut slow = command(Path::new("."));
+    slow.args(["fsck", "--rate", "1B/s", "--store"]).arg(&store).stderr(Stdio::piped());
+    let checking = slow.spawn().unwrap();
+    let status = format!("/proc/{}/status", checking.id());
+    // SIGINT is number 2. Before the program catches it, it would end the program.
+    let catches_it = || {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
+        u64::from_str_radix(&caught, 16).unwrap() & 0b10 != 0
+    };
+    while !catches_it() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&checking), rustix::process::Signal::INT).unwrap();
+    let output = checking.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(130) && said.contains("stopped after"), "{:?}: {said}", output.status);
 }
 
 /// A process that is missing is said to be, in each form, and the exit code says so as well.
@@ -162,4 +208,40 @@ fn a_process_that_is_missing_is_named() {
         let (code, said) = dormouse(words, &store, None);
         assert!(code == 3 && said.contains(expected), "{words}: {code}: {said}");
     }
+}
+
+/// A model that asks for damaged content reads an error and goes on; whoever runs it is told, and the exit code says so.
+#[test]
+fn a_content_that_cannot_be_read_is_told_to_who_resumes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, script) = (folder.path().join("p.toml"), folder.path().join("script.toml"));
+    let text: String = (0..2_000).map(|line| format!("line {line} of what is read\n")).collect();
+    std::fs::write(folder.path().join("long.txt"), text).unwrap();
+    std::fs::write(
+        &program,
+        "[model]\nname = \"m\"\nprovider = \"scripted\"\nscript = \"script.toml\"\n[tools]\nenabled = [\"read_fd\"]\n",
+    )
+    .unwrap();
+    let turns = "[[turn]]\nwhen = { round = 0 }\ncalls = [{ tool = \"read_fd\", args = { fd = \"fd:1\", start_line = 1990, \
+                 end_line = 1990 } }]\n[[turn]]\ntext = \"read it\"\n";
+    std::fs::write(script, turns).unwrap();
+    let store = folder.path().join("store");
+    let words = format!("run {} --input-file {}", program.display(), folder.path().join("long.txt").display());
+    let (code, said) = dormouse(&words, &store, None);
+    assert!(code == 0 && said.contains("read it"), "{said}");
+    // Whoever stood at the first question asks again.
+    let again = |expected: i32| {
+        let (code, said) = dormouse("branch 1@0", &store, None);
+        assert!(code == expected && said.contains("read it"), "{code}: {said}");
+        said
+    };
+    assert!(!again(0).contains("unreadable"));
+    let path = store.join("log/00000001.seg");
+    let mut log = std::fs::read(&path).unwrap();
+    let needle = b"line 1989 of what";
+    let at = log.windows(needle.len()).position(|bytes| bytes == needle).unwrap();
+    log[at] ^= 1;
+    std::fs::write(&path, log).unwrap();
+    let said = again(3);
+    assert!(said.contains("unreadable: content ") && said.contains("cannot be read"), "{said}");
 }

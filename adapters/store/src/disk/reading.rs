@@ -1,4 +1,4 @@
-//! The operating system's files beside whoever writes them: everything can be read, and nothing changed.
+//! The operating system's files beside whoever writes them: everything can be read, at the pace that the caller sets, and nothing changed.
 
 use std::fs::File;
 use std::io;
@@ -9,19 +9,35 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Disk, DiskFile, How, System};
+use crate::pace::Pace;
+
+/// Read between two questions about the pace.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// The operating system's file system, to be read.
-#[derive(Debug)]
-pub(crate) struct Reading;
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pace: Pace,
+}
+
+impl Reading {
+    /// One that asks before it reads.
+    pub(crate) fn paced(pace: Pace) -> Self {
+        Self { pace }
+    }
+}
 
 /// A file that someone else may write.
 #[derive(Debug)]
-struct ReadFile(File);
+struct ReadFile {
+    file: File,
+    pace: Pace,
+}
 
 impl Disk for Reading {
     fn open(&self, path: &Path, how: How) -> io::Result<Arc<dyn DiskFile>> {
         match how {
-            How::Existing => Ok(Arc::new(ReadFile(File::open(path)?))),
+            How::Existing => Ok(Arc::new(ReadFile { file: File::open(path)?, pace: self.pace.clone() })),
             How::New | How::Emptied => refused(),
         }
     }
@@ -45,11 +61,17 @@ impl Disk for Reading {
 
 impl DiskFile for ReadFile {
     fn length(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(buffer, offset)
+        let mut at = offset;
+        for piece in buffer.chunks_mut(PIECE_BYTES) {
+            self.pace.ask(piece.len() as u64)?;
+            self.file.read_exact_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
     }
 
     fn write_at(&self, _: u64, _: &[Bytes]) -> io::Result<()> {

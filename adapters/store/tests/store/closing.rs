@@ -3,7 +3,7 @@
 use std::fs;
 use std::ops::ControlFlow;
 
-use dormouse_actors::ports::{Bounds, MarkToken, Purpose, Step, Store, Sweep};
+use dormouse_actors::ports::{Bounds, MarkToken, Purpose, Step, Store};
 use dormouse_store::LogStore;
 
 use crate::support::*;
@@ -24,7 +24,7 @@ fn a_store_of_one_segment_is_swept_as_well() {
         let bounds = Bounds { close_bytes: 5_000, ..TO_THE_END };
         let ask = |mark, purpose| {
             let watch = &mut |_| ControlFlow::Continue(());
-            store.sweep(owner, Sweep { mark, live: &live, purpose, bounds, watch }).unwrap()
+            sweep_as(&store, owner, &live, Order { mark, purpose, bounds }, watch).unwrap()
         };
         let foreseen = ask(MarkToken::default(), Purpose::Count);
         let swept = ask(store.begin_mark(owner).unwrap(), Purpose::Free);
@@ -60,7 +60,7 @@ fn a_crash_while_the_last_segment_is_closed_and_swept_leaves_every_answer() {
         crashes.push((step, copy));
         ControlFlow::Continue(())
     };
-    store.sweep(owner, Sweep { mark, live: &live, purpose: Purpose::Free, bounds: TO_THE_END, watch }).unwrap();
+    sweep_as(&store, owner, &live, Order { mark, purpose: Purpose::Free, bounds: TO_THE_END }, watch).unwrap();
     assert!(crashes.len() > 5, "{crashes:?}");
     for (step, copy) in &crashes {
         let store = LogStore::open(copy.path()).unwrap();
@@ -70,7 +70,7 @@ fn a_crash_while_the_last_segment_is_closed_and_swept_leaves_every_answer() {
         let owner = store.claim().unwrap();
         let mark = store.begin_mark(owner).unwrap();
         let watch = &mut |_| ControlFlow::Continue(());
-        store.sweep(owner, Sweep { mark, live: &live, purpose: Purpose::Free, bounds: TO_THE_END, watch }).unwrap();
+        sweep_as(&store, owner, &live, Order { mark, purpose: Purpose::Free, bounds: TO_THE_END }, watch).unwrap();
         assert_eq!(answers(&store), right, "a crash before {step:?}, and swept again");
         assert_eq!(held(&store, &contents), [&contents[2], &contents[7]], "a crash before {step:?}, and swept again");
     }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Backing, Batch, Entry, Journal, Listing, Live, MarkToken, OwnerToken, Store, StoreError, Sweep, Swept,
-    TempFileChange, Until, Written,
+    Backing, Batch, Entry, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking, Store,
+    StoreError, Sweep, Swept, TempFileChange, Until,
 };
 use dormouse_proto::checkpoint::Checkpoint;
-use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
+use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_store::{Compression, LogStore, MemoryStore};
 
 use crate::support::*;
@@ -151,7 +151,7 @@ impl Store for Beside {
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
         self.reads.journal(pid, upto)
     }
-    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+    fn history(&self, pid: Pid) -> Result<History, StoreError> {
         self.reads.history(pid)
     }
     fn facts(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Vec<u8>>, StoreError> {
@@ -169,12 +169,19 @@ impl Store for Beside {
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
         self.reads.temp_files(root)
     }
+    fn temp_files_by(&self, root: Pid, commit: CommitNumber) -> Result<Vec<TempFileChange>, StoreError> {
+        self.reads.temp_files_by(root, commit)
+    }
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         self.writes.begin_mark(owner)
     }
     fn end_mark(&self, mark: MarkToken) {
         self.writes.end_mark(mark);
     }
+    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
+        self.writes.take_stock(order)
+    }
+
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
         self.writes.sweep(owner, sweep)
     }
@@ -451,10 +458,10 @@ fn a_history_says_when_each_fact_was_written(subject: Subject<'_>) {
     ask(subject, at(20, &[facts(1, 1..=3), snapshot(1, 2)]));
     ask(subject, at(30, &[facts(2, 1..=1)]));
     ask(subject, at(25, &[facts(1, 4..=4), facts(1, 5..=6), temp_file(1, 1)]));
-    let history = ask(subject, |store| store.history(Pid(1)).unwrap());
+    let history = ask(subject, |store| store.history(Pid(1)).unwrap().written);
     let seen: Vec<_> = history.iter().map(|written| (written.at_ms, written.first.0, written.count)).collect();
     assert_eq!(seen, [(10, 0, 1), (20, 1, 3), (25, 4, 1), (25, 5, 2)]);
-    let other = ask(subject, |store| store.history(Pid(2)).unwrap());
+    let other = ask(subject, |store| store.history(Pid(2)).unwrap().written);
     let change = ask(subject, |store| store.temp_files(Pid(1)).unwrap()[0].commit);
     let commits = [history[0].commit, history[1].commit, other[1].commit, history[2].commit];
     assert!(commits.is_sorted_by(|a, b| a < b), "{commits:?}");
@@ -471,7 +478,7 @@ fn a_checkpoint_is_a_cut_through_the_journals(subject: Subject<'_>) {
     let members = |found: &Checkpoint| found.members.iter().map(|member| (member.pid.0, member.at.0)).collect();
     let seen: Vec<(u64, Vec<_>)> = found.iter().map(|found| (found.id.0, members(found))).collect();
     assert_eq!(seen, [(1, vec![(1, 2), (2, 1)]), (5, vec![(2, 2)])]);
-    let history = ask(subject, |store| store.history(Pid(1)).unwrap());
+    let history = ask(subject, |store| store.history(Pid(1)).unwrap().written);
     assert_eq!(found[0].commit, history.last().unwrap().commit, "it stands in the commit that it was made in");
     assert_eq!((&*found[0].label, found[0].of, found[0].at_ms), ("before", Pid(1), NOW_MS));
     for id in [0, 4, 5] {
@@ -580,7 +587,7 @@ fn a_history_that_is_shortened_begins_with_an_image(subject: Subject<'_>) {
         let gone = ask(subject, |store| store.journal(Pid(1), Some(FactNumber(asked))));
         assert!(matches!(gone, Err(StoreError::ForgottenFact { since: FactNumber(5), .. })), "{gone:?}");
     }
-    let history = ask(subject, |store| store.history(Pid(1)).unwrap());
+    let history = ask(subject, |store| store.history(Pid(1)).unwrap().written);
     let seen: Vec<_> = history.iter().map(|written| (written.first.0, written.count)).collect();
     assert_eq!(seen, [(6, 1), (7, 1), (8, 1), (9, 1)]);
     let read = |first, upto| move |store: &dyn Store| store.facts(Pid(1), FactNumber(first), FactNumber(upto));

@@ -55,7 +55,12 @@ fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
     match store.processes() {
         Ok(listing) => {
             let all_rows = right.processes().unwrap();
-            assert!(listing.rows.iter().all(|row| all_rows.rows.contains(row)), "{case}");
+            for row in &listing.rows {
+                let is_right = all_rows.rows.contains(row);
+                // Whose end is lost may go on, as far as is known.
+                let goes_on = row.exit.is_none() && !listing.lost.is_empty() && store.journal(row.pid, None).is_err();
+                assert!(is_right || goes_on, "{case}: {row:?}");
+            }
             assert!(listing.last >= all_rows.last, "{case}: a number could be given again");
             if listing.rows != all_rows.rows {
                 assert!(!listing.lost.is_empty(), "{case}: rows are missing without a word");
@@ -67,7 +72,14 @@ fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
     for pid in (1..=PIDS).map(Pid) {
         for upto in [None, Some(FactNumber(0)), Some(FactNumber(19)), Some(FactNumber(33))] {
             match store.journal(pid, upto) {
-                Ok(journal) => same_history(&journal, &right.journal(pid, upto).unwrap(), right, case),
+                Ok(journal) => {
+                    let mut expected = right.journal(pid, upto).unwrap();
+                    if journal.row.exit.is_none() && store.journal(pid, None).is_err() {
+                        // Whose end is lost may go on, as far as is known.
+                        expected.row.exit = None;
+                    }
+                    same_history(&journal, &expected, right, case);
+                }
                 Err(error) => note(&error),
             }
         }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, Live, Store, StoreError};
+use dormouse_actors::ports::{Entry, Store, StoreError};
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow, Restored};
 use dormouse_store::{Compression, LogStore, MemoryStore, Options, Repair, fsck};

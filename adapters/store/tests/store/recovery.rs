@@ -35,10 +35,11 @@ fn refusal(folder: &Path) -> String {
     }
 }
 
-/// The folder as a crash would leave it: copied while the store is open.
+/// The folder as a loss of power would leave it: copied while the store is open, without what was never synced.
 fn crash_copy(folder: &Path) -> tempfile::TempDir {
     let copy = tempdir();
     copy_folder(folder, copy.path());
+    let _ = fs::remove_file(copy.path().join("HEAD2"));
     copy
 }
 
@@ -166,7 +167,8 @@ fn a_log_longer_than_head_says_is_read_to_its_end() {
     commit(&store, owner, &[born(1), facts(1, 1..=3)]);
     drop(store);
     assert_ne!(fs::read(folder.path().join("HEAD")).unwrap(), old_head, "closing moves HEAD");
-    fs::write(folder.path().join("HEAD"), old_head).unwrap();
+    fs::write(folder.path().join("HEAD"), &old_head).unwrap();
+    fs::write(folder.path().join("HEAD2"), old_head).unwrap();
     assert_eq!(last_fact(&LogStore::open(folder.path()).unwrap(), 1), 3);
 }
 
@@ -232,7 +234,7 @@ fn another_branch_of_the_same_store_is_refused() {
 fn a_log_without_head_is_refused() {
     let folder = tempdir();
     drop(LogStore::open(folder.path()).unwrap());
-    fs::remove_file(folder.path().join("HEAD")).unwrap();
+    lose_head(folder.path());
     assert!(refusal(folder.path()).contains("no HEAD beside its log"));
 }
 
@@ -275,7 +277,7 @@ fn segments_roll_and_their_files_are_private() {
     }
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(folder.path().join("log")), 0o700);
-    for file in ["HEAD", "LOCK", "log/00000001.seg", "log/00000002.seg"] {
+    for file in ["HEAD", "HEAD2", "LOCK", "log/00000001.seg", "log/00000002.seg"] {
         assert_eq!(mode(folder.path().join(file)), 0o600, "{file}");
     }
 }
@@ -393,6 +395,7 @@ fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end(
     }
     drop(store);
     fs::write(folder.path().join("HEAD"), head).unwrap();
+    fs::remove_file(folder.path().join("HEAD2")).unwrap();
     let path = folder.path().join("log/00000001.seg");
     let mut log = fs::read(&path).unwrap();
     let lost = log.windows(10).position(|bytes| bytes == b"image of 2").unwrap();
@@ -403,4 +406,36 @@ fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end(
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(2)]);
     assert_eq!(store.journal(Pid(2), None).unwrap().image, b"image of 2");
+}
+
+/// sled's files are not the store: whatever they are like, what is in the log can be used.
+#[test]
+fn a_store_whose_index_has_no_place_on_the_disk_keeps_it_in_memory() {
+    let folder = tempdir();
+    let index = folder.path().join("index");
+    let held = bytes(1, 300_000);
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1), content(&held), facts(1, 1..=5), snapshot(1, 5)]);
+    drop(store);
+    std::fs::remove_dir_all(&index).unwrap();
+    // Neither a folder, nor to be removed as one.
+    std::fs::write(&index, "in the way").unwrap();
+    for round in 0..2 {
+        let store = LogStore::open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        let next = 6 + round;
+        commit(&store, owner, &[facts(1, next..=next), snapshot(1, next), born(2 + round)]);
+        assert_eq!(store.processes().unwrap().rows.len(), 2 + round as usize);
+        assert_eq!(store.journal(Pid(1), Some(FactNumber(4))).unwrap().facts.len(), 4);
+        assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(next));
+        assert_eq!(read(&store, hash(&held)).unwrap(), held);
+        sweep(&store, owner, &only(&[&held]));
+        assert_eq!(read(&store, hash(&held)).unwrap(), held, "where it was moved to");
+        assert_eq!(store.facts(Pid(1), FactNumber(1), FactNumber(next)).unwrap().len() as u64, next);
+    }
+    assert_eq!(std::fs::read(&index).unwrap(), b"in the way");
+    std::fs::remove_file(&index).unwrap();
+    assert_eq!(LogStore::open(folder.path()).unwrap().journal(Pid(1), None).unwrap().base, FactNumber(7));
+    assert!(index.join("db").is_file(), "and it is on the disk again when that takes it");
 }

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use std::ops::ControlFlow;
 
+use dormouse_actors::garbage::Piece;
+use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Batch, Bounds, Contents, Entry, Live, MarkToken, OwnerToken, Purpose, Step, Store, StoreError, Sweep, Swept,
-    TempFileChange,
+    Batch, Bounds, Contents, Entry, Forgotten, MarkToken, OwnerToken, Purpose, Step, StockTaking, Store, StoreError,
+    Sweep, Swept, TempFileChange,
 };
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
@@ -69,13 +71,18 @@ pub(crate) fn ended(pid: u64) -> Entry {
     Entry::Ended { pid: Pid(pid), exit: exit() }
 }
 
-/// The bytes of a change of temporary files.
 /// How far a segment is written: behind that stands room that is reserved.
 pub(crate) fn written(segment: &Path) -> u64 {
     let bytes = std::fs::read(segment).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
+/// Both files of HEAD are gone.
+pub(crate) fn lose_head(folder: &Path) {
+    ["HEAD", "HEAD2"].iter().for_each(|file| fs::remove_file(folder.join(file)).unwrap());
+}
+
+/// The bytes of a change of temporary files.
 pub(crate) fn change(root: u64, number: u64) -> Vec<u8> {
     format!("change {number} of the files of {root}").into_bytes()
 }
@@ -152,10 +159,40 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
 /// Segments of whatever is live but for a little, in small steps.
 pub(crate) const THOROUGH: Bounds = Bounds { live_percent: 99, step_bytes: 400, close_bytes: u64::MAX };
 
-/// Only these contents stay.
+/// The contents that something refers to; none where all stay, whatever refers to them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Live(Option<Vec<ContentHash>>);
+
+impl Live {
+    pub(crate) fn contain(&self, hash: ContentHash) -> bool {
+        self.0.as_ref().is_none_or(|hashes| hashes.contains(&hash))
+    }
+}
+
+/// Only these contents stay: every piece of a journal refers to each of them.
 pub(crate) fn only(contents: &[&Bytes]) -> Live {
-    let hashes = contents.iter().map(|bytes| hash(bytes)).collect();
-    Live { contents: Contents::These(hashes), ..Live::default() }
+    Live(Some(contents.iter().map(|bytes| hash(bytes)).collect()))
+}
+
+/// A sweep by a fresh inventory.
+pub(crate) struct Order {
+    pub(crate) mark: MarkToken,
+    pub(crate) purpose: Purpose,
+    pub(crate) bounds: Bounds,
+}
+
+pub(crate) fn sweep_as(
+    store: &dyn Store,
+    owner: OwnerToken,
+    live: &Live,
+    Order { mark, purpose, bounds }: Order,
+    watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
+) -> Result<Swept, StoreError> {
+    let inventory = &mut Inventory::default();
+    let references = &mut |_: Piece<'_>| Ok(live.0.clone().unwrap_or_default());
+    store.take_stock(StockTaking { inventory, references, watch: &mut || ControlFlow::Continue(()) })?;
+    let contents = if live.0.is_some() { Contents::Referred } else { Contents::All };
+    store.sweep(owner, Sweep { mark, inventory, contents, forgotten: &Forgotten::default(), purpose, bounds, watch })
 }
 
 /// Sweeps as thoroughly as can be, and asks `watch` before each step.
@@ -166,7 +203,7 @@ pub(crate) fn sweep_watched(
     live: &Live,
     watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
 ) -> Result<Swept, StoreError> {
-    store.sweep(owner, Sweep { mark, live, purpose: Purpose::Free, bounds: THOROUGH, watch })
+    sweep_as(store, owner, live, Order { mark, purpose: Purpose::Free, bounds: THOROUGH }, watch)
 }
 
 /// Begins a mark and sweeps as thoroughly as can be.
@@ -177,10 +214,8 @@ pub(crate) fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept 
 
 /// What a sweep would do.
 pub(crate) fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
-    let watch = &mut |_| ControlFlow::Continue(());
-    store
-        .sweep(owner, Sweep { mark: MarkToken::default(), live, purpose: Purpose::Count, bounds: THOROUGH, watch })
-        .unwrap()
+    let order = Order { mark: MarkToken::default(), purpose: Purpose::Count, bounds: THOROUGH };
+    sweep_as(store, owner, live, order, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 pub(crate) fn forgotten(pid: u64) -> Entry {

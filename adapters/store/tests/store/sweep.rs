@@ -6,9 +6,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Batch, Entry, Live, MarkToken, OwnerToken, Progress, Step, Store, StoreError, Until};
+use dormouse_actors::ports::{
+    Batch, Bounds, Entry, MarkToken, OwnerToken, Progress, Purpose, Step, Store, StoreError, Until,
+};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
-use dormouse_store::{LogStore, MemoryStore};
+use dormouse_store::{LogStore, MemoryStore, Repair, fsck};
 
 use crate::support::*;
 
@@ -84,6 +86,32 @@ fn a_sweep_frees_what_nothing_refers_to_and_changes_no_other_answer() {
     assert_eq!(read(&store, hash(&contents[0])).unwrap(), contents[0], "what was dropped can be committed again");
 }
 
+/// A store that lives long has many segments that were swept: none of them takes an open file.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_left_of_a_swept_segment_is_not_kept_open() {
+    let folder = tempdir();
+    let log = folder.path().canonicalize().unwrap().join("log");
+    let open_files = || {
+        let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|link| link.starts_with(&log)).count()
+    };
+    let lengths = || fs::read_dir(&log).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+    let store = open(folder.path());
+    let owner = store.claim().unwrap();
+    fill(&store, owner);
+    let before = open_files();
+    assert_eq!(before, lengths().count());
+    let swept = sweep(&store, owner, &only(&[]));
+    assert!(swept.freed_parts > 3, "{swept:?}");
+    let live = lengths().filter(|length| *length > 168).count();
+    assert_eq!(open_files(), live, "beside those that hold something");
+    let answers_before = answers(&store);
+    drop(store);
+    let store = open(folder.path());
+    assert_eq!((open_files(), answers(&store)), (live, answers_before));
+}
+
 #[test]
 fn a_sweep_of_what_was_swept_finds_nothing_more() {
     let folder = tempdir();
@@ -99,6 +127,61 @@ fn a_sweep_of_what_was_swept_finds_nothing_more() {
     assert!(sizes.is_sorted_by(|a, b| a + 4 * 168 >= *b), "{sizes:?}");
     assert_eq!(held(&store, &contents), [&contents[7]]);
     assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(12));
+}
+
+#[test]
+fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
+    let folder = tempdir();
+    let open = || LogStore::options().segment_bytes(100_000).open(folder.path()).unwrap();
+    let store = open();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1)]);
+    let mut sizes = Vec::new();
+    for round in 0..6 {
+        let pids = 2 + round * 100..102 + round * 100;
+        for pid in pids.clone() {
+            commit(&store, owner, &[born(pid), facts(pid, 1..=3), checkpoint(pid, &[pid]), ended(pid)]);
+        }
+        // One in the middle of each round stays.
+        for pid in pids.filter(|pid| pid % 100 != 50) {
+            commit(&store, owner, &[Entry::CheckpointDropped { id: CheckpointId(pid) }]);
+            commit(&store, owner, &[forgotten(pid)]);
+        }
+        let mark = store.begin_mark(owner).unwrap();
+        let bounds = Bounds { live_percent: 99, close_bytes: 1, ..Bounds::default() };
+        let order = Order { mark, purpose: Purpose::Free, bounds };
+        let swept = sweep_as(&store, owner, &Live::default(), order, &mut |_| ControlFlow::Continue(())).unwrap();
+        // What is freed leaves one record of 168 bytes for each segment that there ever was.
+        sizes.push(swept.bytes_after - 168 * files(&folder.path().join("log")).len() as u64);
+    }
+    let growth = (sizes[5] - sizes[0]) / 5;
+    assert!(growth < 10 * 168, "99 processes and checkpoints are given up in a round: {sizes:?}");
+    let right = [1, 50, 150, 250, 350, 450, 550].map(Pid).to_vec();
+    let check = |store: &LogStore, case: &str| {
+        let listing = store.processes().unwrap();
+        assert_eq!(listing.rows.iter().map(|row| row.pid).collect::<Vec<_>>(), right, "{case}");
+        assert_eq!((listing.last, store.last_checkpoint().unwrap()), (601, 601), "{case}: no number is given again");
+        assert!(listing.lost.is_empty(), "{case}: {listing:?}");
+        let kept: Vec<_> = store.checkpoints().unwrap().iter().map(|it| it.id.0).collect();
+        assert_eq!(kept, [50, 150, 250, 350, 450, 550], "{case}");
+        for pid in [2, 49, 51, 300, 601].map(Pid) {
+            let journal = store.journal(pid, None);
+            assert!(matches!(journal, Err(StoreError::UnknownProcess(_))), "{case}: {journal:?}");
+        }
+    };
+    check(&store, "at once");
+    let again = store.commit(owner, Batch::durable(&[born(300)], NOW_MS)).unwrap_err();
+    assert!(again.to_string().contains("born before"), "{again}");
+    drop(store);
+    check(&open(), "reopened");
+    fs::remove_dir_all(folder.path().join("index")).unwrap();
+    let store = open();
+    check(&store, "with an index that is built again");
+    let owner = store.claim().unwrap();
+    assert!(store.commit(owner, Batch::durable(&[born(300)], NOW_MS)).is_err());
+    drop(store);
+    let report = fsck(folder.path(), &LogStore::options(), Repair::No, &mut |_, _| {}).unwrap();
+    assert!(report.findings.is_empty(), "{report:?}");
 }
 
 #[test]
@@ -397,10 +480,12 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
                     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 });
                 freed += swept.unwrap().freed_parts;
-                // The other has the same contents from here on, whatever a segment still holds.
+                // The other has the same contents from here on, whatever a segment still holds. Without a process nothing refers
+                // to any.
+                let is_referred_to = |hash| live.contain(hash) && !right.processes().unwrap().rows.is_empty();
                 for bytes in &contents {
                     let (here, there) = (read(&store, hash(bytes)), read(&right, hash(bytes)));
-                    if live.contents.contain(hash(bytes)) && there.is_ok() {
+                    if is_referred_to(hash(bytes)) && there.is_ok() {
                         assert_eq!(here.ok(), there.ok(), "{case}: a content of {} bytes", bytes.len());
                     }
                 }

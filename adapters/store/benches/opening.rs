@@ -1,0 +1,177 @@
+//! What it costs to open a store, by the number of its records: to read it, to write it with an index that is there, and to rebuild that
+//! index. Beside that, of the same log in the same run, what any reader without an index has to do at least (read each header and
+//! compute its hash), and what a sealed table of the same records would cost (one file, read whole under one hash).
+//!
+//! A million facts on a busy machine of two cores, fastest of five. At first a reader took 4.2 s, of which 1.2 s were a read of the
+//! operating system for each header. Since headers are read by the window, lines of the process table are encoded once for many records
+//! and the index in memory is one map, it takes about as long as those reads alone took: 1.6 s where they took 1.6 s. Opening with sled's
+//! index takes 0.06 s, building that index 19 s, a sealed table at least 0.04 s. Such a table is not made: it could only tell
+//! of segments that are closed, of 256 MiB or some 700,000 such facts each, and half of such a segment is open on average. So it would
+//! save about half at a million facts, nothing at 500,000, and little for contents, of which 1,000 (250 MB) open in 2 ms.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use divan::black_box;
+use dormouse_actors::ports::{Batch, Entry, Store as _};
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_proto::process::ProcessRow;
+use dormouse_store::LogStore;
+use tempfile::TempDir;
+
+const FACT_BYTES: usize = 200;
+const CONTENT_BYTES: usize = 256 << 10;
+/// Fact records of one process: as many as a long session of an agent.
+const FACTS_OF_A_PROCESS: u64 = 1_000;
+const RECORDS_OF_A_COMMIT: usize = 500;
+
+const HEADER_BYTES: usize = 168;
+/// What a hash of a header is made over: the header without its hash, and the place.
+const HASHED_BYTES: usize = 136 + 12;
+/// Of a table: a key of 17 bytes or more, place, count.
+const TABLE_ENTRY_BYTES: usize = 40;
+
+/// What stands in a log: facts of some hundred bytes, or contents of some hundred kilobytes.
+#[derive(Clone, Copy, Debug)]
+enum Log {
+    Facts(u64),
+    Contents(u64),
+}
+
+const LOGS: [Log; 5] =
+    [Log::Facts(10_000), Log::Facts(100_000), Log::Facts(1_000_000), Log::Contents(100), Log::Contents(1_000)];
+
+static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+
+fn main() {
+    let made: Vec<TempDir> = LOGS.iter().map(|log| log.make()).collect();
+    FOLDERS.set(made.iter().map(|folder| folder.path().to_owned()).collect()).expect("they are made once");
+    divan::main();
+}
+
+impl std::fmt::Display for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Facts(records) => write!(f, "{records} facts"),
+            Self::Contents(records) => write!(f, "{records} contents"),
+        }
+    }
+}
+
+impl Log {
+    fn make(self) -> TempDir {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let store = LogStore::open(folder.path()).expect("an empty folder opens");
+        let owner = store.claim().expect("the store is ours");
+        let mut entries = Vec::new();
+        let commit = |entries: &mut Vec<Entry>| {
+            store.commit(owner, Batch::durable(entries, 0)).expect("a commit is taken");
+            entries.clear();
+        };
+        match self {
+            Self::Facts(records) => {
+                for number in 0..records {
+                    let (pid, first) = (Pid(1 + number / FACTS_OF_A_PROCESS), number % FACTS_OF_A_PROCESS);
+                    entries.push(match first {
+                        0 => Entry::Born { row: ProcessRow::started(pid, "bench"), image: vec![0; FACT_BYTES] },
+                        first => Entry::Facts { pid, first: FactNumber(first), facts: vec![vec![7; FACT_BYTES]] },
+                    });
+                    if entries.len() == RECORDS_OF_A_COMMIT {
+                        commit(&mut entries);
+                    }
+                }
+            }
+            Self::Contents(records) => {
+                for number in 0..records {
+                    let mut bytes = vec![7; CONTENT_BYTES];
+                    bytes[..8].copy_from_slice(&number.to_le_bytes());
+                    let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
+                    entries.push(Entry::Content { hash, bytes: Bytes::from(bytes), index: Bytes::new() });
+                    commit(&mut entries);
+                }
+            }
+        }
+        drop(store);
+        folder
+    }
+
+    fn folder(self) -> &'static Path {
+        let at = LOGS.iter().position(|log| log.to_string() == self.to_string()).expect("it is one of them");
+        &FOLDERS.get().expect("they were made first")[at]
+    }
+
+    fn records(self) -> usize {
+        let (Self::Facts(records) | Self::Contents(records)) = self;
+        records as usize
+    }
+
+    fn segments(self) -> impl Iterator<Item = File> {
+        let names = fs::read_dir(self.folder().join("log")).expect("there is a log");
+        names.map(|name| File::open(name.expect("it has a name").path()).expect("it opens"))
+    }
+}
+
+#[divan::bench(args = LOGS, sample_count = 5, sample_size = 1)]
+fn open_to_read(log: Log) -> LogStore {
+    LogStore::read_only(log.folder()).expect("it opens")
+}
+
+#[divan::bench(args = LOGS, sample_count = 5, sample_size = 1)]
+fn open_to_write(log: Log) -> LogStore {
+    LogStore::open(log.folder()).expect("it opens")
+}
+
+#[divan::bench(args = LOGS, sample_count = 3, sample_size = 1)]
+fn open_to_write_without_its_index(bencher: divan::Bencher<'_, '_>, log: Log) {
+    let remove = || fs::remove_dir_all(log.folder().join("index")).expect("it is there");
+    bencher.with_inputs(remove).bench_values(|()| LogStore::open(log.folder()).expect("it opens"));
+}
+
+/// A read of the operating system for each header.
+#[divan::bench(args = LOGS, sample_count = 5, sample_size = 1)]
+fn bare_headers_one_by_one(log: Log) {
+    for file in log.segments() {
+        let length = file.metadata().expect("it has a length").len();
+        let (mut at, mut header) = (0, [0; HEADER_BYTES]);
+        while at < length {
+            file.read_exact_at(&mut header, at).expect("a header is there");
+            at += take(&header);
+        }
+    }
+}
+
+/// A read of the operating system for as many headers as stand close together.
+#[divan::bench(args = LOGS, sample_count = 5, sample_size = 1)]
+fn bare_headers_by_window(log: Log) {
+    for file in log.segments() {
+        let length = file.metadata().expect("it has a length").len();
+        let (mut at, mut from, mut window) = (0, 0, Vec::new());
+        while at < length {
+            if at + HEADER_BYTES as u64 > from + window.len() as u64 {
+                from = at;
+                window.resize((length - at).min(64 << 10) as usize, 0);
+                file.read_exact_at(&mut window, from).expect("a header is there");
+            }
+            at += take(&window[(at - from) as usize..][..HEADER_BYTES]);
+        }
+    }
+}
+
+/// Its hash, as one would check it, and the length of the record.
+fn take(header: &[u8]) -> u64 {
+    let mut hashed = [0; HASHED_BYTES];
+    hashed[..136].copy_from_slice(&header[..136]);
+    black_box(blake3::keyed_hash(&[1; 32], &hashed));
+    HEADER_BYTES as u64 + u64::from_le_bytes(*header[40..].first_chunk().expect("a header is longer"))
+}
+
+/// As many entries as the log has records, sorted, believed under one hash: no record of the log is read.
+#[divan::bench(args = LOGS, sample_count = 5, sample_size = 1)]
+fn bare_sealed_table(bencher: divan::Bencher<'_, '_>, log: Log) {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    fs::write(file.path(), vec![3; log.records() * TABLE_ENTRY_BYTES]).expect("it can be written");
+    bencher.bench(|| blake3::keyed_hash(&[1; 32], &fs::read(file.path()).expect("it can be read")));
+}

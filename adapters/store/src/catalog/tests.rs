@@ -1,0 +1,43 @@
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt as _;
+
+use dormouse_actors::ports::{Batch, Entry, Store as _};
+use dormouse_proto::process::ProcessRow;
+
+use super::*;
+use crate::log_store::LogStore;
+
+#[test]
+fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
+    // Damage to the record of a commit behind HEAD's mark, and to which marks the log leads then.
+    let cases: [(Option<usize>, [bool; 4]); 4] = [
+        (None, [true, true, true, true]),
+        (Some(0), [false, false, false, false]),
+        (Some(1), [true, false, false, false]),
+        (Some(2), [true, true, false, false]),
+    ];
+    for (damaged, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LogStore::open(folder.path()).unwrap();
+        let owner = store.claim().unwrap();
+        let commit = |entry| store.commit(owner, Batch::durable(&[entry], 0)).unwrap();
+        commit(Entry::Born { row: ProcessRow::started(Pid(1), "p"), image: vec![1] });
+        store.writer().settle().unwrap();
+        let head = store.writer().vouched();
+        let marks = [1, 2, 3, 4].map(|number| {
+            commit(Entry::Facts { pid: Pid(1), first: FactNumber(number), facts: vec![vec![2; 40]] });
+            store.writer().mark()
+        });
+        assert_eq!(store.writer().vouched(), head, "HEAD lags behind");
+        if let Some(number) = damaged {
+            let path = folder.path().join("log/00000001.seg");
+            let file = OpenOptions::new().write(true).open(path).unwrap();
+            file.write_all_at(b"XXXX", marks[number].last).unwrap();
+        }
+        let leads = marks.map(|mark| leads_to(&store.log, head, mark).unwrap());
+        assert_eq!(leads, expected, "damage to commit {damaged:?} behind HEAD");
+        let elsewhere = Mark { chain: [7; 32], ..marks[3] };
+        assert!(!leads_to(&store.log, head, elsewhere).unwrap(), "a commit that the log does not have");
+        drop(store);
+    }
+}

@@ -1,0 +1,249 @@
+//! A log that is shorter than HEAD says, or whose HEAD is lost: what is there is read, and what may be missing is said exactly, once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use dormouse_actors::ports::{Store, StoreError};
+use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
+use dormouse_store::{Checkup, Finding, LogStore, Repair, fsck};
+
+use crate::support::*;
+
+/// Process 1 lives, and what was done last was its work; process 2 has ended before; process 3 was born by the last commit.
+fn fill(folder: &Path) {
+    let store = LogStore::open(folder).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1), born(2), facts(1, 1..=2)]);
+    commit(&store, owner, &[facts(2, 1..=3), ended(2)]);
+    commit(&store, owner, &[facts(1, 3..=4), snapshot(1, 4)]);
+    commit(&store, owner, &[born(3), facts(1, 5..=6)]);
+}
+
+fn segment(folder: &Path, number: u32) -> PathBuf {
+    folder.join(format!("log/{number:08}.seg"))
+}
+
+fn check(folder: &Path, repair: Repair) -> Checkup {
+    fsck(folder, &LogStore::options(), repair, &mut |_, _| {}).unwrap()
+}
+
+fn cut(folder: &Path, bytes: u64) -> Vec<u8> {
+    let (path, end) = (segment(folder, 1), written(&segment(folder, 1)));
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..(end - bytes) as usize]).unwrap();
+    whole
+}
+
+fn opened(folder: &Path) -> [LogStore; 2] {
+    // One after the other: only one has it for writing.
+    let read_only = LogStore::read_only(folder).unwrap();
+    [read_only, LogStore::open(folder).unwrap()]
+}
+
+/// What was acknowledged as lost is answered as lost, and all else as it was.
+fn check_salvaged(folder: &Path) {
+    for store in opened(folder) {
+        let listing = store.processes().unwrap();
+        assert!(listing.lost.is_empty() && !listing.acknowledged.is_empty(), "{listing:?}");
+        assert!(listing.last > 3, "no number is given again: {listing:?}");
+        let lost = store.journal(Pid(1), None).unwrap_err();
+        assert!(matches!(lost, StoreError::Lost { .. }), "{lost}");
+        let lost = store.journal(Pid(3), None).unwrap_err();
+        assert!(matches!(lost, StoreError::Lost { .. }), "{lost}");
+        assert_eq!(store.journal(Pid(1), Some(FactNumber(4))).unwrap().base, FactNumber(4));
+        let history = store.history(Pid(1)).unwrap();
+        assert_eq!((history.last(), history.lost.is_some()), (FactNumber(4), true));
+        let written = history.at(FactNumber(4)).unwrap();
+        assert_eq!(history.by(written.commit).unwrap(), Some(FactNumber(4)));
+        assert!(matches!(history.at(FactNumber(5)), Err(StoreError::Damaged { .. })), "it is not said to be unknown");
+        assert!(matches!(history.by(CommitNumber(u64::MAX)), Err(StoreError::Damaged { .. })));
+        assert_eq!(store.temp_files_by(Pid(1), written.commit).unwrap(), []);
+        assert!(store.temp_files(Pid(1)).is_err());
+        // Its end is known, so nothing of it is missing.
+        let ended = store.journal(Pid(2), None).unwrap();
+        assert_eq!((ended.facts.len(), ended.row.exit.is_some()), (3, true));
+        assert_eq!(store.history(Pid(2)).unwrap().readable().unwrap().len(), 2);
+        assert_eq!(store.temp_files(Pid(2)).unwrap(), []);
+    }
+}
+
+#[test]
+fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_once() {
+    // In the payload, in the header and between two records of the last commit, and all of it.
+    for bytes in [1, 100, 198, 650] {
+        let folder = tempdir();
+        fill(folder.path());
+        let whole = cut(folder.path(), bytes);
+        let refused = LogStore::open(folder.path()).unwrap_err();
+        assert!(refused.to_string().contains("shorter than HEAD says"), "{refused}");
+        let found = check(folder.path(), Repair::No);
+        let short = found.findings.iter().find_map(|finding| match finding {
+            Finding::Short { end, commits, .. } => Some((*end, *commits)),
+            _ => None,
+        });
+        let (end, commits) = short.unwrap_or_else(|| panic!("{found:?}"));
+        assert!(end.offset <= written(&segment(folder.path(), 1)) && commits >= 1, "{found:?}");
+        assert!(LogStore::open(folder.path()).is_err(), "to look changes nothing");
+        let mended = check(folder.path(), Repair::Yes);
+        assert!(mended.findings.iter().any(|finding| !finding.can_be_mended()), "{mended:?}");
+        if bytes < 650 {
+            assert!(mended.findings.contains(&Finding::End { pid: Pid(1), last: FactNumber(4) }), "{mended:?}");
+            check_salvaged(folder.path());
+        }
+        let again = check(folder.path(), Repair::No);
+        assert!(again.findings.is_empty() && !again.acknowledged.is_empty(), "{again:?}");
+        let segments = files(&folder.path().join("log")).len();
+        check(folder.path(), Repair::Yes);
+        assert_eq!(files(&folder.path().join("log")).len(), segments, "it is acknowledged once");
+        let new = {
+            let store = LogStore::open(folder.path()).unwrap();
+            let owner = store.claim().unwrap();
+            let new = store.processes().unwrap().last + 1;
+            commit(&store, owner, &[born(new), facts(new, 1..=1)]);
+            new
+        };
+        // What is put back fits in between, and nothing was lost.
+        fs::write(segment(folder.path(), 1), whole).unwrap();
+        let healed = check(folder.path(), Repair::No);
+        assert!(healed.findings.is_empty() && healed.acknowledged.is_empty(), "{healed:?}");
+        for store in opened(folder.path()) {
+            assert_eq!(store.journal(Pid(1), None).unwrap().facts.len(), 2);
+            assert_eq!(store.journal(Pid(new), None).unwrap().facts.len(), 1);
+            assert_eq!(store.processes().unwrap().rows.len(), 4);
+        }
+    }
+}
+
+#[test]
+fn a_log_whose_tail_is_lost_with_head_is_not_said_to_be_mended() {
+    for bytes in [0, 1, 100, 650] {
+        let folder = tempdir();
+        fill(folder.path());
+        lose_head(folder.path());
+        cut(folder.path(), bytes);
+        let found = check(folder.path(), Repair::No);
+        let unvouched = found.findings.iter().find(|finding| matches!(finding, Finding::Unvouched { .. }));
+        let said = unvouched.unwrap_or_else(|| panic!("{found:?}")).to_string();
+        assert!(said.contains("nothing vouches for what stood behind commit"), "{said}");
+        let mended = check(folder.path(), Repair::Yes);
+        assert!(mended.findings.contains(unvouched.unwrap()), "{mended:?}");
+        if bytes > 0 && bytes < 650 {
+            check_salvaged(folder.path());
+        }
+        let again = check(folder.path(), Repair::No);
+        assert!(again.findings.is_empty() && !again.acknowledged.is_empty(), "{again:?}");
+        for store in opened(folder.path()) {
+            // Whether it went on nobody knows.
+            assert!(matches!(store.journal(Pid(1), None), Err(StoreError::Lost { .. })));
+            assert!(store.journal(Pid(1), Some(FactNumber(2))).is_ok());
+            assert!(store.journal(Pid(2), None).is_ok());
+        }
+    }
+}
+
+#[test]
+fn segments_that_are_missing_at_the_end_are_named_and_can_be_put_back() {
+    let folder = tempdir();
+    let open = || LogStore::options().segment_bytes(600).open(folder.path());
+    {
+        let store = open().unwrap();
+        let owner = store.claim().unwrap();
+        commit(&store, owner, &[born(1), facts(1, 1..=1)]);
+        (2..=9).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
+    }
+    let segments = files(&folder.path().join("log"));
+    let lost = &segments[segments.len() - 2..];
+    let aside: Vec<_> = lost.iter().map(|path| fs::read(path).unwrap()).collect();
+    lost.iter().for_each(|path| fs::remove_file(path).unwrap());
+    let refused = open().unwrap_err().to_string();
+    let name = lost[1].file_name().unwrap().to_str().unwrap();
+    assert!(refused.contains(&format!("{name} is missing")), "{refused}");
+    check(folder.path(), Repair::Yes);
+    let upto = {
+        let store = open().unwrap();
+        let last = store.history(Pid(1)).unwrap().last();
+        assert!(store.journal(Pid(1), Some(last)).is_ok() && last > FactNumber(1));
+        last
+    };
+    assert!(upto < FactNumber(9));
+    assert!(lost.iter().all(|path| !path.exists()), "no other takes their place");
+    lost.iter().zip(aside).for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    assert_eq!(open().unwrap().history(Pid(1)).unwrap().readable().unwrap().last().unwrap().last(), FactNumber(9));
+    let healed = check(folder.path(), Repair::No);
+    assert!(healed.findings.is_empty() && healed.acknowledged.is_empty(), "{healed:?}");
+}
+
+#[test]
+fn two_histories_that_went_apart_are_refused_by_name() {
+    let folder = tempdir();
+    fill(folder.path());
+    let whole = fs::read(segment(folder.path(), 1)).unwrap();
+    lose_head(folder.path());
+    cut(folder.path(), 650);
+    check(folder.path(), Repair::Yes);
+    fs::write(segment(folder.path(), 1), whole).unwrap();
+    let refused = LogStore::open(folder.path()).unwrap_err().to_string();
+    assert!(refused.contains("two copies of the store"), "{refused}");
+    assert!(LogStore::read_only(folder.path()).is_err());
+}
+
+/// Each of many places is damaged; what `fsck` says of a process holds.
+#[test]
+fn what_fsck_says_can_be_read_can_be() {
+    let whole = tempdir();
+    fill(whole.path());
+    let length = written(&segment(whole.path(), 1));
+    for at in (0..length).step_by(7) {
+        let folder = tempdir();
+        copy_folder(whole.path(), folder.path());
+        let mut log = fs::read(segment(folder.path(), 1)).unwrap();
+        log[at as usize] ^= 0x40;
+        fs::write(segment(folder.path(), 1), log).unwrap();
+        for repair in [Repair::No, Repair::Yes, Repair::No] {
+            let Checkup { findings, acknowledged, .. } = check(folder.path(), repair);
+            let said: Vec<_> = findings.iter().chain(&acknowledged).collect();
+            let store = LogStore::read_only(folder.path()).unwrap();
+            for row in store.processes().unwrap().rows {
+                check_said(&store, row.pid, &said, &format!("byte {at}, {repair:?}"));
+            }
+        }
+    }
+}
+
+fn check_said(store: &LogStore, pid: Pid, said: &[&Finding], case: &str) {
+    let mut upto = None::<FactNumber>;
+    let mut begins = true;
+    for finding in said {
+        match finding {
+            Finding::Facts { pid: of, first, .. } if *of == pid => {
+                let before = FactNumber(first.0 - 1);
+                upto = Some(upto.map_or(before, |upto| upto.min(before)));
+            }
+            Finding::End { pid: of, last } if *of == pid => upto = Some(upto.map_or(*last, |upto| upto.min(*last))),
+            Finding::Beginning { pid: of, .. } if *of == pid => begins = false,
+            _ => {}
+        }
+    }
+    let history = store.history(pid).unwrap();
+    let last = upto.unwrap_or(history.last());
+    for number in (0..=last.0).map(FactNumber).filter(|_| begins) {
+        assert!(store.journal(pid, Some(number)).is_ok(), "{case}: {pid}@{number}: {said:?}");
+        let written = history.at(number).unwrap();
+        match history.by(written.commit) {
+            Ok(last) => assert!(last >= Some(number), "{case}: {pid}@{number}: {said:?}"),
+            // The rest of its commit may be lost.
+            Err(error) => {
+                let is_last = history.at(last).unwrap().commit == written.commit;
+                assert!(is_last && upto.is_some(), "{case}: {pid}@{number}: {error}: {said:?}");
+            }
+        }
+        assert!(store.facts(pid, FactNumber(1), number).is_ok(), "{case}: {pid}@{number}");
+    }
+    if upto.is_none() && begins {
+        assert!(store.journal(pid, None).is_ok() && history.readable().is_ok(), "{case}: {pid}: {said:?}");
+    } else if let Some(upto) = upto.filter(|_| begins) {
+        // What is behind is lost, and not unknown.
+        let lost = store.journal(pid, Some(upto.plus(1)));
+        assert!(matches!(lost, Err(StoreError::Damaged { .. } | StoreError::Lost { .. })), "{case}: {pid}: {lost:?}");
+    }
+}

@@ -1,0 +1,143 @@
+//! Taking stock: what it reads a second time, and that what is missing is not taken for what refers to nothing.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use dormouse_actors::garbage::Piece;
+use dormouse_actors::ports::inventory::{Inventory, Losses, ShortName};
+use dormouse_actors::ports::{Entry, Progress, StockTaken, StockTaking, Store as _};
+use dormouse_store::LogStore;
+
+use crate::support::*;
+
+/// A segment for each commit.
+fn open(folder: &Path) -> Result<LogStore, String> {
+    LogStore::options().segment_bytes(1).open(folder).map_err(|error| error.to_string())
+}
+
+/// Goes through a store for so many bounded parts of the work. A piece refers to the content of its bytes.
+fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> StockTaken {
+    let references = &mut |piece: Piece<'_>| {
+        let (Piece::Image(bytes) | Piece::Fact(bytes) | Piece::TempFile(bytes)) = piece;
+        Ok(vec![hash(bytes)])
+    };
+    let watch = &mut || {
+        parts = parts.saturating_sub(1);
+        if parts == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    store.take_stock(StockTaking { inventory, references, watch }).unwrap()
+}
+
+fn refers(inventory: &Inventory, bytes: &[u8]) -> bool {
+    inventory.is_referred_to(ShortName::of(&hash(bytes).0), &Losses::default())
+}
+
+const ALL: usize = usize::MAX;
+
+#[test]
+fn what_was_gone_through_is_not_read_again() {
+    let folder = tempdir();
+    let store = open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1), born(2)]);
+    commit(&store, owner, &[facts(1, 1..=3), temp_file(2, 1)]);
+    let mut inventory = Inventory::default();
+    // Each segment begins with a record of its own.
+    assert_eq!(take(&store, &mut inventory, ALL).records, 3 + 3);
+    assert_eq!(take(&store, &mut inventory, ALL), StockTaken::default());
+    commit(&store, owner, &[facts(2, 1..=1)]);
+    assert_eq!(take(&store, &mut inventory, ALL).records, 2);
+    for piece in [fact(1, 1), fact(1, 3), fact(2, 1), change(2, 1), b"image of 1".to_vec()] {
+        assert!(refers(&inventory, &piece), "{piece:?}");
+    }
+    commit(&store, owner, &[snapshot(1, 2)]);
+    commit(&store, owner, &[shortened(1, 2)]);
+    commit(&store, owner, &[forgotten(2)]);
+    assert_eq!(take(&store, &mut inventory, ALL).records, 6);
+    for gone in [fact(1, 1), fact(1, 2), fact(2, 1), change(2, 1), b"image of 1".to_vec()] {
+        assert!(!refers(&inventory, &gone), "{gone:?}");
+    }
+    assert!(refers(&inventory, &fact(1, 3)) && refers(&inventory, b"image of 1 at 2"));
+    drop(store);
+    let store = open(folder.path()).unwrap();
+    assert!(take(&store, &mut inventory, ALL).records >= 14, "an inventory is of one opened store");
+    assert!(refers(&inventory, &fact(1, 3)) && !refers(&inventory, &fact(1, 1)));
+    assert!(inventory.unreadable().is_empty(), "{:?}", inventory.unreadable());
+}
+
+#[test]
+fn what_was_broken_off_goes_on_where_it_was() {
+    let folder = tempdir();
+    let store = open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1)]);
+    (1..=20).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
+    let (mut inventory, mut records, mut broken_off) = (Inventory::default(), 0, 0);
+    loop {
+        let taken = take(&store, &mut inventory, 4);
+        records += taken.records;
+        match taken.progress {
+            Progress::BrokenOff => broken_off += 1,
+            Progress::Done => break,
+        }
+    }
+    assert_eq!(records, 42);
+    assert!(broken_off >= 5, "{broken_off}");
+    assert!((1..=20).all(|number| refers(&inventory, &fact(1, number))));
+    assert!(inventory.unreadable().is_empty(), "{:?}", inventory.unreadable());
+}
+
+/// What is done to the file of a segment.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Removed,
+    /// In the second record, at so many bytes.
+    Flipped(usize),
+}
+
+#[test]
+fn a_part_of_a_journal_that_is_missing_may_refer_to_anything() {
+    // The commits, and whether a process is incomplete without the first record of each.
+    let commits: [(Vec<Entry>, bool); 6] = [
+        (vec![born(1)], true),
+        (vec![facts(1, 1..=2)], true),
+        (vec![content(&bytes(1, 500))], false),
+        (vec![temp_file(1, 1)], true),
+        (vec![facts(1, 3..=3)], true),
+        (vec![facts(1, 4..=4)], true),
+    ];
+    let whole = tempdir();
+    let store = open(whole.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commits.iter().for_each(|(entries, _)| commit(&store, owner, entries));
+    commit(&store, owner, &[content(&bytes(2, 500))]);
+    drop(store);
+    let mut refused = 0;
+    for (number, (entries, is_needed)) in (1..).zip(&commits) {
+        for damage in [Damage::Removed, Damage::Flipped(40), Damage::Flipped(168 + 6)] {
+            let case = format!("{damage:?} in segment {number}: {entries:?}");
+            let folder = tempdir();
+            copy_folder(whole.path(), folder.path());
+            let path = folder.path().join(format!("log/{number:08}.seg"));
+            match damage {
+                Damage::Removed => fs::remove_file(&path).unwrap(),
+                Damage::Flipped(at) => {
+                    let mut bytes = fs::read(&path).unwrap();
+                    // Behind the record that the segment begins with.
+                    bytes[200 + at] ^= 1;
+                    fs::write(&path, bytes).unwrap();
+                }
+            }
+            let Ok(store) = open(folder.path()) else {
+                refused += 1;
+                continue;
+            };
+            let mut inventory = Inventory::default();
+            take(&store, &mut inventory, ALL);
+            let lost = [store.processes().unwrap().lost, inventory.unreadable()].concat();
+            assert!(!is_needed || !lost.is_empty(), "{case}");
+        }
+    }
+    assert!(refused <= 6, "most of these stores can be opened: {refused} cannot");
+}
