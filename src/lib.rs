@@ -96,7 +96,7 @@ pub mod export {
     pub use dormouse_kernel::export::{ExportError, Manifest, Place, Redact, Told};
     pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
 }
-pub use dormouse_kernel::{content, program, retention};
+pub use dormouse_kernel::{content, inventory, program, retention};
 #[cfg(feature = "mcp")]
 pub use dormouse_mcp as mcp;
 #[cfg(feature = "scripted")]

@@ -107,7 +107,7 @@ fn look(dir: &PathBuf) {
     if let Ok(store) = LogStore::read_only(dir) {
         for row in store.processes().map(|listing| listing.rows).unwrap_or_default() {
             recovered(&store, row.pid, None);
-            let Ok(history) = store.history(row.pid) else { continue };
+            let Ok(history) = store.history(row.pid).map(|history| history.written) else { continue };
             let (first, last) = (history.first().map(|run| run.first), history.last().map(|run| run.last()));
             if let (Some(first), Some(last)) = (first, last) {
                 let _ = store.facts(row.pid, first, last);

@@ -36,8 +36,9 @@ pub(crate) struct Post {
 pub(crate) type Posts = BTreeMap<Arc<str>, Post>;
 
 impl Post {
+    /// Of its own for each time that the call is made: an earlier life's may still be on its way.
     fn ticket(&self) -> Arc<str> {
-        format!("message:{}:{}", self.from, self.call).into()
+        format!("message:{}:{}:{}", self.from, self.call, self.task).into()
     }
 
     fn input(&self) -> Input {

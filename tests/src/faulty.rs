@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::checkpoint::Checkpoint;
-use dormouse::id::{ContentHash, FactNumber, Pid};
+use dormouse::id::{CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse::ports::{
-    Backing, Batch, Journal, Listing, MarkToken, OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange, Until,
-    Written,
+    Backing, Batch, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking, Store, StoreError,
+    Sweep, Swept, TempFileChange, Until,
 };
 
 /// What is asked of a store.
@@ -38,6 +38,8 @@ pub enum Operation {
     TempFiles,
     /// [`Store::begin_mark`].
     BeginMark,
+    /// [`Store::take_stock`].
+    TakeStock,
     /// [`Store::sweep`].
     Sweep,
 }
@@ -139,7 +141,7 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::Facts, |store| store.facts(pid, first, upto))
     }
 
-    fn history(&self, pid: Pid) -> Result<Vec<Written>, StoreError> {
+    fn history(&self, pid: Pid) -> Result<History, StoreError> {
         self.ask(Operation::History, |store| store.history(pid))
     }
 
@@ -159,12 +161,20 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::TempFiles, |store| store.temp_files(root))
     }
 
+    fn temp_files_by(&self, root: Pid, commit: CommitNumber) -> Result<Vec<TempFileChange>, StoreError> {
+        self.ask(Operation::TempFiles, |store| store.temp_files_by(root, commit))
+    }
+
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         self.ask(Operation::BeginMark, |store| store.begin_mark(owner))
     }
 
     fn end_mark(&self, mark: MarkToken) {
         self.inner.end_mark(mark);
+    }
+
+    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
+        self.ask(Operation::TakeStock, |store| store.take_stock(order))
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {

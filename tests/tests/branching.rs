@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use dormouse::checkpoint::Scope;
 use dormouse::id::{CheckpointId, FactNumber, Pid};
@@ -27,7 +28,7 @@ type Journals = BTreeMap<Pid, (Vec<u8>, Vec<Vec<u8>>)>;
 fn journals(store: &dyn Store, pids: impl Iterator<Item = u64>) -> Journals {
     let journal = |pid| {
         let pid = Pid(pid);
-        let last = store.history(pid).unwrap().last().unwrap().last();
+        let last = store.history(pid).unwrap().last();
         let birth = store.journal(pid, Some(FactNumber(0))).unwrap();
         (pid, (birth.image, store.facts(pid, FactNumber(1), last).unwrap()))
     };
@@ -378,6 +379,26 @@ async fn the_host_takes_a_session_back_and_a_branch_finds_the_checkpoints_of_wha
     kernel.shutdown().await;
 }
 
+/// A copy of a process that ended waits for input: the checkpoints of the other are its own, and those of its end no place to go to.
+#[tokio::test]
+async fn a_copy_goes_back_to_where_the_other_lived_and_not_to_its_end() {
+    let model = FnModel(|request: Request| async move { Ok(says(&request.messages.last().unwrap().text())) });
+    let kernel = Kernel::open(MemoryStore::new()).model("m", model).build().await.unwrap();
+    let session = kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
+    turn(&session, "one").await;
+    let alive = within(session.checkpoint("alive")).await.unwrap();
+    session.kill().await.unwrap();
+    within(session.wait()).await.unwrap();
+    let ended = within(session.tree().checkpoint("ended")).await.unwrap();
+    let copy = within(kernel.copy(session.pid(), None)).await.unwrap();
+    let refused = within(copy.restore(ended.id)).await.unwrap();
+    assert!(refused.is_error && refused.text.contains("type=\"ended\""), "{}", refused.text);
+    assert_eq!(turn(&copy, "two").await, "two", "it is as it was");
+    let answer = within(copy.restore(alive.id)).await.unwrap();
+    assert!(!answer.is_error && answer.text.contains("label=\"alive\""), "{}", answer.text);
+    kernel.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_branch_that_cannot_be_born_leaves_no_checkpoint() {
     let is_full = Arc::new(AtomicBool::new(false));
@@ -403,4 +424,50 @@ async fn a_branch_that_cannot_be_born_leaves_no_checkpoint() {
         }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_whose_birth_is_on_its_way_is_forked_copied_and_inspected_once_it_has_arrived() {
+    let (disk_works, waits) = std::sync::mpsc::channel::<()>();
+    let waits = std::sync::Mutex::new(waits);
+    let store = Faulty::new(MemoryStore::new(), move |_, operation| {
+        if matches!(operation, Operation::Commit { .. }) {
+            let _ = waits.lock().unwrap().recv();
+        }
+        Fate::Pass
+    });
+    let gate = Gate::default();
+    let held = gate.clone();
+    let model = FnModel(move |_| {
+        let gate = held.clone();
+        async move {
+            gate.pass().await;
+            Ok(says("done"))
+        }
+    });
+    let kernel = Kernel::open(store).model("m", model).build().await.unwrap();
+    let start = kernel.start(program(&kernel, "")).input("go").into_future();
+    let started = tokio::spawn(start);
+    let listed = async {
+        while kernel.processes().await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(listed).await;
+    let pid = Pid(1);
+    let process = kernel.process(pid).await.unwrap();
+    let (copied, inspected) = (kernel.clone(), kernel.clone());
+    let forked = tokio::spawn(async move { process.fork().await });
+    let copied = tokio::spawn(async move { copied.copy(pid, None).await });
+    let inspected = tokio::spawn(async move { inspected.inspect(pid).await });
+    // They have time to read what is not there yet.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(disk_works);
+    let processes = [within(started).await, within(forked).await, within(copied).await].map(Result::unwrap);
+    within(inspected).await.unwrap().unwrap();
+    // A copy of one that has ended would wait for input.
+    gate.open();
+    for process in processes.map(Result::unwrap) {
+        assert_eq!(&*within(process.wait()).await.unwrap().message, "done");
+    }
 }

@@ -379,8 +379,10 @@ async fn got_through(kernel: &Kernel) -> bool {
         Err(error) => panic!("{error}"),
     };
     for sender in &senders {
-        if within(sender.wait()).await.unwrap().status != ExitStatus::Done {
-            return false;
+        match within(sender.wait()).await {
+            Ok(exit) => assert_eq!(exit.status, ExitStatus::Done, "{exit:?}"),
+            Err(KernelError::Held { .. }) => return false,
+            Err(error) => panic!("{error}"),
         }
     }
     tokio::select! {

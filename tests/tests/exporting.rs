@@ -12,6 +12,7 @@ use dormouse::export::{ExportError, Exported, Place, Redact, Redaction, look};
 use dormouse::garbage::{Collection, Unreadable, collect};
 use dormouse::host::ExportFile;
 use dormouse::id::{FactNumber, Pid};
+use dormouse::inventory::Inventory;
 use dormouse::model::Request;
 use dormouse::ports::{Bounds, OwnerToken, Purpose, Store, StoreError, Until};
 use dormouse::process::Exit;
@@ -291,7 +292,20 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                 let (purpose, unreadable) = (Purpose::Free, Unreadable::KeepAll);
                 let watch = &mut |_| ControlFlow::Continue(());
                 let (owner, forgot) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
-                let order = Collection { owner, retention, unreadable, purpose, bounds, now_ms: 0, forgot, watch };
+                let inventory = &mut Inventory::default();
+                let (in_use, now_ms) = (&BTreeSet::new, 0);
+                let order = Collection {
+                    owner,
+                    inventory,
+                    retention,
+                    in_use,
+                    unreadable,
+                    purpose,
+                    bounds,
+                    now_ms,
+                    forgot,
+                    watch,
+                };
                 assert_eq!(collect(&*inner, order).unwrap().live_contents, 0);
             }
             Fate::Pass

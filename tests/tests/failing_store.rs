@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dormouse::ports::{Store, StoreError};
 use dormouse::process::ExitStatus;
 use dormouse::store::MemoryStore;
-use dormouse::{Event, Kernel};
+use dormouse::{Event, Kernel, KernelError};
 use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::swarm::{self, Held, Ledger, Line, Snapshots};
-use dormouse_tests::within;
+use dormouse_tests::{PATIENCE, within};
 use futures_util::StreamExt;
 
 /// Runs that wait beside each other.
@@ -63,7 +63,7 @@ async fn end(kernel: &Kernel, folder: &Path) -> Option<String> {
     // What a store that failed refuses is no end.
     let coordinator = within(swarm::coordinator(kernel, folder)).await.ok()?;
     let clerk = kernel.named("clerk").await.ok()?;
-    let exit = tokio::time::timeout(std::time::Duration::from_secs(10), async {
+    let exit = tokio::time::timeout(PATIENCE, async {
         // Whoever answers to the coordinator may be stopped while it is not.
         tokio::select! {
             exit = coordinator.wait() => exit,
@@ -71,8 +71,11 @@ async fn end(kernel: &Kernel, folder: &Path) -> Option<String> {
         }
     });
     let Ok(exit) = exit.await else { return Some("nothing".to_owned()) };
-    let exit = exit.unwrap();
-    (exit.status == ExitStatus::Done).then(|| exit.message.to_string())
+    match exit {
+        Ok(exit) => (exit.status == ExitStatus::Done).then(|| exit.message.to_string()),
+        Err(KernelError::Held { .. }) => None,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,8 +14,16 @@ use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
 use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::swarm::{self, Held, Ledger, Line, STORE, Snapshots};
-use dormouse_tests::{FnModel, asks, program, results, says, within};
+use dormouse_tests::{FnModel, Gate, asks, program, results, says, within};
 use futures_util::StreamExt;
+
+/// Why a process is held, as who waits for its end is told.
+fn why_held(error: &KernelError) -> String {
+    match error {
+        KernelError::Held { reason, .. } => reason.to_string(),
+        error => panic!("{error:?}"),
+    }
+}
 
 /// What the coordinator says in the end, and how often the disk was full before; there is room again when it was.
 async fn end(kernel: &Kernel, folder: &Path, room: &AtomicUsize) -> (String, usize) {
@@ -31,11 +39,13 @@ async fn end(kernel: &Kernel, folder: &Path, room: &AtomicUsize) -> (String, usi
                         exit = clerk.wait() => exit,
                     }
                 });
-                let exit = exit.await.unwrap();
-                if exit.status == ExitStatus::Done {
-                    return (exit.message.to_string(), fulls);
+                match exit.await {
+                    Ok(exit) => {
+                        assert_eq!(exit.status, ExitStatus::Done, "{exit:?}");
+                        return (exit.message.to_string(), fulls);
+                    }
+                    Err(held) => why_held(&held),
                 }
-                exit.message.to_string()
             }
             Err(error) => {
                 let refused = error.downcast_ref::<KernelError>();
@@ -99,14 +109,76 @@ async fn a_child_that_a_full_disk_stops_has_not_ended_for_its_parent() {
     let kernel = Kernel::open(store).model("m", model).tool(fill.idempotent()).build().await.unwrap();
     let program = program(&kernel, "[tools]\nenabled = [\"fork\", \"fill\"]\n");
     let parent = kernel.start(program).input("go").await.unwrap();
-    let stopped = within(parent.wait()).await.unwrap();
-    assert!(stopped.status == ExitStatus::Faulted && stopped.message.contains("append"), "{stopped:?}");
+    let held = within(parent.wait()).await.unwrap_err();
+    assert!(why_held(&held).contains("append") && parent.exit().is_none(), "{held}");
     assert!(kernel.processes().await.unwrap().iter().all(|info| info.row.exit.is_none()), "nobody has ended");
     within(kernel.resume_all()).await.unwrap();
     let exit = within(parent.wait()).await.unwrap();
     assert!(exit.status == ExitStatus::Done && exit.message.contains("fine"), "{exit:?}");
     let ended = kernel.processes().await.unwrap();
     assert!(ended.iter().all(|info| info.status == "done"), "{ended:?}");
+}
+
+/// Without room nothing can be journalled, so that nothing is begun: no call is made again whose answer could not be kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resume_that_finds_no_room_begins_no_call() {
+    let (full, inner) = (Arc::new(AtomicBool::new(false)), Arc::new(MemoryStore::new()));
+    let (asked, ran, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Gate::default());
+    let open = || {
+        let (refuses, asked, ran, gate) = (full.clone(), asked.clone(), ran.clone(), gate.clone());
+        let store = Faulty::new(inner.clone(), move |_, operation| match operation {
+            Operation::Commit { .. } if refuses.load(Ordering::SeqCst) => Fate::Fail(disk_full()),
+            _ => Fate::Pass,
+        });
+        let (standing, stands) = (gate.clone(), gate);
+        let model = FnModel(move |request: Request| {
+            let (number, gate) = (asked.fetch_add(1, Ordering::SeqCst), standing.clone());
+            async move {
+                match (request.pid.0, results(&request, 0).first()) {
+                    (1, None) => Ok(asks(&[("repeatable", "{}")])),
+                    // The first time it is asked it does not come to an answer.
+                    (2, None) if number < 2 => {
+                        gate.pass().await;
+                        Ok(says("too late"))
+                    }
+                    (_, answer) => Ok(says(answer.map_or("answered", |(text, _)| text))),
+                }
+            }
+        });
+        let tool = FnTool::new("repeatable", "Stands, the first time.", move |()| {
+            let (is_first, gate) = (ran.fetch_add(1, Ordering::SeqCst) == 0, stands.clone());
+            async move {
+                if is_first {
+                    gate.pass().await;
+                }
+                Ok::<_, String>("repeated")
+            }
+        });
+        Kernel::open(store).model("m", model).tool(tool.idempotent()).build()
+    };
+    let first = open().await.unwrap();
+    for _ in 0..2 {
+        let program = program(&first, "[tools]\nenabled = [\"repeatable\"]\n");
+        first.start(program).input("go").await.unwrap();
+        gate.entered().await;
+    }
+    within(first.shutdown()).await;
+    let begun = || (asked.load(Ordering::SeqCst), ran.load(Ordering::SeqCst));
+    assert_eq!(begun(), (2, 1));
+
+    full.store(true, Ordering::SeqCst);
+    let second = open().await.unwrap();
+    for process in within(second.resume_all()).await.unwrap() {
+        let held = within(process.wait()).await.unwrap_err();
+        assert!(why_held(&held).contains("append"), "{held}");
+    }
+    assert_eq!(begun(), (2, 1), "nothing begins");
+    full.store(false, Ordering::SeqCst);
+    for (process, said) in within(second.resume_all()).await.unwrap().iter().zip(["repeated", "answered"]) {
+        let exit = within(process.wait()).await.unwrap();
+        assert_eq!((exit.status, &*exit.message), (ExitStatus::Done, said));
+    }
+    assert_eq!(begun().1, 2, "each call is made again once");
 }
 
 /// The store is gone while a journal is read for a process that is to run again: who waits for it is answered.
@@ -143,8 +215,8 @@ async fn who_resumes_a_process_that_is_stopped_before_it_runs_is_answered() {
     assert!(refused.is_err(), "it is not durable");
     within(tokio::task::spawn_blocking(move || goes_on.wait())).await.unwrap();
     let stopped = within(resumed).await.unwrap().unwrap();
-    let exit = within(stopped.wait()).await.unwrap();
-    assert!(exit.status == ExitStatus::Faulted && exit.message.contains("the disk is gone"), "{exit:?}");
+    let held = within(stopped.wait()).await.unwrap_err();
+    assert!(why_held(&held).contains("the disk is gone"), "{held}");
 }
 
 /// How often the process on the small disk calls its tool, of which each answer is some 40 KB.
@@ -192,9 +264,9 @@ async fn a_small_disk_fills_up_and_is_emptied() {
         let mut events = kernel.events();
         let ballast = fill(&disk, left);
         let process = kernel.start(program(&kernel, SURVEY)).input("go").await.unwrap();
-        let exit = within(process.wait()).await.unwrap();
-        eprintln!("{left} bytes were left: {}: {}", exit.status.word(), exit.message);
-        assert!(exit.status == ExitStatus::Faulted && exit.message.contains("No space left on device"), "{exit:?}");
+        let held = why_held(&within(process.wait()).await.unwrap_err());
+        eprintln!("{left} bytes were left: {held}");
+        assert!(held.contains("No space left on device"), "{held}");
         within(kernel.shutdown()).await;
         let mut acknowledged = String::new();
         while let Some(event) = events.next().await {

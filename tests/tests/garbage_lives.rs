@@ -1,13 +1,16 @@
 //! Random lives of whole kernels: one collects garbage at any moment and is killed without a close, its twin does neither. What
 //! any living process reads is the same in both. `DORMOUSE_SEED` begins with another seed, `DORMOUSE_TRIALS` says how many.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
 use dormouse::id::{CheckpointId, Pid};
+use dormouse::inventory::Inventory;
 use dormouse::model::Request;
-use dormouse::ports::{Progress, Purpose, Store};
+use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store, Swept};
 use dormouse::process::{Exit, ProcessRow};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, MemoryStore};
@@ -244,7 +247,11 @@ impl Lives {
 
     async fn collect(&mut self) {
         let retention = self.retention();
+        let foreseen = self.foreseen(&retention).await;
         let garbage = within(self.kernels()[0].collect_garbage(retention, Purpose::Free)).await.unwrap();
+        assert_eq!(garbage.forgotten, foreseen.forgotten, "{}", self.case);
+        assert_eq!(garbage.live_contents, foreseen.live_contents, "{}", self.case);
+        assert!(garbage.swept.dropped_contents <= foreseen.swept.dropped_contents, "{}: {foreseen:?}", self.case);
         assert!(garbage.unreadable.is_empty() && garbage.swept.damaged_parts.is_empty(), "{}: {garbage:?}", self.case);
         assert_eq!(garbage.swept.progress, Progress::Done);
         for (what, happened) in [
@@ -258,6 +265,39 @@ impl Lives {
                 self.note(what);
             }
         }
+    }
+
+    /// What is counted, which is the same for who remembers earlier collections and for who does not.
+    async fn foreseen(&self, retention: &Retention) -> Garbage {
+        loop {
+            let count = || self.kernels()[0].collect_garbage(retention.clone(), Purpose::Count);
+            let first = within(count()).await.unwrap();
+            let cold = self.counted_by_one_who_remembers_nothing(retention);
+            let warm = within(count()).await.unwrap();
+            // What a process still had to write came in between otherwise.
+            if first.swept.bytes_before == warm.swept.bytes_before {
+                assert_eq!(without_work(&warm), without_work(&cold), "{}", self.case);
+                return warm;
+            }
+        }
+    }
+
+    /// What somebody else counts who opens the store now.
+    fn counted_by_one_who_remembers_nothing(&self, retention: &Retention) -> Garbage {
+        let store = LogStore::options().segment_bytes(6_000).read_only(self.folder.path()).unwrap();
+        let order = Collection {
+            owner: OwnerToken(0),
+            inventory: &mut Inventory::default(),
+            retention,
+            in_use: &BTreeSet::new,
+            unreadable: Unreadable::KeepAll,
+            purpose: Purpose::Count,
+            bounds: Bounds::default(),
+            now_ms: u64::MAX,
+            forgot: &mut |_| {},
+            watch: &mut |_| ControlFlow::Continue(()),
+        };
+        collect(&store, order).unwrap()
     }
 
     /// A collection that runs beside others' work, and is let go of some time or other.
@@ -328,6 +368,11 @@ impl Lives {
         assert_eq!(answers[0], answers[1], "{}: {tool} {args} of {}", self.case, both[0].pid());
         answers.swap_remove(0)
     }
+}
+
+/// What a collection found, whatever it took to find out.
+fn without_work(garbage: &Garbage) -> Garbage {
+    Garbage { read: 0, swept: Swept { inspected: 0, ..garbage.swept.clone() }, ..garbage.clone() }
 }
 
 /// The twin does everything a moment later.

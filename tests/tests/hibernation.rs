@@ -148,7 +148,8 @@ async fn one_that_was_stopped_sleeps_in_the_middle_of_its_turn_and_goes_on_when_
     gate.open();
     within(session.wait_for(|view| view.messages == 3)).await.unwrap();
     within(session.hibernate()).await.unwrap();
-    assert_eq!(status(&kernel, session.pid()).await, "hibernated");
+    assert_eq!(status(&kernel, session.pid()).await, "stopped", "which says more than that it sleeps");
+    assert!(session.view().is_some_and(|view| view.stopped));
     assert_eq!(requests.all().len(), 1);
     session.cont().await.unwrap();
     within(session.wait_for(|view| view.is_idle() && view.messages == 4)).await.unwrap();

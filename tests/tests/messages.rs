@@ -31,13 +31,16 @@ fn told(request: &Request) -> Vec<String> {
     blocks.map(text).filter(|text| text.contains("<process_message ")).collect()
 }
 
-/// A process that is told a tool and its arguments calls it, and says what it was answered.
+/// A process that is told a tool and its arguments calls it, and says what it was answered. A child of a fork is told by the answer.
 fn obedient(request: Request) -> std::future::Ready<Result<Reply, dormouse::model::ModelError>> {
-    let last = request.messages.last().map(|message| message.text()).unwrap_or_default();
-    let reply = match (results(&request, 0).first(), last.split_once(' ')) {
-        (Some((answer, _)), _) => says(answer),
-        (None, Some((tool, args))) if args.starts_with('{') => asks(&[(tool, args)]),
-        (None, _) => says("heard"),
+    let said = request.messages.last().map(|message| message.text()).unwrap_or_default();
+    let answer = results(&request, 0).into_iter().next().map(|(answer, _)| answer);
+    let prompt = answer.as_deref().filter(|answer| answer.starts_with("You are child "));
+    let task = prompt.or(answer.is_none().then_some(&*said)).and_then(|told| told.lines().last()?.split_once(' '));
+    let reply = match (task, &answer) {
+        (Some((tool, args)), _) if args.starts_with('{') => asks(&[(tool, args)]),
+        (_, Some(answer)) => says(answer),
+        (_, None) => says("heard"),
     };
     std::future::ready(Ok(reply))
 }
@@ -117,6 +120,24 @@ async fn who_can_be_written_to_is_decided_by_the_tree_and_by_names() {
     }
 }
 
+/// Whoever wrote to a process may be answered by it. A child of a fork did not hear the message, though it reads it in what it was
+/// forked from.
+#[tokio::test]
+async fn a_forked_child_may_not_answer_who_has_written_to_its_parent() {
+    let kernel = Kernel::builder().reach(Reach::Relatives).model("m", FnModel(obedient)).build().await.unwrap();
+    let stranger = session(&kernel, None).await;
+    let parent = session(&kernel, Some("parent-to-be")).await;
+    let answer = r#"send_message {"to": "1", "text": "well"}"#;
+    assert!(turn(&parent, answer).await.contains("There is no process 1 among"), "it has not heard of it yet");
+    assert_eq!(sends(&stranger, "parent-to-be").await, "<message_sent to=\"2\"/>");
+    within(parent.wait_for(View::is_idle)).await.unwrap();
+    let fork = serde_json::json!({ "prompts": [answer] });
+    let child = turn(&parent, &format!("fork {fork}")).await;
+    assert!(child.contains("There is no process 1 among the parent, the children and the siblings"), "{child}");
+    assert_eq!(turn(&parent, answer).await, "<message_sent to=\"1\"/>");
+    kernel.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_name_is_one_living_process() {
     let kernel = Kernel::builder().model("m", FnModel(obedient)).build().await.unwrap();
@@ -167,8 +188,8 @@ async fn wherever_the_kernel_is_cut_off_a_message_is_heard_once() {
         let born = correspondence(Kernel::open(store).model("m", FnModel(obedient))).await;
         let is_whole = match born {
             Ok((kernel, inbox, sender)) => {
-                let end = within(sender.wait()).await.unwrap();
-                let is_whole = end.status == ExitStatus::Done && {
+                let end = within(sender.wait()).await;
+                let is_whole = end.is_ok_and(|end| end.status == ExitStatus::Done) && {
                     let view = within(inbox.wait_for(|view| view.messages == 2 || inbox.exit().is_some()));
                     tokio::select! {
                         view = view => view.is_ok_and(|view| view.messages == 2),

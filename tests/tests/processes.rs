@@ -508,7 +508,7 @@ async fn a_view_shows_descriptors_calls_and_children_without_disturbing_the_proc
             })
         }
     });
-    let kernel = Kernel::builder().model("m", model).build().await.unwrap();
+    let kernel = Kernel::open(MemoryStore::new()).model("m", model).build().await.unwrap();
     let rest = "[tools]\nenabled = [\"rename_fd\", \"fork\"]\n[limits]\nfork_release = \"all\"\n";
     let process = kernel.start(program(&kernel, rest)).without_input().await.unwrap();
     process.open("build.log", "one\ntwö\n", None).await.unwrap();
@@ -528,5 +528,7 @@ async fn a_view_shows_descriptors_calls_and_children_without_disturbing_the_proc
     within(process.wait()).await.unwrap();
     let view = process.view().unwrap();
     assert_eq!((view.children, view.descriptors, view.list_descriptors()), (0, 1, Vec::new()), "contents are let go");
+    let read = kernel.inspect(Pid(1)).await.unwrap();
+    assert!(read.list_descriptors().len() == 1 && read.content(&log.id).is_some(), "its journal has them");
     assert_eq!(process.children().await.unwrap().len(), 2, "those that have ended are known");
 }

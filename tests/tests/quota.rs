@@ -41,9 +41,9 @@ async fn fill(process: &Process, first: usize) -> usize {
             Err(error) => {
                 let said = error.to_string();
                 assert!(matches!(error, KernelError::NotDurable(_) | KernelError::Unanswered(_)), "{said}");
-                let exit = within(process.wait()).await.unwrap();
-                assert!(exit.message.contains("the store is full"), "{exit:?}");
-                assert!(exit.message.contains("dormouse gc") && exit.message.contains("quota"), "{exit:?}");
+                let held = within(process.wait()).await.unwrap_err().to_string();
+                assert!(held.contains("is held") && held.contains("the store is full"), "{held}");
+                assert!(held.contains("dormouse gc") && held.contains("quota"), "{held}");
                 return number;
             }
         }
@@ -134,8 +134,8 @@ async fn who_brings_too_much_is_refused_alone_though_others_commit_with_it() {
     for refused in large {
         assert!(within(refused).await.unwrap().is_err());
     }
-    let exit = within(sessions[2].wait()).await.unwrap();
-    assert!(exit.message.contains("the store is full"), "told of the first refusal, and of no gap: {exit:?}");
+    let held = within(sessions[2].wait()).await.unwrap_err().to_string();
+    assert!(held.contains("the store is full"), "told of the first refusal, and of no gap: {held}");
     let stopped = within(kernel.resume(sessions[2].pid())).await.unwrap();
     within(stopped.open("it", text(6), None)).await.unwrap();
     check(&stopped, 1).await;

@@ -44,6 +44,8 @@ impl World {
                     let child = before.background().get(call).copied().unwrap_or(Pid(0));
                     self.mail_queued(after.pid(), Speaker::Process(child), message);
                 }
+                // Made again: what came of it before is lost.
+                Fact::ToolCalled { call } => drop(self.refused.remove(&(after.pid(), *call))),
                 Fact::MailTaken { at: places } => self.mail_shown(after.pid(), places, &facts[at..])?,
                 Fact::Restored { image, .. } => self.mail_again(after.pid(), &image.mailbox),
                 Fact::TurnBegan => self.mail_said(after)?,
