@@ -96,7 +96,7 @@ impl Catalog {
         let (built, _) = Self::build_anywhere(&self.home, log, head)?;
         let Self { index, waiting, home, .. } = built;
         (self.index, self.waiting, self.home, self.mark, self.built_here) = (index, waiting, home, head, true);
-        if let Err(fault) = self.tell_whole_table() {
+        if let Err(fault) = self.tell_whole_table(log) {
             self.home.give_up(&fault);
             return self.rebuild(log, head);
         }
@@ -104,7 +104,7 @@ impl Catalog {
     }
 
     /// Tells an index in a folder every line of the table, which it may have been built with other lines.
-    fn tell_whole_table(&mut self) -> Result<(), Fault> {
+    fn tell_whole_table(&mut self, log: &Log) -> Result<(), Fault> {
         self.table.encode_changed().map_err(unencodable)?;
         if self.home == Home::Memory {
             return Ok(());
@@ -119,7 +119,7 @@ impl Catalog {
         for (number, note) in self.table.encoded_notes() {
             changes.note(number, note.map_err(unencodable)?);
         }
-        let applied = self.applied(self.mark);
+        let applied = self.applied(log);
         self.index.as_mut().ok_or_else(|| Fault("was not built".to_owned()))?.apply(changes, &applied)
     }
 
@@ -131,6 +131,9 @@ impl Catalog {
         }
         if applied.mark.commit > head.commit && !leads_to(log, head, applied.mark)? {
             return Err(Fault("speaks of records that a loss of power took".to_owned()).into());
+        }
+        if applied.lengths != log.lengths_before(applied.mark.end.segment) {
+            return Err(Fault("was built from a log with other segments".to_owned()).into());
         }
         let table = index.table(&applied)?;
         if table.lacks_something() {
@@ -177,12 +180,12 @@ impl Catalog {
                     tracing::warn!(from = %lost.from, to = %lost.to, "a part of the log cannot be recognised");
                     self.note_lost(lost);
                 }
-                Found::Commit(mark) => self.reach(mark)?,
+                Found::Commit(mark) => self.reach(mark, log)?,
             }
             Ok(())
         })?;
         self.mark = end;
-        self.settle()?;
+        self.settle(log)?;
         Ok((self, end))
     }
 
@@ -321,13 +324,13 @@ impl Catalog {
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn reach(&mut self, mark: Mark) -> Result<(), Fault> {
+    pub(crate) fn reach(&mut self, mark: Mark, log: &Log) -> Result<(), Fault> {
         self.mark = mark;
         let is_enough = match self.home {
             Home::Folder(_) => self.waiting.records().max(self.table.changed_lines()) >= BATCH_RECORDS,
             Home::Memory => self.table.changed_lines() >= DECODED_LINES,
         };
-        if is_enough { self.settle() } else { Ok(()) }
+        if is_enough { self.settle(log) } else { Ok(()) }
     }
 
     /// Whether the index can be asked, whatever it has yet to be told.
@@ -344,20 +347,20 @@ impl Catalog {
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn settle(&mut self) -> Result<(), Fault> {
-        let outcome = self.tell_index();
+    pub(crate) fn settle(&mut self, log: &Log) -> Result<(), Fault> {
+        let outcome = self.tell_index(log);
         if outcome.is_err() {
             self.index = None;
         }
         outcome
     }
 
-    fn tell_index(&mut self) -> Result<(), Fault> {
+    fn tell_index(&mut self, log: &Log) -> Result<(), Fault> {
         let lines = self.table.encode_changed().map_err(unencodable)?;
         if self.home == Home::Memory {
             return Ok(());
         }
-        let (mut changes, applied) = (std::mem::take(&mut self.waiting), self.applied(self.mark));
+        let (mut changes, applied) = (std::mem::take(&mut self.waiting), self.applied(log));
         lines.into_iter().for_each(|(pid, line)| changes.line(pid, line));
         self.index.as_mut().ok_or_else(|| Fault("is being built".to_owned()))?.apply(changes, &applied)
     }
@@ -368,8 +371,15 @@ impl Catalog {
         self.index = None;
     }
 
-    fn applied(&self, mark: Mark) -> Applied {
-        Applied { mark, digest: self.table.digest(), lost: self.table.lost().last().copied() }
+    /// Whether the index was built from the log since the store was opened.
+    #[cfg(test)]
+    pub(crate) fn is_built_here(&self) -> bool {
+        self.built_here
+    }
+
+    fn applied(&self, log: &Log) -> Applied {
+        let (mark, digest, lost) = (self.mark, self.table.digest(), self.table.lost().last().copied());
+        Applied { mark, digest, lengths: log.lengths_before(mark.end.segment), lost }
     }
 
     fn index(&self) -> Result<&Index, Fault> {
@@ -430,14 +440,14 @@ impl Catalog {
     ///
     /// # Errors
     /// [`Fault`].
-    pub(crate) fn clean(&mut self, names: &[Name]) -> Result<(), Fault> {
-        self.settle()?;
+    pub(crate) fn clean(&mut self, names: &[Name], log: &Log) -> Result<(), Fault> {
+        self.settle(log)?;
         for name in names {
             if self.index()?.stands(name, &self.waiting)?.is_some_and(|place| self.swept.contain(place.at.segment)) {
                 self.waiting.remove(&name.to_bytes());
             }
         }
-        self.settle()
+        self.settle(log)
     }
 
     /// The latest image of a process at or before fact `upto`, and where it stands; none where it is lost.

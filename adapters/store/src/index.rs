@@ -38,6 +38,8 @@ pub(crate) struct Applied {
     pub(crate) mark: Mark,
     /// The digest of the process table there.
     pub(crate) digest: Digest,
+    /// What the segments before the mark's were like ([`Log::lengths_before`](crate::log::Log::lengths_before)).
+    pub(crate) lengths: Hash,
     /// The latest damage in the log up to here.
     pub(crate) lost: Option<Lost>,
 }
@@ -236,7 +238,7 @@ impl Index {
         let mut table = Table::load(*self.keys.headers(), applied);
         for kind in [b'p', b'k', b'l'] {
             // What does not open is no line, and the table not whole.
-            self.shelf.each(&[kind], &[kind + 1], &mut |name, line| {
+            self.shelf.each(&counted(kind, 0), &counted(kind, u64::MAX), &mut |name, line| {
                 table.take(name, &self.keys.open_line(line, name).unwrap_or_default());
             })?;
         }
@@ -347,10 +349,11 @@ impl Index {
 }
 
 impl Applied {
-    /// Mark (60), digest (32), lost from, to and up to which commit (32, if any), and the keyed hash of that (32).
+    /// Mark (60), digest (32), lengths (32), lost from, to and up to which commit (32, if any), and the keyed hash of that (32).
     fn to_bytes(self, key: &StoreKey) -> Vec<u8> {
         let mut bytes = self.mark.to_bytes().to_vec();
         self.digest.0.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        bytes.extend(self.lengths);
         if let Some(lost) = self.lost {
             bytes.extend(lost.from.to_bytes());
             bytes.extend(lost.to.to_bytes());
@@ -367,7 +370,8 @@ impl Applied {
             return None;
         }
         let (mark, rest) = body.split_at_checked(Mark::BYTES)?;
-        let (digest, lost) = rest.split_at_checked(32)?;
+        let (digest, rest) = rest.split_at_checked(32)?;
+        let (lengths, lost) = rest.split_first_chunk::<32>()?;
         let mut words = [0; 4];
         words.iter_mut().zip(digest.as_chunks().0).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
         let read_lost = || {
@@ -377,7 +381,7 @@ impl Applied {
             Some(Lost { from: Location::from_bytes(from)?, to: Location::from_bytes(to)?, since: 0, upto })
         };
         let lost = read_lost();
-        Some(Self { mark: Mark::from_bytes(mark)?, digest: Digest(words), lost })
+        Some(Self { mark: Mark::from_bytes(mark)?, digest: Digest(words), lengths: *lengths, lost })
     }
 }
 

@@ -14,7 +14,7 @@ use dormouse_actors::ports::StoreError;
 use crate::disk::{Disk, put_in_place, write_beside};
 use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Part, Sealed, StoreKey};
 use crate::error::{damaged, io as io_error};
-use crate::mark::{Location, Mark};
+use crate::mark::{Hash, Location, Mark};
 use crate::secret::Keys;
 use crate::segment::Segment;
 use crate::stored::Stored;
@@ -84,6 +84,16 @@ impl Log {
     /// The bytes of all segments.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.read().unwrap_or_else(PoisonError::into_inner).values().map(|segment| segment.end()).sum()
+    }
+
+    /// A hash over the numbers and lengths of the segments before this one, to which nothing is written any more. Another one
+    /// says that one of them was lost, cut, swept or put back.
+    pub(crate) fn lengths_before(&self, number: u32) -> Hash {
+        let mut hasher = blake3::Hasher::new();
+        for (number, segment) in self.segments.read().unwrap_or_else(PoisonError::into_inner).range(..number) {
+            hasher.update(&number.to_le_bytes()).update(&segment.end().to_le_bytes());
+        }
+        *hasher.finalize().as_bytes()
     }
 
     /// The bytes of all segments behind a place.

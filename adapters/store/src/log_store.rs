@@ -160,7 +160,7 @@ impl LogStore {
 
     /// Tells the index what it has yet to be told.
     pub(crate) fn settle_catalog(&self) -> Result<(), Fault> {
-        if self.catalog().is_ahead() { self.catalog_mut().settle() } else { Ok(()) }
+        if self.catalog().is_ahead() { self.catalog_mut().settle(&self.log) } else { Ok(()) }
     }
 
     /// The records that `entries` need, after all rules were checked.
@@ -270,7 +270,7 @@ fn note_all(catalog: &mut Catalog, log: &Log, written: &[Placed], end: Mark) -> 
         };
         catalog.note(record.at, &record.header, &payload)?;
     }
-    Ok(catalog.reach(end)?)
+    Ok(catalog.reach(end, log)?)
 }
 
 impl Store for LogStore {

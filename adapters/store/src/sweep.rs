@@ -470,7 +470,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
     /// Takes what is gone out of the index, which may fail: what leads into a swept segment leads nowhere.
     fn clean(&self, names: &[Name]) {
         for names in names.chunks(JUDGED_AT_ONCE) {
-            if let Err(fault) = self.store.catalog_mut().clean(names) {
+            if let Err(fault) = self.store.catalog_mut().clean(names, &self.store.log) {
                 tracing::warn!(%fault, "the index was not cleaned after a sweep");
                 return;
             }

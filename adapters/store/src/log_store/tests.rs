@@ -6,6 +6,7 @@ use dormouse_proto::process::ProcessRow;
 
 use super::*;
 use crate::disk::System;
+use crate::finding::Finding;
 use crate::head::Head;
 use crate::index::{Index, Name};
 use crate::secret::Keys;
@@ -62,6 +63,25 @@ fn an_index_that_is_lost_while_the_store_is_open_is_built_again() {
     let fact = Entry::Facts { pid: Pid(1), first: FactNumber(4), facts: vec![vec![9]] };
     store.commit(owner, Batch::durable(&[fact], 0)).unwrap();
     assert_eq!(store.journal(Pid(1), None).unwrap().facts.last().unwrap(), &[9]);
+}
+
+#[test]
+fn a_store_that_was_closed_is_opened_with_the_index_that_it_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    fill(&store);
+    let loss = Finding::TempFile { root: Pid(1), number: 9 };
+    store.write_notes(vec![Draft::loss_noted(&[loss]).unwrap()], 0).unwrap();
+    assert!(store.catalog().is_built_here(), "there was none");
+    drop(store);
+    for _ in 0..2 {
+        let store = LogStore::open(folder.path()).unwrap();
+        assert!(!store.catalog().is_built_here());
+        check_filled(&store, "opened again");
+        assert!(!store.catalog().is_built_here(), "it knew all that was asked");
+        let owner = store.claim().unwrap();
+        store.commit(owner, Batch::durable(&[], 0)).unwrap();
+    }
 }
 
 #[test]

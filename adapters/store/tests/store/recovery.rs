@@ -259,6 +259,34 @@ fn an_index_from_the_future_or_another_store_is_rebuilt() {
     }
 }
 
+/// An index remembers what was in a segment that is gone by now, or older, and would let a sweep take what is left of it.
+#[test]
+fn an_index_that_was_told_of_longer_segments_is_rebuilt() {
+    let folder = tempdir();
+    let options = || LogStore::options().segment_bytes(1000);
+    let store = options().open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1)]);
+    (1..=20).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
+    drop(store);
+    let whole = fs::read(segment(folder.path(), 2)).unwrap();
+    let first_record = 168 + u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize;
+    for left in [0, first_record] {
+        match left {
+            0 => fs::remove_file(segment(folder.path(), 2)).unwrap(),
+            _ => fs::write(segment(folder.path(), 2), &whole[..left]).unwrap(),
+        }
+        let store = options().open(folder.path()).unwrap();
+        assert_eq!(store.processes().unwrap().lost.len(), 1, "left of it: {left}");
+        assert!(store.facts(Pid(1), FactNumber(1), FactNumber(20)).is_err());
+        drop(store);
+        fs::write(segment(folder.path(), 2), &whole).unwrap();
+        let store = options().open(folder.path()).unwrap();
+        assert_eq!(store.processes().unwrap().lost, [""; 0], "it was put back");
+        assert_eq!(store.facts(Pid(1), FactNumber(1), FactNumber(20)).unwrap().len(), 20);
+    }
+}
+
 #[test]
 fn segments_roll_and_their_files_are_private() {
     let folder = tempdir();
