@@ -40,7 +40,11 @@ use std::process::ExitCode;
 
 use args::{Arguments, Command};
 use clap::Parser;
+use mimalloc::MiMalloc;
 use status::Failure;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     // Before anything else: this program may have been started as the guard of a command.

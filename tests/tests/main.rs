@@ -39,3 +39,7 @@ mod spawn;
 mod supervision;
 mod temp_files;
 mod tool_servers;
+
+/// As in the program: what the soak says of memory is true of it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -212,7 +212,7 @@ async fn reopen(soak: Arc<Soak>) {
 /// What came of it, where it is an error that a host must reckon with.
 fn is_expected(error: &KernelError) -> bool {
     if let KernelError::Load(error) = error {
-        // It is listed before its birth is durable.
+        // A collection may give it up meanwhile.
         return matches!(**error, LoadError::Store(StoreError::UnknownProcess(_)));
     }
     matches!(

@@ -86,7 +86,7 @@ impl Figures {
 /// Prints how things stand, until the end.
 pub(super) async fn print(soak: Arc<Soak>) {
     eprintln!(
-        "soak:  min      acts   refused  opened    rows  living   RSS MB  contents MB  disk MB  files  tasks   gc ms  gc records  twice"
+        "soak:  min      acts   refused  opened    rows  living   anon MB  contents MB  disk MB  files  tasks   gc ms  gc records  twice"
     );
     let pause = (soak.plan.lasts / LINES).max(Duration::from_secs(60)).min(soak.plan.lasts / 3);
     while !soak.is_over() {
@@ -98,7 +98,8 @@ pub(super) async fn print(soak: Arc<Soak>) {
         let line = Line {
             rows: figures.rows.load(Ordering::Relaxed),
             living: figures.living.load(Ordering::Relaxed),
-            resident: status("VmRSS:") * 1024,
+            // Not what is mapped of the store's files, which the system takes back.
+            resident: status("RssAnon:") * 1024,
             contents,
             disk: size(&soak.folder),
             files: fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64),
