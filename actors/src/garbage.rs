@@ -1,14 +1,14 @@
 //! Collecting garbage: what the retention rules give up, what nothing refers to any more, and the room that both took.
 //!
-//! First the store is gone through for what came to it since the last collection, and an inventory brought up to that. Then the rules
-//! are applied, each as a commit of its own, so that what is given up is so for every reader from then on. The store sweeps what the
-//! inventory does not need. Commits go on all the while: the store knows what they name since the mark began.
+//! A collection has three steps. It reads what was written since the last collection into an inventory. It applies the rules, each as
+//! a commit of its own, after which no reader sees what was given up. Then the store sweeps what the inventory does not need.
+//! Processes commit meanwhile: the store notes what their commits refer to, from a mark on that is set before the first step.
 //!
-//! The inventory is kept in memory between collections, so each costs what changed since the last one, and nothing where nothing
-//! did. The first one after a start reads every journal that is kept.
+//! The inventory stays in memory between collections, so a collection costs what changed since the last one. The first one after a
+//! start reads every journal that is kept.
 //!
-//! It runs beside the actors, in a thread where blocking is allowed, and asks before each bounded part of its work whether it is to
-//! go on. Where it is broken off, what was given up stays given up, nothing more is freed, and the next collection goes on.
+//! A collection runs in a thread where blocking is allowed, and asks before each bounded part of its work whether to continue. If it
+//! is stopped, what was given up stays given up, nothing more is freed, and the next collection continues.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;

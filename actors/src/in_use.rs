@@ -1,23 +1,23 @@
-//! Checkpoints that somebody is about to use: whoever made one reads it before it is known to anybody else. A collection of garbage
-//! leaves them, whatever its rules say.
+//! Checkpoints that were just made and are about to be read by who made them. A collection of garbage keeps them, whatever its rules
+//! say.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_proto::id::CheckpointId;
 
-/// Those of a kernel.
+/// The checkpoints of a kernel that are in use.
 #[derive(Default)]
 pub(crate) struct InUse(Mutex<BTreeSet<CheckpointId>>);
 
 impl InUse {
-    /// A new checkpoint, which is in use until what this returns is dropped. To be called before it can be seen in the store.
+    /// Notes a new checkpoint, until the returned value is dropped. Must be called before the checkpoint is committed.
     pub(crate) fn begin(self: &Arc<Self>, id: CheckpointId) -> Marked {
         self.ids().insert(id);
         Marked { id, in_use: self.clone() }
     }
 
-    /// All of them. Whoever has listed the checkpoints of the store before knows which of those are in use.
+    /// All of them. List the checkpoints of the store first: one that is made later is not among those.
     pub(crate) fn list(&self) -> BTreeSet<CheckpointId> {
         self.ids().clone()
     }

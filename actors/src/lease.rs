@@ -46,20 +46,20 @@ impl Deref for Lease {
 /// any more when the kernel was shut down.
 pub(crate) struct Leased {
     held: Mutex<Option<(Lease, Returns)>>,
-    unreadable: Arc<UnreadContents>,
+    unreadable: Arc<UnreadableContents>,
 }
 
-/// What could not be read of contents, by content: whoever asked for it was told, and the host is as well.
+/// Contents that could not be read, and why. Whoever asked was told; this tells the host.
 #[derive(Default)]
-struct UnreadContents(Mutex<BTreeMap<ContentHash, String>>);
+struct UnreadableContents(Mutex<BTreeMap<ContentHash, String>>);
 
-/// So many contents are told of.
-const TOLD: usize = 100;
+/// No more contents than this are listed.
+const LISTED: usize = 100;
 
-impl UnreadContents {
+impl UnreadableContents {
     fn note(&self, hash: ContentHash, error: Unreadable) -> Unreadable {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < TOLD && !told.contains_key(&hash) {
+        if told.len() < LISTED && !told.contains_key(&hash) {
             tracing::error!(%hash, %error, "a content cannot be read");
             told.insert(hash, error.to_string());
         }
@@ -67,14 +67,14 @@ impl UnreadContents {
     }
 }
 
-/// A content of the store, whose failed reads are noted.
-struct Noted {
+/// A content of the store that lists itself when a read of it fails.
+struct Watched {
     backing: Arc<dyn Backing>,
     hash: ContentHash,
-    unreadable: Arc<UnreadContents>,
+    unreadable: Arc<UnreadableContents>,
 }
 
-impl Backing for Noted {
+impl Backing for Watched {
     fn length(&self) -> u64 {
         self.backing.length()
     }
@@ -139,7 +139,7 @@ impl Source for Leased {
             self.unreadable.note(reference.hash, why)
         };
         let backing = store.content(reference.hash).map_err(failed)?;
-        Ok(Arc::new(Noted { backing, hash: reference.hash, unreadable: self.unreadable.clone() }))
+        Ok(Arc::new(Watched { backing, hash: reference.hash, unreadable: self.unreadable.clone() }))
     }
 }
 

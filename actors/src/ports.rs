@@ -1,5 +1,6 @@
 //! The doors to the outside: what adapters implement. Nothing here runs by itself.
 
+pub mod history;
 pub mod host;
 pub mod model;
 pub mod servers;
@@ -10,12 +11,12 @@ pub mod tool;
 pub use dormouse_kernel::content::Collected;
 pub use dormouse_kernel::inventory;
 pub use dormouse_kernel::program::FileUse;
+pub use history::{History, LostHistory, Written};
 pub use host::{Host, NoHost, ServerChild};
 pub use model::{Asked, Model, Provider};
 pub use servers::ToolServers;
 pub use store::{
-    Backing, Batch, Entry, History, Journal, KeyFault, Listing, LostHistory, OwnerToken, Store, StoreError,
-    TempFileChange, Unreadable, Until, Written,
+    Backing, Batch, Entry, Journal, KeyFault, Listing, OwnerToken, Store, StoreError, TempFileChange, Unreadable, Until,
 };
 pub use sweep::{
     Bounds, Contents, Forgotten, MarkToken, Progress, Purpose, Step, StockTaken, StockTaking, Sweep, Swept,

@@ -3,14 +3,15 @@
 use crate::budget_run::{FORK_3, Run, SPAWN_ME, SPAWN_SMALL, output, tokens};
 use crate::budget_support::{around, process, program};
 use dormouse_kernel::budget::Account;
-use dormouse_kernel::process::{Effect, Fact, Input, State, decide, evolve};
+use dormouse_kernel::process::{Birth, Effect, Fact, Input, Preloads, State, born, decide, evolve};
 use dormouse_proto::budget::{Amount, Budget, Change};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::{Block, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
-use dormouse_proto::process::{Exit, ExitStatus, Origin};
+use dormouse_proto::process::{Exit, ExitStatus, Origin, Priority};
 use dormouse_proto::record::{Lifetime, Phase};
+use dormouse_proto::tool::Access;
 
 const TOKENS: &str = "[budget]\noutput_tokens = 101\nprocesses = 9\ndepth = 2\nwall_time = \"10s\"\n";
 
@@ -337,6 +338,16 @@ fn a_restored_process_is_a_root_with_its_limits_what_it_used_and_all_of_its_time
     assert_eq!(restored.children().len(), 3, "the fork is made again");
     assert_eq!(restored.state.budget().shares().count(), 3, "and its shares are reserved");
     restored.feed(Input::Spoke { from: Speaker::Host, spoken: "more".into() });
+}
+
+#[test]
+fn the_time_of_a_process_begins_with_its_birth() {
+    let (program, around) = (program("[budget]\nwall_time = \"10s\"\n"), around(1));
+    let (access, priority, preloads) = (Access::Admin, Priority::Normal, &Preloads::default());
+    let birth = Birth { access, depth: 0, lifetime: Lifetime::Task, priority, preloads, input: None };
+    let account = Account::new(born(&program, &around, birth, 20_000).budget, Usage::default());
+    let used = |now_ms| account.near(now_ms).len();
+    assert_eq!((used(20_000), used(28_000)), (0, 1), "8 s of 10 s");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n\n";
 
 /// Cases of one program file, without its `[model]`.
-const CASES: [(&str, &str); 50] = [
+const CASES: [(&str, &str); 51] = [
     ("unknown_section", "[tool]\nenabled = []\n"),
     ("unknown_key_near", "[file_descriptor]\nmax_direct_output = 5\n\n[tools]\nenabled = [\"read_fd\"]\n"),
     (
@@ -84,6 +84,10 @@ const CASES: [(&str, &str); 50] = [
     (
         "mcp_tools",
         "[mcp.servers.s]\ncommand = \"s\"\n\n[tools]\nenabled = [\"read_fd\"]\n\n[tools.mcp]\ns = [\"a\", \"a\", { name = \"b\", alias = \"read_fd\" }, { name = \"c\", alias = \"x y\" }, { name = \"d\", acess = \"read\" }, 5]\nt = 5\n",
+    ),
+    (
+        "mcp_prefixes",
+        "[mcp.servers.s]\ncommand = \"s\"\n\n[tools.mcp]\ns = { tools = \"all\", prefix = \"a b\" }\n[mcp.servers.t]\ncommand = \"s\"\n[tools.mcp.t]\ntools = \"all\"\nprefix = \"a23456789b123456789c123456789d123\"\n",
     ),
     (
         "environment",

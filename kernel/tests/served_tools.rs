@@ -83,7 +83,11 @@ fn all_or_some_tools_of_a_server_are_given_under_names_of_their_own() {
     ];
     let long = format!("s__{}", "x".repeat(61));
     let longer = format!("s__{}_2", "x".repeat(59));
-    let cases: [(&str, Vec<&str>); 4] = [
+    let prefix = "p".repeat(32);
+    let (prefixed, chosen) = (format!("{prefix}read"), format!("s = {{ tools = [\"read\"], prefix = \"{prefix}\" }}"));
+    let cases: [(&str, Vec<&str>); 6] = [
+        ("s = { tools = [\"read\"], prefix = \"\" }", vec!["read_fd", "read"]),
+        (&chosen, vec!["read_fd", &prefixed]),
         ("s = \"all\"", vec!["read_fd", "s__read", "s__a_b_c", "s__a_b_c_2", &long, &longer]),
         ("s = [\"read\"]", vec!["read_fd", "s__read"]),
         ("s = [\"a b c\", { name = \"read\", alias = \"s__a_b_c\" }]", vec!["read_fd", "s__a_b_c_2", "s__a_b_c"]),

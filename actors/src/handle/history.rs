@@ -41,10 +41,11 @@ impl Kernel {
         }
     }
 
-    /// The same as far as it can be read, and why there is no more if something of it is lost.
+    /// The facts of a process up to the first one that is lost, and the error that reading that one gives; none if all can be read.
+    /// Costs as [`Kernel::log`].
     ///
     /// # Errors
-    /// As [`Kernel::log`], but for what is lost.
+    /// As [`Kernel::log`], except for facts that are lost.
     pub async fn readable_log(&self, pid: Pid) -> Result<(Vec<LogLine>, Option<KernelError>), KernelError> {
         points::reading(&self.world, move |store, _| readable_log(store, pid)).await
     }

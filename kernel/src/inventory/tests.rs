@@ -152,9 +152,15 @@ fn a_content_that_is_written_again_counts_where_it_stands_last() {
     assert_eq!(inventory.stock(1, &Losses::default()), None);
     inventory.forget(Pid(1));
     assert_eq!(stock(&inventory, 3), 0);
-    inventory.dropped(name(1), 2);
-    inventory.dropped(name(1), 3);
-    assert!(!inventory.is_referred_to(name(1), &Losses::default()));
+    // A copy elsewhere was dropped, then the one that counts: it is live again where it stands, and nowhere once it stands nowhere.
+    for (pid, part, live) in [(3, 2, 90), (4, 3, 0)] {
+        inventory.dropped(name(1), part);
+        assert!(!inventory.is_referred_to(name(1), &Losses::default()));
+        inventory.refers(Pid(pid), Need::ALWAYS, [name(1)].into_iter());
+        inventory.settle();
+        assert_eq!(stock(&inventory, 3), live, "dropped from part {part}");
+        inventory.forget(Pid(pid));
+    }
 }
 
 #[test]
@@ -193,4 +199,16 @@ fn who_was_shown_is_told_once_whatever_was_given_up_meanwhile() {
     inventory.facts(Pid(3), FactNumber(1), 1);
     assert_eq!(inventory.settle(), [Pid(1), Pid(3)].into());
     assert!(inventory.settle().is_empty());
+}
+
+#[test]
+fn an_end_counts_only_where_all_of_the_process_can_be_read() {
+    let mut inventory = filled();
+    inventory.ended(Pid(1), 700);
+    assert_eq!([1, 2, 3].map(|pid| inventory.ended_ms(Pid(pid))), [Some(700), None, None]);
+    inventory.note_unreadable(Some(Pid(2)), "a fact".to_owned());
+    inventory.note_unreadable(None, "a part of the log".to_owned());
+    assert_eq!(inventory.ended_ms(Pid(1)), Some(700));
+    inventory.note_unreadable(Some(Pid(1)), "a fact".to_owned());
+    assert_eq!(inventory.ended_ms(Pid(1)), None);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::budget::{Budget, Ledger};
+use dormouse_proto::budget::Budget;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
@@ -232,7 +232,6 @@ fn forked(state: &State) -> Image {
         phase: Phase::Ready { stopped: None },
         control: Control::Running,
         usage: Usage::default(),
-        budget: Ledger::default(),
         tally: Tally::default(),
         restores: 0,
         ..state.image()

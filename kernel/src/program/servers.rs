@@ -81,7 +81,6 @@ fn checked(At { value, span }: &At<String>, remarks: &mut Remarks) -> String {
     value.clone()
 }
 
-/// Those of the file, and those of the program, which take the place of others of their name.
 /// A server that is a program is held to the limits of the program that declares it.
 fn limited(mut server: Server, limits: CommandLimits) -> Server {
     if let Transport::Stdio(command) = &mut server.transport {
@@ -90,6 +89,7 @@ fn limited(mut server: Server, limits: CommandLimits) -> Server {
     server
 }
 
+/// Those of the file, and those of the program, which take the place of others of their name.
 fn declared(
     key: &str,
     McpSection { config_path, servers }: McpSection,
