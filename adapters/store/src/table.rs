@@ -32,9 +32,6 @@ use crate::scan::Lost;
 pub(crate) use digest::Digest;
 use loading::Loading;
 
-/// A location as it stands in a line.
-type PlaceBytes = [u8; Location::BYTES];
-
 /// What is known of a process. It says the same whether its records stand where they were written or were moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
@@ -110,23 +107,23 @@ impl Touched {
         self.at < lost.to && self.since <= lost.upto
     }
 
-    fn to_parts(self) -> (u64, PlaceBytes) {
-        (self.since, self.at.to_bytes())
+    fn to_parts(self) -> (u64, Location) {
+        (self.since, self.at)
     }
 
-    fn from_parts((since, at): (u64, PlaceBytes)) -> Option<Self> {
-        Some(Self { since, at: Location::from_bytes(&at)? })
+    fn from_parts((since, at): (u64, Location)) -> Self {
+        Self { since, at }
     }
 }
 
 /// How a line stands in the index: birth and its place, end, kept, last, touched, temp files.
 type LineParts = (
-    (Option<ProcessRow>, PlaceBytes),
-    Option<(u64, PlaceBytes, Option<Exit>)>,
-    (Option<FactNumber>, Option<PlaceBytes>),
+    (Option<ProcessRow>, Location),
+    Option<(u64, Location, Option<Exit>)>,
+    Option<(FactNumber, Location)>,
     FactNumber,
-    (u64, PlaceBytes),
-    (u64, (u64, PlaceBytes)),
+    (u64, Location),
+    (u64, (u64, Location)),
     // Of the end.
     FactNumber,
 );
@@ -144,38 +141,38 @@ impl Line {
         Self { kept: Kept::Number(at), ..Self::begun(Touched::NEVER) }
     }
 
-    /// The bytes of it, for the index.
+    /// The bytes of it, for the index. Of a process of which nothing but its number is kept they are few, and known by the first.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
-        let end = self.end.as_ref().map(|end| (end.since, end.at.to_bytes(), end.exit.clone()));
+        if let Kept::Number(at) = self.kept {
+            return codec::encode(&(NUMBER, at));
+        }
+        let end = self.end.as_ref().map(|end| (end.since, end.at, end.exit.clone()));
         let kept = match self.kept {
-            Kept::Whole => (None, None),
-            Kept::From(below, at) => (Some(below), Some(at.to_bytes())),
-            Kept::Number(at) => (None, Some(at.to_bytes())),
+            Kept::From(below, at) => Some((below, at)),
+            Kept::Whole | Kept::Number(_) => None,
         };
         let temp_files = (self.temp_files.last, self.temp_files.touched.to_parts());
-        let birth = (self.birth.clone(), self.born_at.to_bytes());
+        let birth = (self.birth.clone(), self.born_at);
         let last = self.end.as_ref().map_or(FactNumber(0), |end| end.last);
         let parts: LineParts = (birth, end, kept, self.last, self.touched.to_parts(), temp_files, last);
-        codec::encode(&parts)
+        codec::encode(&(LINE, parts))
     }
 
     /// The reverse of [`Line::to_bytes`], for bytes that were checked.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let ((birth, born_at), end, kept, last, touched, temp_files, ended): LineParts = codec::decode(bytes).ok()?;
+        if is_number(bytes) {
+            let (_, at): (u8, Location) = codec::decode(bytes).ok()?;
+            return Some(Self::forgotten(at));
+        }
+        let parts: (u8, LineParts) = codec::decode(bytes).ok()?;
+        let ((birth, born_at), end, kept, last, touched, temp_files, ended) = parts.1;
         if birth.as_ref().is_some_and(|row: &ProcessRow| !row.is_younger_than_its_parent()) {
             return None;
         }
-        let end = match end {
-            Some((since, at, exit)) => Some(End { since, at: Location::from_bytes(&at)?, exit, last: ended }),
-            None => None,
-        };
-        let kept = match kept {
-            (Some(below), Some(at)) => Kept::From(below, Location::from_bytes(&at)?),
-            (None, Some(at)) => Kept::Number(Location::from_bytes(&at)?),
-            (_, None) => Kept::Whole,
-        };
-        let temp_files = Reach { last: temp_files.0, touched: Touched::from_parts(temp_files.1)? };
-        let (born_at, touched) = (Location::from_bytes(&born_at)?, Touched::from_parts(touched)?);
+        let end = end.map(|(since, at, exit)| End { since, at, exit, last: ended });
+        let kept = kept.map_or(Kept::Whole, |(below, at)| Kept::From(below, at));
+        let temp_files = Reach { last: temp_files.0, touched: Touched::from_parts(temp_files.1) };
+        let touched = Touched::from_parts(touched);
         Some(Self { birth, born_at, end, kept, last, touched, temp_files })
     }
 
@@ -213,6 +210,15 @@ impl Line {
     }
 }
 
+/// What the bytes of a line begin with.
+const LINE: u8 = 0;
+const NUMBER: u8 = 1;
+
+/// Whether the bytes of a line say that nothing but the number is kept.
+fn is_number(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&NUMBER)
+}
+
 /// A checkpoint as the table knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointLine {
@@ -235,12 +241,12 @@ pub(crate) enum CheckpointState {
 
 impl CheckpointLine {
     fn to_bytes(&self) -> Encoded {
-        codec::encode(&(&self.state, self.at.to_bytes()))
+        codec::encode(&(&self.state, self.at))
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (state, at): (_, PlaceBytes) = codec::decode(bytes).ok()?;
-        Some(Self { state, at: Location::from_bytes(&at)? })
+        let (state, at) = codec::decode(bytes).ok()?;
+        Some(Self { state, at })
     }
 
     fn kept(&self) -> Option<&Checkpoint> {
@@ -344,9 +350,12 @@ impl Table {
         self.changed.get(&pid).cloned().or_else(|| Line::from_bytes(bytes))
     }
 
-    /// All lines, by rising pid; none for one that cannot be read.
+    /// All lines but those of which nothing but the number is kept, by rising pid; none for one that cannot be read. Costs the
+    /// decoding of these; of the others, of which there are ever more, a look at a byte.
     fn lines(&self) -> impl Iterator<Item = (Pid, Option<Line>)> {
-        self.lines.iter().map(|(pid, bytes)| (pid, self.decoded(pid, bytes)))
+        let kept = self.lines.iter().filter(|(pid, bytes)| !is_number(bytes) || self.changed.contains_key(pid));
+        kept.map(|(pid, bytes)| (pid, self.decoded(pid, bytes)))
+            .filter(|(_, line)| !line.as_ref().is_some_and(Line::is_forgotten))
     }
 
     /// The line of a process, to be changed; `begin` makes it where there is none. Costs its decoding, once until it is encoded.
@@ -392,17 +401,16 @@ impl Table {
     /// The rows that there are, by rising pid, and what is missing.
     pub(crate) fn listing(&self) -> Listing {
         let (mut listing, mut programs) = (Listing::default(), BTreeSet::new());
+        listing.last = self.lines.iter().last().map_or(0, |(pid, _)| pid.0);
+        let mut unlisted = Vec::new();
         for (pid, line) in self.lines() {
-            listing.last = pid.0;
-            if line.as_ref().is_some_and(Line::is_forgotten) {
-                continue;
-            }
-            if let Some(row) = line.and_then(|line| line.row()) {
-                listing.rows.push(ProcessRow { program: shared(&mut programs, row.program), ..row });
+            match line.and_then(|line| line.row()) {
+                Some(row) => listing.rows.push(ProcessRow { program: shared(&mut programs, row.program), ..row }),
+                None => unlisted.push(pid),
             }
         }
         let acknowledged = self.acknowledged();
-        for loss in self.losses() {
+        for loss in self.losses_with(&unlisted) {
             let is_known = acknowledged.contains(&loss);
             if is_known { &mut listing.acknowledged } else { &mut listing.lost }.push(loss.to_string());
         }
@@ -459,9 +467,12 @@ mod tests {
 
     #[test]
     fn a_line_survives_its_bytes() {
-        for kept in [Kept::Whole, Kept::Number(Location::START), line(9).kept] {
-            let line = Line { kept, ..line(9) };
-            assert_eq!(Line::from_bytes(&line.to_bytes().unwrap()), Some(line));
+        let kept = [Kept::Whole, line(9).kept].map(|kept| Line { kept, ..line(9) });
+        let number = Line::forgotten(Location { segment: 3, offset: 300 });
+        for line in kept.into_iter().chain([number]) {
+            let bytes = line.to_bytes().unwrap();
+            assert_eq!(is_number(&bytes), line.is_forgotten());
+            assert_eq!(Line::from_bytes(&bytes), Some(line));
         }
         assert_eq!(Line::from_bytes(b"\x00\x01"), None);
     }

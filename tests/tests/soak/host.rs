@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse::id::{FactNumber, Pid};
+use dormouse::process::Origin;
 use dormouse::{Kernel, KernelError, Point, ProcessInfo};
 use dormouse_tests::random::Random;
 use tokio::time::{sleep, timeout};
@@ -46,6 +47,8 @@ async fn one(kernel: &Kernel, random: &mut Random, rows: &[ProcessInfo], living:
         return start(kernel, random).await;
     };
     let process = kernel.process(pid).await?;
+    // A branch carries the conversation and the changes of files of all that it goes on from: endless lines of them would grow.
+    let is_tired = goes_on_from_another(rows, pid) && random.percent(80);
     match random.below(100) {
         0..20 if !is_crowded => start(kernel, random).await,
         20..35 => process.input("go on").await,
@@ -58,13 +61,14 @@ async fn one(kernel: &Kernel, random: &mut Random, rows: &[ProcessInfo], living:
         67..69 => process.goto("msg:1", "from the beginning").await.map(drop),
         69..71 => process.checkpoint("host").await.map(drop),
         71..73 => process.tree().checkpoint("host").await.map(drop),
+        73..85 if is_tired => process.input("go on").await,
         73..76 if !is_crowded => process.fork().await.map(drop),
         76..79 if !is_crowded => kernel.copy(pid, fact(kernel, random, pid).await?).await.map(drop),
         79..82 if !is_crowded => match fact(kernel, random, pid).await? {
             Some(fact) => kernel.branch(pid, fact).await.map(drop),
             None => kernel.branch(pid, Point::Now).await.map(drop),
         },
-        82..85 => take_back(kernel, random, pid).await,
+        82..85 => take_back(kernel, random, rows, pid).await,
         85..88 => look(kernel, random, rows).await,
         88..90 => process.open("notes", "a line of notes\n".repeat(400), None).await.map(drop),
         _ if is_crowded => process.tree().kill().await,
@@ -87,16 +91,22 @@ async fn fact(kernel: &Kernel, random: &mut Random, pid: Pid) -> Result<Option<F
 }
 
 /// Takes a process back in place, or branches what a checkpoint covers.
-async fn take_back(kernel: &Kernel, random: &mut Random, pid: Pid) -> Result<(), KernelError> {
+async fn take_back(kernel: &Kernel, random: &mut Random, rows: &[ProcessInfo], pid: Pid) -> Result<(), KernelError> {
     let checkpoints = kernel.checkpoints().await?;
-    let Some(any) = random.pick(&checkpoints.iter().map(|checkpoint| checkpoint.id).collect::<Vec<_>>()) else {
-        return Ok(());
-    };
-    let of = checkpoints.iter().rfind(|checkpoint| checkpoint.standing(pid).is_some());
-    match of {
-        Some(checkpoint) => kernel.process(pid).await?.restore(checkpoint.id).await.map(drop),
-        None => kernel.restore(any).await.map(drop),
+    if let Some(checkpoint) = checkpoints.iter().rfind(|checkpoint| checkpoint.standing(pid).is_some()) {
+        return kernel.process(pid).await?.restore(checkpoint.id).await.map(drop);
     }
+    let of_the_first = checkpoints.iter().filter(|checkpoint| !goes_on_from_another(rows, checkpoint.of));
+    match random.pick(&of_the_first.map(|checkpoint| checkpoint.id).collect::<Vec<_>>()) {
+        Some(any) => kernel.restore(any).await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Whether a process is a branch, a copy or a fork by its host.
+fn goes_on_from_another(rows: &[ProcessInfo], pid: Pid) -> bool {
+    let row = rows.iter().find(|info| info.row.pid == pid).map(|info| &info.row);
+    row.is_none_or(|row| row.restored.is_some() || matches!(row.origin, Origin::Copied { .. }))
 }
 
 /// Looks at one that lives or has ended.

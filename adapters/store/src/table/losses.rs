@@ -97,7 +97,6 @@ impl Table {
             let line = line?;
             let parent = match &line.birth {
                 Some(birth) => birth.parent,
-                None if line.is_forgotten() => continue,
                 None => return None,
             };
             if pid == root || parent.is_some_and(|parent| tree.contains(&parent)) {
@@ -110,12 +109,14 @@ impl Table {
 
     /// What is lost as far as headers, births, ends and checkpoints show it, by place, process and checkpoint.
     pub(crate) fn losses(&self) -> Vec<Finding> {
+        let lines = self.lines().filter(|(_, line)| line.as_ref().is_none_or(|line| line.row().is_none()));
+        self.losses_with(&lines.map(|(pid, _)| pid).collect::<Vec<_>>())
+    }
+
+    /// The same for who has gone through the lines, and found these to give no row.
+    pub(super) fn losses_with(&self, unlisted: &[Pid]) -> Vec<Finding> {
         let mut losses: Vec<_> = self.lost.iter().map(|lost| Finding::Part { from: lost.from, to: lost.to }).collect();
-        for (pid, line) in self.lines() {
-            if line.as_ref().is_none_or(|line| !line.is_forgotten() && line.row().is_none()) {
-                losses.push(Finding::Row { pid });
-            }
-        }
+        losses.extend(unlisted.iter().map(|pid| Finding::Row { pid: *pid }));
         let damaged = self.checkpoints.iter().filter(|(_, line)| line.state == CheckpointState::Damaged);
         losses.extend(damaged.map(|(id, _)| Finding::Checkpoint { id: *id }));
         losses
@@ -124,8 +125,7 @@ impl Table {
     /// The processes that may go on in what is lost.
     pub(crate) fn open_ends(&self) -> Vec<Finding> {
         let lines = self.lines().filter_map(|(pid, line)| Some((pid, line?)));
-        let open = lines
-            .filter(|(_, line)| !line.is_forgotten() && line.row().is_some() && self.goes_on_in(line).next().is_some());
+        let open = lines.filter(|(_, line)| line.row().is_some() && self.goes_on_in(line).next().is_some());
         open.map(|(pid, line)| Finding::End { pid, last: line.last }).collect()
     }
 
