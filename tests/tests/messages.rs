@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use dormouse::garbage::Piece;
+use dormouse::id::FactNumber;
 use dormouse::mail::Reach;
 use dormouse::message::Block;
 use dormouse::model::{Reply, Request};
-use dormouse::ports::Model;
-use dormouse::process::ExitStatus;
-use dormouse::store::LogStore;
+use dormouse::ports::{Batch, Entry, Model, Store as _};
+use dormouse::process::{ExitStatus, ProcessRow};
+use dormouse::store::{LogStore, MemoryStore};
 use dormouse::tool::Access;
 use dormouse::{Kernel, KernelBuilder, KernelError, Process, View};
 use dormouse_tests::faulty::Faulty;
@@ -287,4 +290,57 @@ async fn a_flood_stands_before_a_full_mailbox_and_is_told_so() {
     within(inbox.wait_for(|view| view.is_idle() && view.messages == 4)).await.unwrap();
     assert_eq!(requests.of(1).last().unwrap().messages[2].blocks.len(), 16);
     check_histories(&requests);
+}
+
+/// What a store holds of its processes, up to these facts: as if the power had gone then. One that is cut off had not ended.
+fn cut(store: &MemoryStore, upto: &[Option<FactNumber>]) -> MemoryStore {
+    let copy = MemoryStore::new();
+    let owner = copy.claim().unwrap();
+    let commit = |entry: Entry| copy.commit(owner, Batch::durable(&[entry], 0)).unwrap();
+    for (row, upto) in store.processes().unwrap().rows.into_iter().zip(upto) {
+        let image = store.journal(row.pid, Some(FactNumber(0))).unwrap().image;
+        let last = upto.unwrap_or_else(|| store.history(row.pid).unwrap().last());
+        let facts = store.facts(row.pid, FactNumber(1), last).unwrap();
+        let pieces = facts.iter().map(|fact| Piece::Fact(fact)).chain([Piece::Image(&image)]);
+        for hash in pieces.flat_map(|piece| piece.contents().unwrap()) {
+            let content = store.content(hash).unwrap();
+            commit(Entry::Content { hash, bytes: content.slice(0..content.length()).unwrap(), index: Bytes::new() });
+        }
+        let (pid, exit) = (row.pid, row.exit.clone());
+        commit(Entry::Born { row: ProcessRow { exit: None, ..row }, image });
+        commit(Entry::Facts { pid, first: FactNumber(1), facts });
+        if let (Some(exit), None) = (exit, upto) {
+            commit(Entry::Ended { pid, exit });
+        }
+    }
+    copy
+}
+
+#[tokio::test]
+async fn who_sends_again_to_one_that_has_ended_learns_whether_it_took_the_message() {
+    let open = |store: Arc<MemoryStore>| Kernel::open(store).model("m", FnModel(obedient)).reach(Reach::Everyone);
+    let whole = Arc::new(MemoryStore::new());
+    let kernel = open(whole.clone()).build().await.unwrap();
+    let task = |input: &str| kernel.start(program(&kernel, TOOLS)).input(input).into_future();
+    let receiver = task("receive_messages {\"timeout_ms\": 60000}").await.unwrap();
+    let sender = task("send_message {\"to\": 1, \"text\": \"hello\"}").await.unwrap();
+    let sent = within(sender.wait()).await.unwrap().message;
+    assert!(sent.starts_with("<message_sent "), "{sent}");
+    assert!(within(receiver.wait()).await.unwrap().message.contains("hello"));
+    let log = kernel.log(sender.pid()).await.unwrap();
+    let posted = log.iter().find(|line| line.name == "tool_called").unwrap().number;
+    let before = log.iter().find(|line| line.name == "exited").unwrap().number;
+    assert!(posted < before);
+    kernel.shutdown().await;
+
+    // The receiver ended, and the power went before the sender knew.
+    let kernel = open(Arc::new(cut(&whole, &[None, Some(posted)]))).build().await.unwrap();
+    kernel.resume_all().await.unwrap();
+    let sender = kernel.process(sender.pid()).await.unwrap();
+    assert_eq!(within(sender.wait()).await.unwrap().message, sent);
+    // A message that it never took is refused as before.
+    let late = kernel.start(program(&kernel, TOOLS)).input("send_message {\"to\": 1, \"text\": \"late\"}");
+    let said = within(late.await.unwrap().wait()).await.unwrap().message;
+    assert!(said.contains("Process 1 has ended as done"), "{said}");
+    kernel.shutdown().await;
 }

@@ -12,6 +12,7 @@ use dormouse_kernel::syscall::Letter;
 use dormouse_kernel::syscall::list_processes::MAX_SHOWN;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Address, Neighbour, Reach};
+use dormouse_proto::process::Exit;
 use dormouse_proto::tool::Answer;
 use tokio::sync::oneshot;
 
@@ -19,6 +20,7 @@ use super::Supervisor;
 use super::entry::Entry;
 use super::table::Table;
 use crate::process::Delivery;
+use crate::recovery::{self, Purpose};
 
 /// A message on its way.
 pub(crate) struct Post {
@@ -41,7 +43,8 @@ pub(crate) struct Neighbours {
 impl Supervisor {
     pub(super) fn post(&mut self, post: Post) {
         match self.receiver(post.from, &post.to) {
-            Ok((to, known)) => {
+            Ok(Receiver { pid, known, ended: Some(why) }) => self.find_receipt(pid, known, why, post),
+            Ok(Receiver { pid: to, known, ended: None }) => {
                 let Post { from, call, settled, letter, receipt, .. } = post;
                 // Of a message that is posted again each delivery has its own answer.
                 self.posted += 1;
@@ -54,18 +57,31 @@ impl Supervisor {
         }
     }
 
-    /// Who is meant by an address, and the number that it knows the sender by.
-    fn receiver(&self, from: Pid, to: &Address) -> Result<(Pid, Pid), String> {
+    /// Answers for a receiver that has ended: it may have taken the message before its end, where the sender was restarted or has
+    /// not heard of it. Costs its journal.
+    fn find_receipt(&self, pid: Pid, known: Pid, why: String, Post { call, receipt, .. }: Post) {
+        let world = self.world.clone();
+        tokio::task::spawn_blocking(move || {
+            let journal =
+                world.store().and_then(|store| recovery::load(&*store, &world, pid, None, Purpose::Look).ok());
+            let taken = journal.and_then(|journal| journal.state.receipt(known, call));
+            // Who no longer waits has dropped its side.
+            let _ = receipt.send(taken.unwrap_or_else(|| Answer::failed(why)));
+        });
+    }
+
+    /// Who is meant by an address.
+    fn receiver(&self, from: Pid, to: &Address) -> Result<Receiver, String> {
         let meant = |number: Pid| Meant { number, pid: self.meant(from, number) };
-        let to = self.table.receiver(from, to, meant, self.world.limits.reach)?;
+        let (to, ended) = self.table.receiver(from, to, meant, self.world.limits.reach)?;
         let root = self.table.root(to);
-        if self.kept_held.contains(&root) && self.table.root(from) != root {
+        if ended.is_none() && self.kept_held.contains(&root) && self.table.root(from) != root {
             return Err(format!("Process {to} does not run: the user has not resumed it. Nothing was sent."));
         }
         let known = self.known_to(to, from).ok_or_else(|| {
             format!("Process {to} cannot be written to: the number of this process means another one there.")
         })?;
-        Ok((to, known))
+        Ok(Receiver { pid: to, known, ended })
     }
 
     pub(super) fn list_neighbours(&self, of: Pid, reply: oneshot::Sender<Neighbours>) {
@@ -76,6 +92,15 @@ impl Supervisor {
     }
 }
 
+/// A process that a message is for.
+struct Receiver {
+    pid: Pid,
+    /// The number that it knows the sender by.
+    known: Pid,
+    /// Why it takes no message, where it has ended.
+    ended: Option<String>,
+}
+
 /// A process as its reader names it.
 struct Meant {
     number: Pid,
@@ -83,8 +108,15 @@ struct Meant {
 }
 
 impl Table {
-    /// Who is meant by an address, if it lives and may be written to. Costs the depth of the tree.
-    fn receiver(&self, from: Pid, to: &Address, meant: impl Fn(Pid) -> Meant, reach: Reach) -> Result<Pid, String> {
+    /// Who is meant by an address, if it may be written to; if it has ended, with what the sender is told then. Costs the depth of the
+    /// tree.
+    fn receiver(
+        &self,
+        from: Pid,
+        to: &Address,
+        meant: impl Fn(Pid) -> Meant,
+        reach: Reach,
+    ) -> Result<(Pid, Option<String>), String> {
         let own = |pid| Meant { number: pid, pid };
         let Meant { number, pid } = match to {
             Address::Parent => self.get(from).and_then(Entry::parent).map(own).ok_or_else(|| {
@@ -103,13 +135,11 @@ impl Table {
             let reach = word(reach);
             return Err(format!("There is no process {number} {reach}. list_processes shows who there is."));
         };
-        match entry.exit() {
-            Some(exit) => Err(format!(
-                "Process {number} has ended as {}: what it had not heard by then, nobody hears.",
-                exit.status.word()
-            )),
-            None => Ok(pid),
-        }
+        let ended = |exit: &Exit| {
+            let word = exit.status.word();
+            format!("Process {number} has ended as {word}: what it had not heard by then, nobody hears.")
+        };
+        Ok((pid, entry.exit().map(ended)))
     }
 
     /// Whether `from` may write to `to`.

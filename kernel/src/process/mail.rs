@@ -19,9 +19,22 @@ use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
-use super::{Effect, Fact};
+use super::{Effect, Fact, State};
 use crate::syscall::{Handed, Letter, list_fds, list_processes, send_message};
 use crate::table::admission;
+
+impl State {
+    /// The receipt of a message that this process took; none where it did not. Also of one that has ended: who sends a message again
+    /// after a restart learns what became of the first time.
+    #[must_use]
+    pub fn receipt(&self, from: Pid, call: CallId) -> Option<Answer> {
+        self.heard.get(&from).filter(|heard| heard.has(call.seq)).map(|_| receipt_of(self.pid))
+    }
+}
+
+fn receipt_of(to: Pid) -> Answer {
+    Answer::shown(Element::new("message_sent").attribute("to", to))
+}
 
 impl Draft {
     pub(super) fn send_message(&mut self, call: CallId) {
@@ -42,21 +55,17 @@ impl Draft {
 
     /// Another process says something.
     pub(super) fn receive(&mut self, ticket: Arc<str>, (from, call): (Pid, CallId), settled: u32, letter: &Letter) {
-        let answer = match self.refusal(letter) {
-            _ if self.state.heard.get(&from).is_some_and(|heard| heard.has(call.seq)) => self.receipt(),
-            Some(why) => Answer::failed(why),
-            None => {
+        let answer = match (self.state.receipt(from, call), self.refusal(letter)) {
+            (Some(receipt), _) => receipt,
+            (None, Some(why)) => Answer::failed(why),
+            (None, None) => {
                 let message = self.admit_letter(from, letter);
                 self.emit(Fact::MessageReceived { from, call, settled, message });
-                self.receipt()
+                receipt_of(self.state.pid)
             }
         };
         self.perform(Effect::AnswerHost { ticket, answer });
         self.notice();
-    }
-
-    fn receipt(&self) -> Answer {
-        Answer::shown(Element::new("message_sent").attribute("to", self.state.pid))
     }
 
     /// Why a further message is not taken.
