@@ -240,14 +240,6 @@ impl SecondHead {
         self.first_is_next = !self.first_is_next;
         self.file.write_at(at, &[Bytes::copy_from_slice(&head.to_block())])
     }
-
-    /// Makes what was written durable.
-    ///
-    /// # Errors
-    /// As the operating system's.
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
 }
 
 #[cfg(test)]

@@ -315,17 +315,17 @@ impl Index {
         found.iter().map(|(name, value)| Ok(self.place(name, value)?.0)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Loses the last key of a kind, as damage to sled's file can.
+    /// Changes the value of the last key of a kind, or loses the key, as damage to sled's file can.
     #[cfg(test)]
-    pub(crate) fn lose_last(&mut self, kind: u8) {
-        let last = self
-            .shelf
-            .last(&[kind], &[kind + 1], &Batch::default())
-            .expect("it can be read")
-            .expect("there is such a key");
+    pub(crate) fn damage_last(&mut self, kind: u8, damage: fn(Vec<u8>) -> Option<Vec<u8>>) {
+        let last = self.shelf.last(&[kind], &[kind + 1], &Batch::default());
+        let (key, value) = last.expect("it can be read").expect("there is such a key");
         let mut batch = Batch::default();
-        batch.remove(&last.0);
-        self.shelf.apply(batch).expect("it can be removed");
+        match damage(value) {
+            Some(value) => batch.insert(&key, value),
+            None => batch.remove(&key),
+        }
+        self.shelf.apply(batch).expect("it can be changed");
     }
 
     fn run(&self, name: &[u8], value: &[u8]) -> Result<Run, Fault> {

@@ -251,8 +251,7 @@ impl Writer {
         if self.failed.is_none() && self.segment.is_reserved() {
             self.segment.roll_back(self.segment.end())?;
         }
-        self.settle()?;
-        self.second.as_ref().map_or(Ok(()), SecondHead::sync)
+        self.settle()
     }
 
     /// Writes HEAD at the end of the log, unless it says so already.

@@ -1,7 +1,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
 
-use dormouse_actors::ports::{Batch, Entry, Store as _};
+use dormouse_actors::ports::{Batch, Entry, Store as _, Until};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;
@@ -40,4 +40,23 @@ fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
         assert!(!leads_to(&store.log, head, elsewhere).unwrap(), "a commit that the log does not have");
         drop(store);
     }
+}
+
+#[test]
+fn what_waits_for_the_index_is_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    let commit = |entry| {
+        let entries = [entry];
+        store.commit(owner, Batch { until: Until::Written, ..Batch::durable(&entries, 0) }).unwrap();
+    };
+    commit(Entry::Born { row: ProcessRow::started(Pid(1), "p"), image: vec![1] });
+    let mut most = 0;
+    for number in 1..=BATCH_RECORDS as u64 + 10 {
+        commit(Entry::Facts { pid: Pid(1), first: FactNumber(number), facts: vec![vec![2]] });
+        most = most.max(store.catalog().waiting.records());
+    }
+    assert!(most > BATCH_RECORDS - 10, "{most}: the index is told of many at once");
+    assert!(most <= BATCH_RECORDS && store.catalog().waiting.records() < 20, "{most}");
 }

@@ -287,6 +287,33 @@ fn an_index_that_was_told_of_longer_segments_is_rebuilt() {
     }
 }
 
+/// The record of facts that is damaged is a gap, and those behind it are known, whether the index is older than the damage or not.
+#[test]
+fn a_history_has_a_gap_where_a_record_is_damaged() {
+    let folder = tempdir();
+    let store = LogStore::open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[facts(1, 1..=1)]);
+    let damaged = written(&segment(folder.path(), 1)) as usize;
+    commit(&store, owner, &[facts(1, 2..=2)]);
+    commit(&store, owner, &[facts(1, 3..=3)]);
+    drop(store);
+    let mut log = fs::read(segment(folder.path(), 1)).unwrap();
+    log[damaged + 20] ^= 1;
+    fs::write(segment(folder.path(), 1), log).unwrap();
+    for with_index in [true, false] {
+        if !with_index {
+            fs::remove_dir_all(folder.path().join("index")).unwrap();
+        }
+        let history = LogStore::open(folder.path()).unwrap().history(Pid(1)).unwrap();
+        let known = [0, 1, 3].map(|number| history.at(FactNumber(number)).unwrap().first.0);
+        assert_eq!(known, [0, 1, 3], "with an index: {with_index}");
+        let lost = history.at(FactNumber(2)).unwrap_err();
+        assert!(matches!(lost, StoreError::Damaged { .. }), "{lost}");
+    }
+}
+
 #[test]
 fn segments_roll_and_their_files_are_private() {
     let folder = tempdir();
