@@ -123,3 +123,69 @@ impl Written {
         FactNumber((self.first.0 + self.count).saturating_sub(1))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Facts 0 to 2 of commit 1, 3 and 4 of commit 3, 7 of commit 6: facts 5 and 6 are lost.
+    fn history(lost: Option<u64>) -> History {
+        let written = [(1, 0, 3), (3, 3, 2), (6, 7, 1)].map(|(commit, first, count)| Written {
+            commit: CommitNumber(commit),
+            at_ms: commit,
+            first: FactNumber(first),
+            count,
+        });
+        let lost = lost.map(|since| LostHistory { since: CommitNumber(since), what: "its end".to_owned() });
+        History { pid: Pid(1), written: written.to_vec(), lost }
+    }
+
+    /// What a question was answered: a number, none, or that it is not known.
+    fn told<T>(answer: Result<T, StoreError>) -> Result<T, ()> {
+        answer.map_err(|error| assert!(matches!(error, StoreError::Damaged { .. }), "{error}"))
+    }
+
+    #[test]
+    fn a_fact_is_in_the_commit_that_wrote_it() {
+        let history = history(None);
+        let commits = [0, 2, 3, 4, 7].map(|fact| history.at(FactNumber(fact)).unwrap().commit.0);
+        assert_eq!(commits, [1, 1, 3, 3, 6]);
+        assert_eq!([5, 6].map(|fact| told(history.at(FactNumber(fact))).is_err()), [true, true]);
+        assert!(matches!(history.at(FactNumber(8)), Err(StoreError::UnknownFact { last: FactNumber(7), .. })));
+        let mut shortened = history;
+        shortened.written.remove(0);
+        assert!(matches!(shortened.at(FactNumber(2)), Err(StoreError::ForgottenFact { since: FactNumber(3), .. })));
+    }
+
+    #[test]
+    fn how_a_process_stood_at_a_commit_is_known_unless_something_of_it_may_be_lost() {
+        let by = |history: &History, commit| told(history.by(CommitNumber(commit))).map(|last| last.map(|last| last.0));
+        let whole = history(None);
+        let expected =
+            [(0, Ok(None)), (1, Ok(Some(2))), (2, Ok(Some(2))), (3, Err(())), (5, Err(())), (6, Ok(Some(7)))];
+        for (commit, expected) in expected {
+            assert_eq!(by(&whole, commit), expected, "commit {commit}");
+        }
+        assert_eq!(
+            (by(&whole, 9), by(&history(Some(8)), 7), by(&history(Some(8)), 8)),
+            (Ok(Some(7)), Ok(Some(7)), Err(()))
+        );
+    }
+
+    #[test]
+    fn it_can_be_read_up_to_the_first_loss() {
+        let lost = history(None);
+        let (written, error) = lost.up_to_loss();
+        assert_eq!(
+            (written.len(), error.map(|error| error.to_string().contains("fact 5 ")), lost.last().0),
+            (2, Some(true), 7)
+        );
+        assert!(lost.readable().is_err());
+        for (end, is_readable) in [(None, true), (Some(4), false)] {
+            let mut history = history(end);
+            history.written.truncate(2);
+            assert_eq!((history.up_to_loss().0.len(), history.readable().is_ok()), (2, is_readable));
+        }
+        assert_eq!(History::whole(Pid(1), Vec::new()).last(), FactNumber(0));
+    }
+}

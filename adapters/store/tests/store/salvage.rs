@@ -247,3 +247,46 @@ fn check_said(store: &LogStore, pid: Pid, said: &[&Finding], case: &str) {
         assert!(matches!(lost, Err(StoreError::Damaged { .. } | StoreError::Lost { .. })), "{case}: {pid}: {lost:?}");
     }
 }
+
+/// The note of what was acknowledged is a record like others: a sweep moves it, and it says the same.
+#[test]
+fn what_was_acknowledged_stays_so_when_its_note_is_moved() {
+    let folder = tempdir();
+    let options = LogStore::options().segment_bytes(1_500);
+    let store = options.clone().open(folder.path()).unwrap();
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[born(1), born(2), facts(1, 1..=1)]);
+    let damaged = written(&segment(folder.path(), 1)) as usize;
+    commit(&store, owner, &[facts(1, 2..=2)]);
+    commit(&store, owner, &[facts(1, 3..=3)]);
+    // The note is to stand in another segment than the damage, which stays where it is.
+    (1..=10).for_each(|number| commit(&store, owner, &[facts(2, number..=number)]));
+    drop(store);
+    let mut log = fs::read(segment(folder.path(), 1)).unwrap();
+    log[damaged + 20] ^= 1;
+    fs::write(segment(folder.path(), 1), log).unwrap();
+    fsck(folder.path(), &options, Repair::Yes, &mut |_, _| {}).unwrap();
+    let said = |store: &LogStore| {
+        let listing = store.processes().unwrap();
+        assert_eq!(listing.lost, [""; 0]);
+        let lost = store.facts(Pid(1), FactNumber(1), FactNumber(3)).unwrap_err();
+        assert!(matches!(lost, StoreError::Lost { .. }), "{lost}");
+        listing.acknowledged
+    };
+    let store = options.clone().open(folder.path()).unwrap();
+    let before = said(&store);
+    assert!(!before.is_empty());
+    let noted = files(&folder.path().join("log")).len() as u32;
+    let owner = store.claim().unwrap();
+    (11..=30).for_each(|number| commit(&store, owner, &[facts(2, number..=number)]));
+    sweep(&store, owner, &only(&[]));
+    let stub = fs::metadata(segment(folder.path(), noted)).unwrap().len();
+    assert_eq!(stub, 168, "segment {noted}, which held the note, was swept");
+    assert_eq!(said(&store), before);
+    drop(store);
+    for store in opened(folder.path()) {
+        assert_eq!(said(&store), before);
+    }
+    let found = fsck(folder.path(), &options, Repair::No, &mut |_, _| {}).unwrap();
+    assert!(found.findings.is_empty() && !found.acknowledged.is_empty(), "{found:?}");
+}
