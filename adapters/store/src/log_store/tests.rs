@@ -35,8 +35,11 @@ fn fill(store: &LogStore) -> OwnerToken {
     owner
 }
 
+/// What becomes of a value; none where its key is lost.
+type Damage = fn(Vec<u8>) -> Option<Vec<u8>>;
+
 /// Damages the index of a store that is closed.
-fn damage_last(folder: &Path, kind: u8, damage: fn(Vec<u8>) -> Option<Vec<u8>>) {
+fn damage_last(folder: &Path, kind: u8, damage: Damage) {
     let keys = Keys::plain(Head::read(&System, folder).unwrap().unwrap().key);
     Index::open(&folder.join("index"), keys).unwrap().damage_last(kind, damage);
 }
@@ -96,7 +99,7 @@ fn what_the_index_lost_without_a_word_is_found_again() {
         value[5] ^= 1;
         Some(value)
     };
-    let damages: [(&str, fn(Vec<u8>) -> Option<Vec<u8>>); 2] = [("lost", |_| None), ("changed", flip)];
+    let damages: [(&str, Damage); 2] = [("lost", |_| None), ("changed", flip)];
     for kind in *b"fsctpm" {
         for (word, damage) in damages {
             let folder = tempfile::tempdir().unwrap();
