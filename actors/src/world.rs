@@ -34,7 +34,7 @@ pub(crate) struct World {
     pub(crate) is_kept: bool,
     /// What the store cannot list of its processes, and why. Empty where all is well.
     pub(crate) lost: Vec<String>,
-    /// So many of them, the last ones, were acknowledged.
+    /// How many of them were acknowledged by a repair: they are the last ones.
     pub(crate) acknowledged: usize,
     /// Differs with each opening of a store.
     pub(crate) opening: u64,

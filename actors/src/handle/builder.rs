@@ -315,7 +315,7 @@ struct Claimed {
     last_mark: u64,
     /// What the store cannot list, and why.
     lost: Vec<String>,
-    /// So many of them, the last ones, were acknowledged.
+    /// How many of them were acknowledged by a repair: they are the last ones.
     acknowledged: usize,
 }
 

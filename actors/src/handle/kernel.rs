@@ -127,7 +127,8 @@ impl Kernel {
         &self.world.lost[..self.world.lost.len() - self.world.acknowledged]
     }
 
-    /// What the store could not list as well, and what was acknowledged when it was repaired: for the processes it makes no difference.
+    /// Losses that a repair of the store has acknowledged, beside those of [`lost`](Self::lost). They need not be reported again, but the
+    /// same is missing: a process that may have made a child among them does not go on.
     #[must_use]
     pub fn acknowledged_losses(&self) -> &[String] {
         &self.world.lost[self.world.lost.len() - self.world.acknowledged..]
