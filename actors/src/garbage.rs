@@ -10,7 +10,7 @@
 //! A collection runs in a thread where blocking is allowed, and asks before each bounded part of its work whether to continue. If it
 //! is stopped, what was given up stays given up, nothing more is freed, and the next collection continues.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io;
 use std::ops::ControlFlow;
@@ -18,6 +18,7 @@ use std::ops::ControlFlow;
 use dormouse_kernel::inventory::Inventory;
 use dormouse_kernel::retention::{Retention, without_ancestors};
 use dormouse_proto::id::{CheckpointId, ContentHash, Pid};
+use dormouse_proto::process::ProcessRow;
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
@@ -181,7 +182,8 @@ impl Stock<'_, '_> {
     }
 }
 
-/// Makes durable what is given up, one commit each. What the store refuses since something needs it again is kept.
+/// Makes durable what is given up: a commit for each checkpoint, tree and history. What the store refuses since something needs it
+/// again is kept.
 fn forget(
     store: &dyn Store,
     owner: OwnerToken,
@@ -189,10 +191,11 @@ fn forget(
     forgotten: &mut Forgotten,
     forgot: &mut dyn FnMut(&BTreeSet<Pid>),
 ) -> Result<(), StoreError> {
-    let give_up = |entry: Entry| match store.commit(owner, Batch { entries: &[entry], at_ms, until: Until::Written }) {
+    let give_up = |entries: &[Entry]| match store.commit(owner, Batch { entries, at_ms, until: Until::Written }) {
         Ok(()) => Ok(true),
         Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(false),
-        Err(StoreError::UnknownProcess(_) | StoreError::UnknownCheckpoint(_)) => Ok(true),
+        Err(StoreError::UnknownProcess(_)) => Ok(false),
+        Err(StoreError::UnknownCheckpoint(_)) => Ok(true),
         Err(error) => Err(error),
     };
     let mut failed = None;
@@ -203,20 +206,41 @@ fn forget(
         })
     };
     // Somebody may have been born meanwhile who goes on from one of them: that one stays, and so do its checkpoints.
-    let going = without_ancestors(&store.processes()?.rows, forgotten.processes.clone());
+    let rows = store.processes()?.rows;
+    let going = without_ancestors(&rows, forgotten.processes.clone());
     let staying: BTreeSet<Pid> = forgotten.processes.difference(&going).copied().collect();
     let mut kept = store.checkpoints()?;
     kept.retain(|checkpoint| checkpoint.members.iter().any(|member| staying.contains(&member.pid)));
     forgotten.checkpoints.retain(|id| kept.iter().all(|checkpoint| checkpoint.id != *id));
     forgotten.processes = going;
-    forgotten.checkpoints.retain(|id| keeps(give_up(Entry::CheckpointDropped { id: *id })));
-    forgotten.processes.retain(|pid| keeps(give_up(Entry::Forgotten { pid: *pid })));
-    forgotten.histories.retain(|pid, below| keeps(give_up(Entry::Shortened { pid: *pid, below: *below })));
+    forgotten.checkpoints.retain(|id| keeps(give_up(&[Entry::CheckpointDropped { id: *id }])));
+    for tree in trees(&rows, &forgotten.processes) {
+        let entries: Vec<_> = tree.iter().map(|pid| Entry::Forgotten { pid: *pid }).collect();
+        if !keeps(give_up(&entries)) {
+            forgotten.processes.retain(|pid| !tree.contains(pid));
+        }
+    }
+    forgotten.histories.retain(|pid, below| keeps(give_up(&[Entry::Shortened { pid: *pid, below: *below }])));
     forgot(&forgotten.processes);
     if let Some(error) = failed {
         return Err(error);
     }
     store.commit(owner, Batch::durable(&[], at_ms))
+}
+
+/// These processes by the trees that they are of: a tree goes as a whole, wherever a collection ends.
+fn trees(rows: &[ProcessRow], processes: &BTreeSet<Pid>) -> Vec<BTreeSet<Pid>> {
+    let mut roots: BTreeMap<Pid, Pid> = BTreeMap::new();
+    let mut trees: BTreeMap<Pid, BTreeSet<Pid>> = BTreeMap::new();
+    // A parent is older than its children.
+    for row in rows {
+        let root = row.parent.and_then(|parent| roots.get(&parent).copied()).unwrap_or(row.pid);
+        roots.insert(row.pid, root);
+        if processes.contains(&row.pid) {
+            trees.entry(root).or_default().insert(row.pid);
+        }
+    }
+    trees.into_values().collect()
 }
 
 /// Something that a journal holds, encoded.

@@ -7,11 +7,12 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 
 use dormouse::id::{FactNumber, Pid};
 use dormouse::models::Scripted;
-use dormouse::ports::{Progress, Purpose};
+use dormouse::ports::{Progress, Purpose, Store as _};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{FnTool, Kernel, KernelBuilder, Point, Process, View};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
+use dormouse_tests::pair;
 use dormouse_tests::{FnModel, Gate, Requests, program, results, says, turn, within};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -415,4 +416,29 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
         "that of the branch is given up, the other one can be now: {garbage:?}"
     );
     within(kernel.shutdown()).await;
+}
+
+/// A tree that has ended goes as a whole, or not at all, wherever a collection ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_is_given_up_as_a_whole() {
+    let mut gone = Vec::new();
+    for commits in 0..5 {
+        let (room, store) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::new(MemoryStore::new()));
+        let faulty = Faulty::full_after(room.clone(), store.clone());
+        let kernel = Kernel::open(faulty).model("m", pair::model()).build().await.unwrap();
+        for _ in 0..2 {
+            let root = kernel.start(program(&kernel, pair::TOOLS)).input("go").await.unwrap();
+            within(root.wait()).await.unwrap();
+        }
+        assert_eq!(store.processes().unwrap().rows.len(), 6);
+        room.store(commits, Ordering::SeqCst);
+        let retention = Retention { ended: EndedRule::ForMs(0), ..Retention::default() };
+        let _ = within(kernel.collect_garbage(retention, Purpose::Free)).await;
+        let left: Vec<_> = store.processes().unwrap().rows.iter().map(|row| row.pid.0).collect();
+        assert!([&[1, 2, 3, 4, 5, 6][..], &[4, 5, 6], &[]].contains(&&*left), "{left:?} after {commits} commits");
+        gone.push(6 - left.len());
+        room.store(usize::MAX, Ordering::SeqCst);
+        kernel.shutdown().await;
+    }
+    assert!(gone.contains(&3) && gone.ends_with(&[6]), "a commit gives up a tree: {gone:?}");
 }
