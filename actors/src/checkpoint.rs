@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use crate::clock::now_ms;
 use crate::durability::Durability;
 use crate::error::KernelError;
-use crate::in_use::{InUse, Marked};
+use crate::in_use::{CheckpointGuard, InUse};
 use crate::lease::Lease;
 use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
 use crate::residents::Residents;
@@ -80,7 +80,7 @@ pub(crate) struct Mark {
 }
 
 /// Told of a checkpoint once it is durable, or that it cannot be.
-pub(crate) type MarkReply = oneshot::Sender<Result<Marked, KernelError>>;
+pub(crate) type MarkReply = oneshot::Sender<Result<CheckpointGuard, KernelError>>;
 
 /// Why something was not made durable.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -12,9 +12,9 @@ pub(crate) struct InUse(Mutex<BTreeSet<CheckpointId>>);
 
 impl InUse {
     /// Notes a new checkpoint, until the returned value is dropped. Must be called before the checkpoint is committed.
-    pub(crate) fn begin(self: &Arc<Self>, id: CheckpointId) -> Marked {
+    pub(crate) fn begin(self: &Arc<Self>, id: CheckpointId) -> CheckpointGuard {
         self.ids().insert(id);
-        Marked { id, in_use: self.clone() }
+        CheckpointGuard { id, in_use: self.clone() }
     }
 
     /// All of them. List the checkpoints of the store first: one that is made later is not among those.
@@ -27,13 +27,13 @@ impl InUse {
     }
 }
 
-/// A checkpoint that was made, and is in use.
-pub(crate) struct Marked {
+/// A checkpoint that is in use while this exists.
+pub(crate) struct CheckpointGuard {
     pub(crate) id: CheckpointId,
     in_use: Arc<InUse>,
 }
 
-impl Drop for Marked {
+impl Drop for CheckpointGuard {
     fn drop(&mut self) {
         self.in_use.ids().remove(&self.id);
     }

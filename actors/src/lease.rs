@@ -49,7 +49,7 @@ pub(crate) struct Leased {
     unreadable: Arc<UnreadableContents>,
 }
 
-/// Contents that could not be read, and why. Whoever asked was told; this tells the host.
+/// Contents that could not be read, and why, for the host. Each reader got the error itself.
 #[derive(Default)]
 struct UnreadableContents(Mutex<BTreeMap<ContentHash, String>>);
 
@@ -58,16 +58,16 @@ const LISTED: usize = 100;
 
 impl UnreadableContents {
     fn note(&self, hash: ContentHash, error: Unreadable) -> Unreadable {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < LISTED && !told.contains_key(&hash) {
+        let mut listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if listed.len() < LISTED && !listed.contains_key(&hash) {
             tracing::error!(%hash, %error, "a content cannot be read");
-            told.insert(hash, error.to_string());
+            listed.insert(hash, error.to_string());
         }
         error
     }
 }
 
-/// A content of the store that lists itself when a read of it fails.
+/// A content of the store. A read that fails is added to the list.
 struct Watched {
     backing: Arc<dyn Backing>,
     hash: ContentHash,
@@ -96,8 +96,8 @@ impl Leased {
 
     /// Contents that could not be read so far, and why: the first hundred.
     pub(crate) fn unreadable(&self) -> Vec<String> {
-        let told = self.unreadable.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.iter().map(|(hash, why)| format!("content {hash}: {why}")).collect()
+        let listed = self.unreadable.0.lock().unwrap_or_else(PoisonError::into_inner);
+        listed.iter().map(|(hash, why)| format!("content {hash}: {why}")).collect()
     }
 
     /// A lease, while the kernel runs on a store.

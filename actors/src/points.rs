@@ -40,8 +40,7 @@ impl Cut {
         Self { commit: checkpoint.commit, at_ms: checkpoint.at_ms, members }
     }
 
-    /// The one behind the commit that holds fact `at` of process `of` ([`commit_of`]). Costs a read for each commit of each of
-    /// the family.
+    /// The state after the commit that holds fact `at` of process `of`. Costs a read for each commit of each process of the family.
     ///
     /// # Errors
     /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`] also where what is kept of one of the family does

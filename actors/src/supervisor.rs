@@ -299,9 +299,9 @@ impl Supervisor {
 
     /// That a process is not in the table is known only where the store could list all.
     fn or_lost(&self, unknown: KernelError) -> KernelError {
-        match self.world.lost.is_empty() {
-            true => unknown,
-            false => KernelError::MayBeLost { unknown: unknown.to_string(), lost: self.world.lost.join("; ") },
+        match self.world.missing() {
+            None => unknown,
+            Some(lost) => KernelError::MayBeLost { unknown: unknown.to_string(), lost },
         }
     }
 

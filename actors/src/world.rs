@@ -34,8 +34,8 @@ pub(crate) struct World {
     pub(crate) is_kept: bool,
     /// What the store cannot list of its processes, and why. Empty where all is well.
     pub(crate) lost: Vec<String>,
-    /// How many of them were acknowledged by a repair: they are the last ones.
-    pub(crate) acknowledged: usize,
+    /// The same for what a repair has acknowledged.
+    pub(crate) acknowledged: Vec<String>,
     /// Differs with each opening of a store.
     pub(crate) opening: u64,
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
@@ -91,6 +91,12 @@ impl World {
     /// The store, while the kernel runs on one.
     pub(crate) fn store(&self) -> Option<Lease> {
         self.store.lease()
+    }
+
+    /// All that the store could not list, acknowledged or not; none where nothing is missing.
+    pub(crate) fn missing(&self) -> Option<String> {
+        let missing: Vec<_> = self.lost.iter().chain(&self.acknowledged).map(String::as_str).collect();
+        (!missing.is_empty()).then(|| missing.join("; "))
     }
 
     /// Whether the store takes no commits: nobody could claim it.

@@ -8,7 +8,9 @@ pub mod pair;
 pub mod random;
 pub mod swarm;
 
+use std::io::BufRead;
 use std::panic::Location;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -209,6 +211,21 @@ impl Gate {
     pub fn open(&self) {
         self.opened.add_permits(1_000);
     }
+}
+
+/// The whole lines that a program prints, as they come.
+pub fn lines(mut output: impl BufRead + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        // The last line of one that is killed may be cut off: nobody has been told that.
+        while output.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
+            // Who no longer reads has dropped its side.
+            let _ = sender.send(line.trim_end().to_owned());
+            line.clear();
+        }
+    });
+    lines
 }
 
 /// Reads events up to and with the first that `is_last` holds for.

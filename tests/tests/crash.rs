@@ -8,12 +8,12 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dormouse::message::Block;
@@ -21,7 +21,7 @@ use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{Event, Fact, Kernel};
 use dormouse_tests::random::Random;
 use dormouse_tests::swarm::{self, ACKNOWLEDGED, BEGUN, Held, Ledger, Line, OPENED, RESULT, RESUMED, STORE, Snapshots};
-use dormouse_tests::{FnModel, events_until, program, says, within};
+use dormouse_tests::{FnModel, events_until, lines, program, says, within};
 
 /// How long a life that nobody kills may take: far beyond what it needs, since a hang is what this is to find.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -95,16 +95,7 @@ impl Life {
         let mut command = Command::new(env!("CARGO_BIN_EXE_swarm"));
         command.arg(folder).arg(snapshots.word()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            // The last line of one that is killed may be cut off: nobody has been told that.
-            while output.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
-                let _ = sender.send(line.trim_end().to_owned());
-                line.clear();
-            }
-        });
+        let lines = lines(BufReader::new(child.stdout.take().unwrap()));
         Self { child, lines, told: Vec::new() }
     }
 

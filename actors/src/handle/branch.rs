@@ -18,7 +18,7 @@ use super::tree::Tree;
 use crate::checkpoint::Durable;
 use crate::clock::now_ms;
 use crate::error::KernelError;
-use crate::in_use::Marked;
+use crate::in_use::CheckpointGuard;
 use crate::points::{self, Cut};
 use crate::ports::{History, Store, StoreError};
 use crate::recovery::{LoadError, Purpose};
@@ -214,7 +214,7 @@ impl Kernel {
         &self,
         pid: Pid,
         cut: Cutting,
-        done_with: Option<Marked>,
+        done_with: Option<CheckpointGuard>,
         beginning: Beginning,
     ) -> Result<Process, KernelError> {
         let top = match &cut {
@@ -275,7 +275,7 @@ impl Kernel {
         of: Pid,
         scope: Scope,
         label: Arc<str>,
-    ) -> Result<(Checkpoint, Marked), KernelError> {
+    ) -> Result<(Checkpoint, CheckpointGuard), KernelError> {
         let (reply, made) = oneshot::channel();
         self.tell(SupervisorMessage::MakeCheckpoint { of, scope, label, reply })?;
         let marked = made.await.map_err(|_| KernelError::Closed)??;

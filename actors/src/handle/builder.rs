@@ -285,8 +285,8 @@ impl KernelBuilder {
         let inbox = self.limits.inbox;
         let Some(store) = self.store.clone() else {
             let table = Table::new(Listing::default(), inbox);
-            let (resumed, lost) = (Vec::new(), Vec::new());
-            return Ok(Claimed { store: None, table, resumed, last_mark: 0, lost, acknowledged: 0 });
+            let (resumed, lost, acknowledged) = (Vec::new(), Vec::new(), Vec::new());
+            return Ok(Claimed { store: None, table, resumed, last_mark: 0, lost, acknowledged });
         };
         let recovery = self.recovery.clone();
         let claim = move || {
@@ -297,8 +297,8 @@ impl KernelBuilder {
                 Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
                 claimed => (claimed?, recovery.of(&listing.rows)),
             };
-            let lost = listing.missing().map(str::to_owned).collect();
-            let (acknowledged, table) = (listing.acknowledged.len(), Table::new(listing, inbox));
+            let (lost, acknowledged) = (listing.lost.clone(), listing.acknowledged.clone());
+            let table = Table::new(listing, inbox);
             Ok(Claimed { store: Some((store, owner)), table, resumed, last_mark, lost, acknowledged })
         };
         tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)
@@ -315,8 +315,8 @@ struct Claimed {
     last_mark: u64,
     /// What the store cannot list, and why.
     lost: Vec<String>,
-    /// How many of them were acknowledged by a repair: they are the last ones.
-    acknowledged: usize,
+    /// The same for what a repair has acknowledged.
+    acknowledged: Vec<String>,
 }
 
 fn host_tools(tools: &BTreeMap<String, Arc<dyn Tool>>) -> BTreeMap<Arc<str>, HostTool> {

@@ -124,14 +124,14 @@ impl Kernel {
     /// something is, no process goes on that may have made a child which is not listed: it would be made again.
     #[must_use]
     pub fn lost(&self) -> &[String] {
-        &self.world.lost[..self.world.lost.len() - self.world.acknowledged]
+        &self.world.lost
     }
 
     /// Losses that a repair of the store has acknowledged, beside those of [`lost`](Self::lost). They need not be reported again, but the
     /// same is missing: a process that may have made a child among them does not go on.
     #[must_use]
     pub fn acknowledged_losses(&self) -> &[String] {
-        &self.world.lost[self.world.lost.len() - self.world.acknowledged..]
+        &self.world.acknowledged
     }
 
     /// Contents of the store that could not be read since this kernel was built, and why; the first hundred. A process that asks for
@@ -244,7 +244,7 @@ impl Kernel {
         self.world.tools.keys().map(String::as_str).collect()
     }
 
-    /// The process after fact `upto`; after all that is on its way to the store where there is none.
+    /// The process after fact `upto`. Without one: after its last fact, once all queued writes have reached the store.
     pub(super) async fn read(
         &self,
         pid: Pid,
@@ -252,7 +252,7 @@ impl Kernel {
         purpose: Purpose,
     ) -> Result<Loaded, KernelError> {
         if upto.is_none() {
-            self.all_has_arrived().await;
+            self.wait_for_queued_writes().await;
         }
         let store = self.world.store().ok_or(KernelError::NoStore)?;
         let world = self.world.clone();
@@ -260,8 +260,8 @@ impl Kernel {
         Ok(tokio::task::spawn_blocking(load).await.map_err(|_| KernelError::Closed)??)
     }
 
-    /// Waits until what was on its way to the store has arrived there, a birth for instance, or was refused.
-    async fn all_has_arrived(&self) {
+    /// Waits until everything queued so far, for instance a birth, is in the store or was refused.
+    async fn wait_for_queued_writes(&self) {
         let (arrived, arrives) = oneshot::channel();
         let acknowledge = Box::new(|_| {
             // Who no longer waits has dropped its side.

@@ -18,7 +18,7 @@ impl Supervisor {
     /// hibernates has nothing to do, and sleeps on.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>, may_exist: bool) {
         let is_missing = |child: &Child| self.table.child(parent, &child.origin).is_none();
-        if may_exist && !self.world.lost.is_empty() && children.iter().any(is_missing) {
+        if may_exist && self.world.missing().is_some() && children.iter().any(is_missing) {
             return self.hold_for_lost(parent);
         }
         let mut newborns: Vec<Newborn> = Vec::new();
@@ -37,7 +37,7 @@ impl Supervisor {
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
         match self.table.child_at(parent, call, index) {
             Some(row) => self.found(&row),
-            None if self.world.lost.is_empty() => self.tell_parent(parent, Input::NoChild { call, index }),
+            None if self.world.missing().is_none() => self.tell_parent(parent, Input::NoChild { call, index }),
             None => self.hold_for_lost(parent),
         }
     }
@@ -45,7 +45,7 @@ impl Supervisor {
     /// If records are lost, a child that is not in the table may have been made all the same. Made again, it would repeat its calls, so
     /// its parent stops, and with it all that wait for the parent.
     fn hold_for_lost(&mut self, parent: Pid) {
-        let lost = self.world.lost.join("; ");
+        let lost = self.world.missing().unwrap_or_default();
         self.stop_with_all_above(
             parent,
             &format!("it may have made a child of which the store has lost the record: {lost}"),

@@ -57,8 +57,8 @@ impl Supervisor {
         }
     }
 
-    /// Answers for a receiver that has ended: it may have taken the message before its end, where the sender was restarted or has
-    /// not heard of it. Costs its journal.
+    /// Answers a message to a process that has ended. It may have received the message before: a sender that was restarted sends
+    /// again. Reads its journal.
     fn find_receipt(&self, pid: Pid, known: Pid, why: String, Post { call, receipt, .. }: Post) {
         let world = self.world.clone();
         tokio::task::spawn_blocking(move || {
@@ -108,8 +108,8 @@ struct Meant {
 }
 
 impl Table {
-    /// Who is meant by an address, if it may be written to; if it has ended, with what the sender is told then. Costs the depth of the
-    /// tree.
+    /// The process that an address names, and the error for the sender if that process has ended. Fails if the sender may not write
+    /// to it. Costs the depth of the tree.
     fn receiver(
         &self,
         from: Pid,

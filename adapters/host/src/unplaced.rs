@@ -1,7 +1,7 @@
-//! A file in the making: it has no name until it is whole, so that nothing is left of it if this program is killed (WHOLE-1).
+//! A file that is being written. It gets its name when it is complete, so a program that is killed leaves nothing behind (WHOLE-1).
 //!
-//! Where a file system knows no files without a name, it has one of its own beside its target, which a program that is killed leaves
-//! behind. To take the place of a file that is there, a whole file has such a name for a moment.
+//! On a file system without nameless files, it has a temporary name next to its target until then, which a killed program leaves
+//! behind. A complete file that replaces another one also has a temporary name, for a moment.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -80,7 +80,7 @@ impl<F: AsFd> Unplaced<F> {
 impl<F: AsFd> Drop for Unplaced<F> {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // Nobody is left to be told, and it is under a name that nobody asked for.
+            // The caller is gone, and the temporary name means nothing to anybody else.
             let _ = unlinkat(&self.folder, name, AtFlags::empty());
         }
     }

@@ -1,15 +1,14 @@
 //! Looking a store over: every record, with its payload, and what follows from damage; and mending what can be.
 //!
-//! A look changes nothing. It judges by the same table as whoever opens the store (`census`). A repair loses nothing that could still
-//! be read:
+//! A check changes nothing, and uses the same table as an opening (`census`). A repair loses nothing that could still be read:
 //! * the index is built again;
 //! * an image that is damaged is given up where an earlier one leads to the same state;
 //! * a content that is damaged is noted as lost, so that who reads it is told at once, and kept again when it is committed again;
 //! * HEAD is written again from its other file;
 //! * where the log ends before HEAD's mark, a new segment stands in for what is missing, and the log goes on in it. Its first record
 //!   goes on from the commit that HEAD names, so that what is put back later fits in between;
-//! * where HEAD is lost altogether, or damage follows the last whole commit, nobody knows where the log ended. The new segment then
-//!   goes on from no record, which says for ever that something may be missing before it;
+//! * where both files of HEAD are lost, or damage follows the last whole commit, the end of the log is unknown. The new segment then
+//!   has no predecessor in the chain, which records permanently that something may be missing before it;
 //! * all else is noted as acknowledged: it is answered as lost still, and no longer told to who did not ask for it.
 //!
 //! Segments with damage are never changed: a copy of one can still be put back.
@@ -210,8 +209,8 @@ impl Seen {
         found
     }
 
-    /// Begins a segment for what comes next where the log does not end with a whole commit that HEAD knows; writes HEAD again where a
-    /// file of it is faulty.
+    /// Begins a new segment if the log does not end with a whole commit that HEAD knows. Writes HEAD again if one of its files is
+    /// damaged.
     fn bridge(&self, dir: &Path, secret: Option<&StoreSecret>) -> Result<Bridged, StoreError> {
         let last = self.log.numbers().last().copied().unwrap_or_default();
         let (head, number) = match self.head {

@@ -467,13 +467,13 @@ impl<'s, 'a> Sweeper<'s, 'a> {
         Ok(self.move_to_end(writer, &records)?)
     }
 
-    /// Takes what is gone out of the index, which may fail: what leads into a swept segment leads nowhere.
+    /// Removes the deleted names from the index, and tells it that the segment is shorter. This may fail: a name that leads into a swept
+    /// segment leads nowhere.
     fn clean(&self, names: &[Name]) {
-        for names in names.chunks(JUDGED_AT_ONCE) {
-            if let Err(fault) = self.store.catalog_mut().clean(names, &self.store.log) {
-                tracing::warn!(%fault, "the index was not cleaned after a sweep");
-                return;
-            }
+        let log = &self.store.log;
+        let cleaned = names.chunks(JUDGED_AT_ONCE).try_for_each(|names| self.store.catalog_mut().clean(names, log));
+        if let Err(fault) = cleaned.and_then(|()| self.store.catalog_mut().settle(log)) {
+            tracing::warn!(%fault, "the index was not cleaned after a sweep");
         }
     }
 

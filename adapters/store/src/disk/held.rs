@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::DiskFile;
 
-/// The bytes of a file that nobody writes any more.
+/// The bytes of a file that is no longer written.
 #[derive(Debug)]
 pub(crate) struct Held(pub(crate) Bytes);
 

@@ -1,4 +1,4 @@
-//! The operating system's files beside whoever writes them: everything can be read, at the pace that the caller sets, and nothing changed.
+//! Files of the operating system, opened read-only next to a writer. The caller sets the pace of reads; every change is refused.
 
 use std::fs::File;
 use std::io;

@@ -1,12 +1,13 @@
 //! Where commands are killed: a folder with a program, its stores, its exports, and the ledger of a tool that must not be repeated.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+
+use dormouse_tests::lines;
 
 use super::files;
 
@@ -196,18 +197,4 @@ impl Place {
             assert!(name.ends_with(".seg"), "{store}/log/{name}");
         }
     }
-}
-
-/// The whole lines that are printed, as they come.
-fn lines(mut output: impl BufRead + Send + 'static) -> Receiver<String> {
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        let mut line = String::new();
-        // The last line of one that is killed may be cut off: nobody has been told that.
-        while output.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
-            let _ = sender.send(line.trim_end().to_owned());
-            line.clear();
-        }
-    });
-    lines
 }
