@@ -116,21 +116,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_is_confined_unless_the_user_wants_it_otherwise() {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for folder in ["mine", "store", "yours"] {
             std::fs::create_dir(dir.path().join(folder)).unwrap();
         }
         std::fs::write(dir.path().join("store/HEAD"), "secret").unwrap();
-        let script = "echo x > mine/f && echo wrote mine; echo x > $TMPDIR/f && echo wrote temporary; echo x > yours/f && echo wrote \
-                      yours; echo x > /tmp/f$$ && echo wrote shared; cat store/HEAD; \
-                      python3 -c 'import socket; socket.socket()' && echo has sockets";
+        let script = format!(
+            "echo x > mine/f && echo wrote mine; echo x > $TMPDIR/f && echo wrote temporary; echo x > yours/f && echo wrote \
+             yours; echo x > '{}'/f && echo wrote shared; cat store/HEAD; \
+             python3 -c 'import socket; socket.socket()' && echo has sockets",
+            shared.path().display()
+        );
         let given = Permissions::none().allow_run("sh").allow_write("mine").seal("store");
         let everything = "wrote mine\nwrote temporary\nwrote yours\nwrote shared\nsecrethas sockets\n";
         for (permissions, expected) in
             [(given.clone(), "wrote mine\nwrote temporary\n"), (given.allow_unconfined("sh"), everything)]
         {
             let host = LocalHost::new(permissions.allow_env("TMPDIR"), dir.path()).unwrap();
-            let mut command = sh(script);
+            let mut command = sh(&script);
             if expected == everything {
                 command.env.push(("TMPDIR".into(), ServerValue::new(dir.path().display().to_string())));
             }
