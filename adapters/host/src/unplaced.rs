@@ -137,6 +137,8 @@ mod tests {
             let begun = |bytes: &[u8]| {
                 let mut unplaced = begin(folder.try_clone().unwrap(), mode).unwrap();
                 unplaced.file.write_all(bytes).unwrap();
+                let inherited = rustix::io::fcntl_getfd(&unplaced.file).unwrap();
+                assert!(inherited.contains(rustix::io::FdFlags::CLOEXEC), "no command is to have it");
                 unplaced
             };
             let dropped = begun(b"half");

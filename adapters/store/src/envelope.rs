@@ -342,6 +342,11 @@ mod tests {
     const KEY: StoreKey = StoreKey([7; 32]);
     const AT: Location = Location { segment: 2, offset: 500 };
 
+    #[test]
+    fn the_secret_of_a_store_is_never_printed() {
+        assert_eq!(format!("{KEY:?}"), "StoreKey(hidden)");
+    }
+
     fn header() -> Header {
         Header {
             kind: Kind::Facts,
