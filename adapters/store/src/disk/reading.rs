@@ -102,3 +102,19 @@ impl DiskFile for ReadFile {
 fn refused<T>() -> io::Result<T> {
     Err(io::ErrorKind::ReadOnlyFilesystem.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_read_is_made_of_pieces_that_follow_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes: Vec<u8> = (0..5 * PIECE_BYTES / 2).map(|at| (at / 7 % 251) as u8).collect();
+        std::fs::write(folder.path().join("f"), &bytes).unwrap();
+        let file = Reading::default().open(&folder.path().join("f"), How::Existing).unwrap();
+        let mut read = vec![0; bytes.len() - 9];
+        file.read_at(9, &mut read).unwrap();
+        assert!(read == bytes[9..], "no byte is another");
+    }
+}

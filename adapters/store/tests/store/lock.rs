@@ -22,6 +22,7 @@ fn check_in_use(folder: &Path, holder: u32) {
 fn a_second_opening_in_this_process_is_refused_until_the_first_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let first = LogStore::open(folder.path()).unwrap();
+    assert_eq!(first.folder(), Some(folder.path()), "what a kernel seals");
     check_in_use(folder.path(), std::process::id());
     drop(first);
     LogStore::open(folder.path()).unwrap().claim().unwrap();
