@@ -363,6 +363,22 @@ fn a_restored_process_is_warned_of_its_new_time_and_not_again_of_what_it_used() 
 }
 
 #[test]
+fn a_call_that_was_in_flight_is_not_made_again_beyond_the_limits() {
+    let run = Run::new(Lifetime::Task, TOKENS);
+    let Phase::Thinking { .. } = *run.state.phase() else { panic!("it asks") };
+    for (output_tokens, is_asked) in [(0, true), (1_000_000, false)] {
+        let mut image = run.state.image();
+        image.usage.output_tokens = output_tokens;
+        let state = State::from_image(Pid(1), run.state.program().clone(), around(1), image).unwrap();
+        let decision = decide(&state, Input::Resumed, 0);
+        let asks = decision.effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
+        assert_eq!((asks, decision.state.exit().is_none()), (is_asked, is_asked));
+        let status = decision.state.exit().map(|exit| exit.status);
+        assert_eq!(status, (!is_asked).then_some(ExitStatus::BudgetExhausted));
+    }
+}
+
+#[test]
 fn a_failure_of_the_model_costs_nothing_that_is_known() {
     let run = Run::new(Lifetime::Task, TOKENS);
     let Phase::Thinking { call } = *run.state.phase() else { panic!("it asks") };

@@ -66,7 +66,7 @@ impl Draft {
     }
 
     /// Ends the process, and with it all below it: what is in flight is given up with a valid history.
-    fn exhaust(&mut self, reached: Reached) {
+    pub(super) fn exhaust(&mut self, reached: Reached) {
         if let Phase::Thinking { .. } | Phase::Acting { .. } = self.state.phase {
             self.abandon(ABANDONED);
         }

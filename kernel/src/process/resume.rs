@@ -50,6 +50,10 @@ impl Draft {
             Phase::Ready { stopped: None } => self.ask_model(),
             Phase::Ready { stopped: Some(stop) } => self.follow(stop),
             Phase::Thinking { call } => {
+                // A summary that came late may have used up what was left when the model was asked.
+                if let Some(reached) = self.state.budget.reached(self.now_ms) {
+                    return self.exhaust(reached);
+                }
                 self.emit(Fact::ModelCalled { call });
                 self.call_model(call);
             }
