@@ -10,15 +10,14 @@
 //! A collection runs in a thread where blocking is allowed, and asks before each bounded part of its work whether to continue. If it
 //! is stopped, what was given up stays given up, nothing more is freed, and the next collection continues.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::io;
 use std::ops::ControlFlow;
 
 use dormouse_kernel::inventory::Inventory;
-use dormouse_kernel::retention::{Retention, without_ancestors};
+use dormouse_kernel::retention::{Retention, by_tree, without_ancestors};
 use dormouse_proto::id::{CheckpointId, ContentHash, Pid};
-use dormouse_proto::process::ProcessRow;
 use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
@@ -214,7 +213,8 @@ fn forget(
     forgotten.checkpoints.retain(|id| kept.iter().all(|checkpoint| checkpoint.id != *id));
     forgotten.processes = going;
     forgotten.checkpoints.retain(|id| keeps(give_up(&[Entry::CheckpointDropped { id: *id }])));
-    for tree in trees(&rows, &forgotten.processes) {
+    // A tree goes as a whole, wherever a collection ends.
+    for tree in by_tree(&rows, &forgotten.processes) {
         let entries: Vec<_> = tree.iter().map(|pid| Entry::Forgotten { pid: *pid }).collect();
         if !keeps(give_up(&entries)) {
             forgotten.processes.retain(|pid| !tree.contains(pid));
@@ -226,21 +226,6 @@ fn forget(
         return Err(error);
     }
     store.commit(owner, Batch::durable(&[], at_ms))
-}
-
-/// These processes by the trees that they are of: a tree goes as a whole, wherever a collection ends.
-fn trees(rows: &[ProcessRow], processes: &BTreeSet<Pid>) -> Vec<BTreeSet<Pid>> {
-    let mut roots: BTreeMap<Pid, Pid> = BTreeMap::new();
-    let mut trees: BTreeMap<Pid, BTreeSet<Pid>> = BTreeMap::new();
-    // A parent is older than its children.
-    for row in rows {
-        let root = row.parent.and_then(|parent| roots.get(&parent).copied()).unwrap_or(row.pid);
-        roots.insert(row.pid, root);
-        if processes.contains(&row.pid) {
-            trees.entry(root).or_default().insert(row.pid);
-        }
-    }
-    trees.into_values().collect()
 }
 
 /// Something that a journal holds, encoded.

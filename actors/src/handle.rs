@@ -9,11 +9,11 @@ mod garbage;
 mod history;
 mod import;
 mod kernel;
-mod passing;
 mod permission;
 mod process;
 mod recovery;
 mod start;
+mod temporary_checkpoint;
 mod tool;
 mod tree;
 

@@ -184,7 +184,7 @@ impl Retention {
 /// numbers: what those mean stands in the rows of its tree.
 #[must_use]
 pub fn without_ancestors(rows: &[ProcessRow], over: BTreeSet<Pid>) -> BTreeSet<Pid> {
-    let parents: BTreeMap<Pid, Option<Pid>> = rows.iter().map(|row| (row.pid, row.parent)).collect();
+    let parents = parents(rows);
     let trees: Vec<(Pid, &ProcessRow)> = rows.iter().map(|row| (root(&parents, row.pid), row)).collect();
     let mut kept: BTreeSet<Pid> =
         trees.iter().filter(|(_, row)| !over.contains(&row.pid)).map(|(root, _)| *root).collect();
@@ -198,6 +198,21 @@ pub fn without_ancestors(rows: &[ProcessRow], over: BTreeSet<Pid>) -> BTreeSet<P
         }
     }
     trees.iter().filter(|(root, _)| !kept.contains(root)).map(|(_, row)| row.pid).collect()
+}
+
+/// These processes, each tree's together.
+#[must_use]
+pub fn by_tree(rows: &[ProcessRow], processes: &BTreeSet<Pid>) -> Vec<BTreeSet<Pid>> {
+    let parents = parents(rows);
+    let mut trees: BTreeMap<Pid, BTreeSet<Pid>> = BTreeMap::new();
+    for pid in processes {
+        trees.entry(root(&parents, *pid)).or_default().insert(*pid);
+    }
+    trees.into_values().collect()
+}
+
+fn parents(rows: &[ProcessRow]) -> BTreeMap<Pid, Option<Pid>> {
+    rows.iter().map(|row| (row.pid, row.parent)).collect()
 }
 
 /// The process that a tree begins with. One whose parent is not known begins its own.
@@ -338,6 +353,22 @@ mod tests {
                 "{ended:?} at {now_ms}"
             );
         }
+    }
+
+    #[test]
+    fn processes_are_grouped_by_their_tree() {
+        let rows = [
+            row(1, None, None),
+            row(2, Some(1), None),
+            row(3, None, None),
+            row(4, Some(2), None),
+            row(5, Some(9), None),
+        ];
+        let asked = [2, 3, 4, 5].map(Pid).into();
+        assert_eq!(
+            by_tree(&rows, &asked),
+            [[2, 4].map(Pid).into(), BTreeSet::from([Pid(3)]), BTreeSet::from([Pid(5)])]
+        );
     }
 
     #[test]

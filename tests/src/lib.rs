@@ -218,7 +218,7 @@ pub fn lines(mut output: impl BufRead + Send + 'static) -> Receiver<String> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {
         let mut line = String::new();
-        // The last line of one that is killed may be cut off: nobody has been told that.
+        // A killed program may leave its last line incomplete: that line acknowledged nothing.
         while output.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
             // Who no longer reads has dropped its side.
             let _ = sender.send(line.trim_end().to_owned());

@@ -12,8 +12,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::kernel::Kernel;
-use super::passing::Passing;
 use super::process::Process;
+use super::temporary_checkpoint::TemporaryCheckpoint;
 use super::tree::Tree;
 use crate::checkpoint::Durable;
 use crate::clock::now_ms;
@@ -83,8 +83,8 @@ impl Branch {
             Of::Branch(pid, Point::Fact(fact)) => (pid, Cutting::Behind(fact)),
             Of::Branch(pid, Point::Now) => {
                 let Family { root, .. } = kernel.family(pid).await?;
-                let (checkpoint, marked) = kernel.mark(root, Scope::Tree, "branch".into()).await?;
-                done_with = Some(marked);
+                let (checkpoint, guard) = kernel.mark(root, Scope::Tree, "branch".into()).await?;
+                done_with = Some(guard);
                 (pid, Cutting::Checkpoint(checkpoint))
             }
         };
@@ -221,7 +221,7 @@ impl Kernel {
             Cutting::Checkpoint(checkpoint) => checkpoint.of,
             Cutting::Behind(_) => self.family(pid).await?.root,
         };
-        let passing = Passing::of(self, done_with);
+        let temporary = TemporaryCheckpoint::of(self, done_with);
         let family = self.family(top).await?;
         let read = points::reading(&self.world, move |store, world| {
             let cut = match &cut {
@@ -239,13 +239,13 @@ impl Kernel {
         let (grafts, files) = read.await?;
         let asked = grafts.iter().position(|graft| graft.row.pid == pid).unwrap_or(0);
         // The commit of the births gives it up, where it comes about.
-        let marked = passing.hand_over();
-        let done_with = marked.as_ref().map(|marked| marked.id);
+        let guard = temporary.hand_over();
+        let done_with = guard.as_ref().map(|guard| guard.id);
         let branching = |reply| Branching { grafts, asked, files, done_with, launch: Launch::Run, reply };
         match self.grown(branching).await {
             Ok((process, _)) => Ok(process),
             Err(error) => {
-                drop(Passing::of(self, marked));
+                drop(TemporaryCheckpoint::of(self, guard));
                 Err(error)
             }
         }
@@ -278,8 +278,8 @@ impl Kernel {
     ) -> Result<(Checkpoint, CheckpointGuard), KernelError> {
         let (reply, made) = oneshot::channel();
         self.tell(SupervisorMessage::MakeCheckpoint { of, scope, label, reply })?;
-        let marked = made.await.map_err(|_| KernelError::Closed)??;
-        Ok((self.checkpoint(marked.id).await?, marked))
+        let guard = made.await.map_err(|_| KernelError::Closed)??;
+        Ok((self.checkpoint(guard.id).await?, guard))
     }
 
     pub(super) fn tell(&self, message: SupervisorMessage) -> Result<(), KernelError> {

@@ -9,7 +9,7 @@ use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 
 use super::branch::Point;
 use super::kernel::Kernel;
-use super::passing::Passing;
+use super::temporary_checkpoint::TemporaryCheckpoint;
 use crate::error::KernelError;
 use crate::export::{self, Exported, Order};
 use crate::points::{self, Cut};
@@ -79,7 +79,7 @@ impl Export {
         if !kernel.world.is_kept {
             return Err(KernelError::NoStore);
         }
-        let mut marked = None;
+        let mut guard = None;
         let cutting = match at {
             Point::Fact(fact) => Cutting::Behind(fact),
             Point::Checkpoint(id) => {
@@ -93,11 +93,11 @@ impl Export {
             Point::Now if kernel.world.is_read_only() => Cutting::End,
             Point::Now => {
                 let (checkpoint, made) = kernel.mark(of, scope, "export".into()).await?;
-                marked = Some(made);
+                guard = Some(made);
                 Cutting::Checkpoint(checkpoint)
             }
         };
-        let passing = Passing::of(&kernel, marked);
+        let temporary = TemporaryCheckpoint::of(&kernel, guard);
         let mut family = kernel.family(of).await?;
         if scope == Scope::Process {
             family.rows.retain(|row| row.pid == of);
@@ -112,8 +112,8 @@ impl Export {
             export::write(store, world, &Order { scope, rows, root, last, cut, redact }, to)
         };
         let written = points::reading(&kernel.world, write).await;
-        if let Some(marked) = passing.hand_over() {
-            let dropped = kernel.drop_checkpoint(marked.id).await;
+        if let Some(guard) = temporary.hand_over() {
+            let dropped = kernel.drop_checkpoint(guard.id).await;
             return written.and_then(|written| dropped.map(|()| written));
         }
         written

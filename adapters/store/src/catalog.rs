@@ -304,7 +304,7 @@ impl Catalog {
         Ok(self.index()?.stands(name, &self.waiting)?.is_some())
     }
 
-    /// Removes those names that lead into swept segments; the index is told when it is settled.
+    /// Removes these names if they point into swept segments. The index learns it when this catalog is settled next.
     ///
     /// # Errors
     /// [`Fault`].

@@ -33,11 +33,14 @@ impl Draft {
 
     /// Whether the budget lets a model be asked. At a limit the process ends here.
     pub(super) fn may_spend(&mut self) -> bool {
-        if let Some(reached) = self.state.budget.reached(self.now_ms) {
-            self.exhaust(reached);
-            return false;
-        }
-        !self.state.budget.waits_for_shares()
+        !self.ends_at_limit() && !self.state.budget.waits_for_shares()
+    }
+
+    /// Ends the process if its budget has reached a limit. True if it ended.
+    pub(super) fn ends_at_limit(&mut self) -> bool {
+        let Some(reached) = self.state.budget.reached(self.now_ms) else { return false };
+        self.exhaust(reached);
+        true
     }
 
     /// Why no model may be asked beside the conversation, if it may not.
@@ -66,7 +69,7 @@ impl Draft {
     }
 
     /// Ends the process, and with it all below it: what is in flight is given up with a valid history.
-    pub(super) fn exhaust(&mut self, reached: Reached) {
+    fn exhaust(&mut self, reached: Reached) {
         if let Phase::Thinking { .. } | Phase::Acting { .. } = self.state.phase {
             self.abandon(ABANDONED);
         }

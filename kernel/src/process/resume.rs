@@ -51,8 +51,8 @@ impl Draft {
             Phase::Ready { stopped: Some(stop) } => self.follow(stop),
             Phase::Thinking { call } => {
                 // A summary that came late may have used up what was left when the model was asked.
-                if let Some(reached) = self.state.budget.reached(self.now_ms) {
-                    return self.exhaust(reached);
+                if self.ends_at_limit() {
+                    return;
                 }
                 self.emit(Fact::ModelCalled { call });
                 self.call_model(call);

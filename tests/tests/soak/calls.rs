@@ -100,7 +100,7 @@ impl Calls {
             let state = self.state.lock().unwrap();
             (state.again.len(), state.unexplained.clone())
         };
-        // Whoever still acts can go on meanwhile.
+        // The lock is free again: a panic under it would stop the tasks that still run.
         assert!(
             again == 0 && unexplained.is_empty(),
             "{again} calls ran again and wait to be explained; {unexplained:#?}"

@@ -1,4 +1,4 @@
-//! What a record says: to the process table, and to the index.
+//! What a record changes: in the process table, and in the index.
 
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::checkpoint::Checkpoint;
@@ -11,7 +11,7 @@ use crate::mark::Location;
 use crate::table::{CheckpointLine, CheckpointState, End, Kept, Line, LossNote, Reach, Touched};
 
 impl Catalog {
-    /// Notes a record in the table, and what the index is to know of it.
+    /// Adds a record to the table and queues its index entries.
     ///
     /// # Errors
     /// What `payload` fails with, except damage, which is noted too.

@@ -32,7 +32,7 @@ fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
         if let Some(number) = damaged {
             let path = folder.path().join("log/00000001.seg");
             let file = OpenOptions::new().write(true).open(path).unwrap();
-            file.write_all_at(b"XXXX", marks[number].last).unwrap();
+            file.write_all_at(&[0xA5; 4], marks[number].last).unwrap();
         }
         let leads = marks.map(|mark| leads_to(&store.log, head, mark).unwrap());
         assert_eq!(leads, expected, "damage to commit {damaged:?} behind HEAD");

@@ -1,0 +1,35 @@
+//! Temporary checkpoints: each is made for one operation and given up after it.
+
+use std::sync::Arc;
+
+use super::kernel::Kernel;
+use crate::checkpoint::Durable;
+use crate::in_use::CheckpointGuard;
+use crate::world::World;
+
+/// A checkpoint that is given up when this is dropped, also if the future that holds it is dropped.
+pub(super) struct TemporaryCheckpoint {
+    world: Arc<World>,
+    checkpoint: Option<CheckpointGuard>,
+}
+
+impl TemporaryCheckpoint {
+    /// None: there is nothing to give up.
+    pub(super) fn of(kernel: &Kernel, checkpoint: Option<CheckpointGuard>) -> Self {
+        Self { world: kernel.world.clone(), checkpoint }
+    }
+
+    /// From here on the caller gives it up.
+    pub(super) fn hand_over(mut self) -> Option<CheckpointGuard> {
+        self.checkpoint.take()
+    }
+}
+
+impl Drop for TemporaryCheckpoint {
+    fn drop(&mut self) {
+        if let Some(CheckpointGuard { id, .. }) = self.checkpoint {
+            // Nobody waits for it. Where it fails, the checkpoint can be seen and dropped.
+            self.world.append(vec![Durable::CheckpointDropped { id }], Box::new(drop));
+        }
+    }
+}
