@@ -100,6 +100,18 @@ async fn assert_all_end(pids: &[u32]) {
 }
 
 #[tokio::test]
+async fn a_command_without_a_guard_is_limited_from_outside() {
+    let bench = Bench::new();
+    // The limits are set once the command runs.
+    let script = "for try in $(seq 200); do [ \"$(ulimit -n)\" = 77 ] && break; sleep 0.01; done; ulimit -n; ulimit -c";
+    let mut tool = bench.tool(&["sh", "-c", script]);
+    Arc::get_mut(&mut tool.command).unwrap().limits.open_files = 77;
+    let out = OutputSink::with_cap(CAP_BYTES);
+    tool.call("{}".to_owned(), out.clone()).await.unwrap();
+    assert_eq!(out.take().bytes, "77\n0\n");
+}
+
+#[tokio::test]
 async fn an_end_is_reported_with_its_code_and_the_errors() {
     let cases = [
         ("echo out", Ok(()), "out\n"),
