@@ -386,6 +386,18 @@ mod tests {
     }
 
     #[test]
+    fn what_the_system_lacks_is_said_if_anything_may_be_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let lacks = |granted: &[&str]| {
+            let mut launcher = launcher(dir.path(), granted);
+            launcher.support = ConfinementSupport::read("0,false").unwrap();
+            launcher.lacks()
+        };
+        assert_eq!(lacks(&[]), None);
+        assert!(lacks(&["tool"]).is_some_and(|lacks| lacks.contains("confine")), "{:?}", lacks(&["tool"]));
+    }
+
+    #[test]
     fn a_relative_path_is_no_permission() {
         let permissions = Permissions::none().allow_run("bin/tool");
         let error = Launcher::new(&permissions, &Arc::default(), Path::new("/")).unwrap_err();

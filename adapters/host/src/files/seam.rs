@@ -144,6 +144,20 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_cannot_be_read_has_no_lines_and_an_interruption_is_none() {
+        struct Fails(Vec<io::ErrorKind>);
+        impl Read for Fails {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                self.0.pop().map_or(Ok(0), |kind| Err(kind.into()))
+            }
+        }
+        use io::ErrorKind::{Interrupted, PermissionDenied};
+        assert_eq!(Lines::count(&mut Fails(vec![Interrupted]), 1).unwrap().size, 0);
+        let failed = Lines::count(&mut Fails(vec![PermissionDenied, Interrupted]), 1);
+        assert_eq!(failed.err().map(|error| error.kind()), Some(PermissionDenied));
+    }
+
+    #[test]
     fn what_is_inserted_stands_before_its_line_and_shares_none() {
         let cases = [
             ("", 1, "x", Ok("x")),

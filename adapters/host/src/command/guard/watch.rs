@@ -174,3 +174,14 @@ fn end_as(status: Option<WaitStatus>) -> i32 {
     }
     SIGNALLED + number
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a shell says that its command was killed.
+    #[test]
+    fn a_command_whose_end_is_not_known_counts_as_killed() {
+        assert_eq!(end_as(None), 137);
+    }
+}
