@@ -206,8 +206,8 @@ impl DescriptorView {
             name: notes.name.clone(),
             source: source.clone(),
             bytes: content.len_bytes(),
-            chars: content.total_chars().ok(),
-            lines: content.total_lines().ok(),
+            chars: content.unbounded().total_chars().ok(),
+            lines: content.unbounded().total_lines().ok(),
             opened_ms: *opened_ms,
         }
     }

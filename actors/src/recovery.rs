@@ -153,7 +153,7 @@ fn compiled(world: &World, pid: Pid, image: &Image<ContentRef>, purpose: Purpose
         return Err(LoadError::Program { pid, reason });
     }
     let bundle = world.residents.content(image.bundle);
-    let program = compile(world, pid, &bundle.bytes()?, &image.program, purpose)?;
+    let program = compile(world, pid, &bundle.unbounded().bytes()?, &image.program, purpose)?;
     // To be looked at, a program may be compiled with tools that this kernel lacks.
     if purpose == Purpose::Run {
         cache().keep(Known { bundle: image.bundle, program: program.clone() });

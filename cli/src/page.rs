@@ -29,10 +29,10 @@ pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {
     let bytes = std::fs::read(&args.file);
     let bytes = bytes.map_err(|error| Failure::Usage(format!("{}: {error}", args.file.display())))?;
     let content = Content::new(bytes);
-    let total = content.total_pages(args.page_size)?;
+    let total = content.unbounded().total_pages(args.page_size)?;
     let mut out = BufWriter::new(terminal::stdout());
     for number in 1..=total {
-        let page = content.page(args.page_size, number)?.expect("pages count from 1 to their total");
+        let page = content.unbounded().page(args.page_size, number)?.expect("pages count from 1 to their total");
         if args.json {
             let line = json!({
                 "page": number,

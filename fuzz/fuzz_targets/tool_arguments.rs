@@ -9,7 +9,7 @@ use arbitrary::Arbitrary;
 use dormouse_fuzz::answer::{parse, text};
 use dormouse_fuzz::table;
 use dormouse_fuzz::tools::{self, Call};
-use dormouse_kernel::syscall::{Outcome, Syscall};
+use dormouse_kernel::syscall::{Call, Outcome, Syscall};
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::file::{FileError, FileErrorKind};
@@ -64,8 +64,8 @@ fuzz_target!(|input: Input<'_>| {
 fn run(call: Syscall, args: &str, max_read_chars: u64) {
     let (table, untouched) = &*TABLES;
     let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-    let outcome = call(table, args, &settings, 7);
-    assert_eq!(outcome, call(table, args, &settings, 7), "a syscall is a function");
+    let outcome = call(&Call::unbounded(table, args, &settings, 7));
+    assert_eq!(outcome, call(&Call::unbounded(table, args, &settings, 7)), "a syscall is a function");
     assert!(table == untouched, "FD-2: {args}");
     match outcome {
         Outcome::Answer(answer) => is_bounded(&answer, max_read_chars),

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use dormouse_kernel::content::{Content, Slice};
+use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::search_fd;
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
@@ -25,8 +26,8 @@ fn main() {
 
 fn print_index_bytes(kind: &str) {
     let content = Content::new(text(kind, 10 * MB));
-    let (lines, index) = (content.total_lines().expect("it is in memory"), content.index_bytes());
-    let pages = content.total_pages(PAGE_CHARS).expect("it is in memory");
+    let (lines, index) = (content.unbounded().total_lines().expect("it is in memory"), content.index_bytes());
+    let pages = content.unbounded().total_pages(PAGE_CHARS).expect("it is in memory");
     let table = content.index_bytes() - index;
     let (per_line, per_page) = (index as f64 / lines as f64, table as f64 / pages as f64);
     eprintln!(
@@ -72,9 +73,9 @@ fn create_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
 #[divan::bench(args = TEXTS, sample_count = 20)]
 fn create_and_paginate_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
     let bytes = text(kind, 100 * MB);
-    bencher
-        .counter(BytesCount::new(bytes.len()))
-        .bench_local(|| Content::new(black_box(&bytes).clone()).total_pages(PAGE_CHARS).expect("it is in memory"));
+    bencher.counter(BytesCount::new(bytes.len())).bench_local(|| {
+        Content::new(black_box(&bytes).clone()).unbounded().total_pages(PAGE_CHARS).expect("it is in memory")
+    });
 }
 
 /// So many pages are read in a run, since one costs by chance more or less than the next: what is scanned depends on where it
@@ -86,7 +87,7 @@ const PAGES: u64 = 64;
 #[divan::bench(args = ["first", "middle", "last", "anywhere"], consts = [1, 100, 1000])]
 fn read_64_pages_of_mb<const SIZE: usize>(bencher: Bencher<'_, '_>, place: &str) {
     let content = entry(text("lines_of_80", SIZE * MB)).content;
-    let total = content.total_pages(PAGE_CHARS).expect("it is in memory");
+    let total = content.unbounded().total_pages(PAGE_CHARS).expect("it is in memory");
     let turn = Cell::new(0);
     let page = |number| match place {
         "first" => 1 + number,
@@ -96,7 +97,9 @@ fn read_64_pages_of_mb<const SIZE: usize>(bencher: Bencher<'_, '_>, place: &str)
     };
     bencher.counter(ItemsCount::new(PAGES)).bench_local(|| {
         (0..PAGES)
-            .filter_map(|number| content.page(PAGE_CHARS, black_box(page(number))).expect("it is in memory"))
+            .filter_map(|number| {
+                content.unbounded().page(PAGE_CHARS, black_box(page(number))).expect("it is in memory")
+            })
             .for_each(keep)
     });
 }
@@ -151,7 +154,9 @@ fn search(bencher: Bencher<'_, '_>, kind: &str, args: &str) {
     let mut table = Table::new();
     table.insert(table.next_id(), entry(bytes));
     let settings = DescriptorSettings::default();
-    bencher.counter(BytesCount::new(len)).bench_local(|| search_fd(black_box(&table), args, &settings, 0));
+    bencher
+        .counter(BytesCount::new(len))
+        .bench_local(|| search_fd(&Call::unbounded(black_box(&table), args, &settings, 0)));
 }
 
 fn json(len: usize) -> Bytes {
@@ -174,7 +179,7 @@ fn reformat_20_mb_of_json(bencher: Bencher<'_, '_>) {
     bencher
         .counter(BytesCount::new(bytes.len()))
         .with_inputs(|| Content::new(bytes.clone()))
-        .bench_local_values(|content| content.pretty().map(|pretty| pretty.total_lines()).is_ok());
+        .bench_local_values(|content| content.unbounded().pretty().map(|pretty| pretty.total_lines()).is_ok());
 }
 
 #[divan::bench]

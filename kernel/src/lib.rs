@@ -17,7 +17,7 @@
 //! };
 //! table.insert(id, entry);
 //!
-//! let Outcome::Answer(answer) = read_fd(&table, r#"{"fd": "fd:1", "page": 2}"#, &settings, 0) else {
+//! let Outcome::Answer(answer) = read_fd(&Call::unbounded(&table, r#"{"fd": "fd:1", "page": 2}"#, &settings, 0)) else {
 //!     panic!("reading opens nothing");
 //! };
 //! assert!(answer.text.starts_with(r#"<fd_content fd="fd:1" page="2" pages="4""#));

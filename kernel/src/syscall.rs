@@ -40,6 +40,8 @@ pub mod wait;
 mod window;
 pub mod write_temp_file;
 
+use std::borrow::Cow;
+
 use dormouse_proto::descriptor::view::{self, Written};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::file::{FileError, FileWrite};
@@ -62,12 +64,39 @@ pub use send_message::{Letter, PendingMessage};
 pub use summarize_fd::{PendingSummary, Summarized, summarize_fd};
 pub use temp_file::{PendingTempFile, TEMP_FILE_TOOLS};
 
-use crate::content::Content;
-use crate::table::Table;
+use crate::content::{Content, ReadQuota, Unreadable};
+use crate::table::{Table, View, served};
 
-/// The shape of every tool that is a function of its caller's table: that table, its arguments as JSON text, the settings of
-/// its program, and the time in milliseconds since the epoch.
-pub type Syscall = fn(&Table, &str, &DescriptorSettings, u64) -> Outcome;
+/// A call of a tool that is a function of its caller's table.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// The table.
+    pub table: &'a Table,
+    /// The arguments: JSON text.
+    pub args: &'a str,
+    /// What the caller's program says of descriptors.
+    pub settings: &'a DescriptorSettings,
+    /// The time: milliseconds since the epoch, UTC.
+    pub now_ms: u64,
+    /// How much of the contents may be read.
+    pub quota: &'a ReadQuota,
+}
+
+impl<'a> Call<'a> {
+    /// A call that may read everything, as a host or a test makes it.
+    #[must_use]
+    pub fn unbounded(table: &'a Table, args: &'a str, settings: &'a DescriptorSettings, now_ms: u64) -> Self {
+        Self { table, args, settings, now_ms, quota: ReadQuota::unlimited() }
+    }
+
+    /// A descriptor of the table in the form that is shown unless another is asked for.
+    pub(crate) fn served(&self, entry: Cow<'a, Entry<Content>>) -> Result<View<'a>, Unreadable> {
+        served(entry, self.settings, self.quota)
+    }
+}
+
+/// What such a tool does.
+pub type Syscall = fn(&Call<'_>) -> Outcome;
 
 /// A tool of the kernel that works on descriptors, or asks for something on behalf of its caller.
 #[derive(Clone, Copy, Debug)]
@@ -232,7 +261,8 @@ mod tests {
                     args["fd"] = "fd:9".into();
                 }
                 args[name] = value;
-                let outcome = (tool.call)(&Table::new(), &args.to_string(), &DescriptorSettings::default(), 0);
+                let outcome =
+                    (tool.call)(&Call::unbounded(&Table::new(), &args.to_string(), &DescriptorSettings::default(), 0));
                 let text = outcome.answer().map(|answer| answer.text.to_string()).unwrap_or_default();
                 assert!(!text.contains("Unknown parameter") && !text.contains("must be a"), "{args}: {text}");
             }

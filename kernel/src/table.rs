@@ -28,7 +28,7 @@ use dormouse_proto::record::{Entry, Note};
 use imbl::{OrdMap, Vector};
 
 use self::conversation::Conversation;
-use crate::content::{Content, Unreadable};
+use crate::content::{Content, Reader, Unreadable};
 
 /// Descriptors by name. Cloning costs O(1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,18 +227,17 @@ impl Table {
     }
 }
 
-/// A descriptor's content as every answer about it describes it. Makes the table of pages if it is the first to ask.
+/// The content of a descriptor as every answer about it describes it. Makes the table of pages if it is the first to ask.
 ///
 /// # Errors
 /// The content was never read, and cannot be.
-pub fn extent(entry: &Entry<Content>) -> Result<Extent, Unreadable> {
-    let Entry { content, page_chars, cut_bytes, .. } = entry;
+pub fn extent(content: &Reader<'_>, page_chars: u32, cut_bytes: u64) -> Result<Extent, Unreadable> {
     Ok(Extent {
-        pages: content.total_pages(*page_chars)?,
+        pages: content.total_pages(page_chars)?,
         total_lines: content.total_lines()?,
         total_chars: content.total_chars()?,
         encoding: if content.is_binary()? { Encoding::Base64 } else { Encoding::Text },
-        cut_bytes: *cut_bytes,
+        cut_bytes,
         pretty: None,
     })
 }
@@ -271,7 +270,7 @@ mod tests {
         table.insert(FdId::Ref("plan".into()), entry("plan"));
         for (fd, text) in [("fd:1", "one"), ("fd-1", "one"), ("ref:plan", "plan")] {
             let (_, found) = table.resolve(fd).unwrap();
-            assert_eq!(found.content.text().unwrap(), text);
+            assert_eq!(found.content.unbounded().text().unwrap(), text);
         }
         for fd in ["1", "fd:2", "fd:01", "fd:nonexistent", "ref:nope", "", "FD:1", "</fd_error>"] {
             let error = table.resolve(fd).unwrap_err();

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_kernel::content::Content;
+use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::{Outcome, fd_to_file, read_fd};
 use dormouse_kernel::table::Table;
 use dormouse_kernel::table::admission::{Admission, admit_input, admit_output};
@@ -78,9 +79,13 @@ fn param(case: &Case, key: &str) -> Value {
 fn paginate(case: &Case) {
     let page_size = u32::try_from(param(case, "page_size").as_u64().expect("a size")).expect("it fits");
     let content = Content::new(case.content.clone());
-    let rows: Vec<_> = (1..=content.total_pages(page_size).expect("it is in memory"))
+    let rows: Vec<_> = (1..=content.unbounded().total_pages(page_size).expect("it is in memory"))
         .map(|number| {
-            content.page(page_size, number).expect("it is in memory").expect("it is within the number of pages")
+            content
+                .unbounded()
+                .page(page_size, number)
+                .expect("it is in memory")
+                .expect("it is within the number of pages")
         })
         .map(|page| {
             let lines = format!("{}-{}", page.first_line, page.last_line);
@@ -91,7 +96,7 @@ fn paginate(case: &Case) {
     let found = json!({
         "pages": rows.len(),
         "page_rows": rows,
-        "total_lines": content.total_lines().expect("it is in memory"),
+        "total_lines": content.unbounded().total_lines().expect("it is in memory"),
         "concat_of_pages_equals_content": joined == case.content,
         "max_page_chars": page_size,
     });
@@ -111,9 +116,9 @@ fn read_args(case: &Case) -> Value {
 
 fn call_read(case: &Case, args: &Value) -> (Table, Outcome) {
     let table = table(&case.content, &param(case, "page_size"));
-    let outcome = read_fd(&table, &args.to_string(), &DescriptorSettings::default(), 0);
+    let outcome = read_fd(&Call::unbounded(&table, &args.to_string(), &DescriptorSettings::default(), 0));
     let stored = &table.get(&FdId::Fd(1)).expect("it was put in").content;
-    assert_eq!(&*stored.text().expect("it is in memory"), case.content, "{}: FD-2", case.name);
+    assert_eq!(&*stored.unbounded().text().expect("it is in memory"), case.content, "{}: FD-2", case.name);
     (table, outcome)
 }
 
@@ -159,7 +164,7 @@ fn extract(case: &Case) {
         }
         other => panic!("{}: an extraction opens a descriptor: {other:?}", case.name),
     };
-    let content = entry.content.text().expect("it is in memory");
+    let content = entry.content.unbounded().text().expect("it is in memory");
     assert_eq!(case.expected["new_fd"], id.to_string(), "{}", case.name);
     assert_eq!(case.expected["new_content"], *content, "{}", case.name);
     assert!(content.is_empty() || !answer.text.contains(&*content), "{}: {}", case.name, answer.text);
@@ -205,7 +210,7 @@ fn wrap(case: &Case) {
 fn descriptor_tools_are_not_wrapped(case: &Case) {
     let table = table(&case.content, &Value::Null);
     let args = r#"{"fd": "fd:1", "read_all": true}"#;
-    let outcome = read_fd(&table, args, &settings(case), 0);
+    let outcome = read_fd(&Call::unbounded(&table, args, &settings(case), 0));
     assert!(matches!(&outcome, Outcome::Answer(answer) if answer.text.contains(&case.content)), "{}", case.name);
 }
 
@@ -214,13 +219,19 @@ fn user_input(case: &Case) {
     let replaced = matches!(admission, Admission::Opened { .. });
     assert_eq!(case.expected["replaced"], replaced, "{}", case.name);
     if let Admission::Opened { answer, entry, .. } = admission {
-        assert_eq!(*entry.content.text().expect("it is in memory"), case.content, "{}", case.name);
+        assert_eq!(*entry.content.unbounded().text().expect("it is in memory"), case.content, "{}", case.name);
         let document = Document::parse(&answer.text).expect("XML-1");
         let preview = document.descendants().find(|node| node.has_tag_name("preview")).expect("a preview");
         let text: String = preview.children().filter_map(|node| node.text()).collect();
         assert_eq!(
             text,
-            *entry.content.page(entry.page_chars, 1).expect("it is in memory").expect("the first page").text,
+            *entry
+                .content
+                .unbounded()
+                .page(entry.page_chars, 1)
+                .expect("it is in memory")
+                .expect("the first page")
+                .text,
             "{}",
             case.name
         );
@@ -246,7 +257,7 @@ fn write(case: &Case) {
     args.insert("fd".into(), "fd:1".into());
     let table = table(&case.content, &Value::Null);
     let args = Value::Object(args).to_string();
-    let Outcome::Write(pending) = fd_to_file(&table, &args, &DescriptorSettings::default(), 0) else {
+    let Outcome::Write(pending) = fd_to_file(&Call::unbounded(&table, &args, &DescriptorSettings::default(), 0)) else {
         panic!("{}: {args} must ask the host to write", case.name)
     };
     let is_folder = pending.write.path == ".";

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dormouse_kernel::content::Content;
+use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::{
     HANDLES, MESSAGES, Outcome, REFERENCES, Syscall, TEMP_FILE_TOOLS, TOOLS, delete_fd_section, fd_to_file,
     get_fd_section, instructions, list_fd_sections, list_fds, mark_fd_section, read_fd, rename_fd, search_fd,
@@ -77,7 +78,8 @@ fn temp_file(text: &str) -> String {
 
 fn temp_file_answer(result: Result<TempFileReply<Content>, TempFileError>) -> String {
     let create = &TEMP_FILE_TOOLS[0];
-    let Outcome::TempFile(pending) = (create.call)(&table(), r#"{"fd": "fd:2"}"#, &settings(), 0) else {
+    let Outcome::TempFile(pending) = (create.call)(&Call::unbounded(&table(), r#"{"fd": "fd:2"}"#, &settings(), 0))
+    else {
         panic!("it asks the files of the tree")
     };
     pending.answer(result).text.to_string()
@@ -92,11 +94,11 @@ fn summarized() -> String {
 }
 
 fn read(args: &str) -> String {
-    shown(read_fd(&table(), args, &settings(), 0))
+    shown(read_fd(&Call::unbounded(&table(), args, &settings(), 0)))
 }
 
 fn bounded(args: &str) -> String {
-    shown(read_fd(&table(), args, &DescriptorSettings { max_read_chars: 50, ..settings() }, 0))
+    shown(read_fd(&Call::unbounded(&table(), args, &DescriptorSettings { max_read_chars: 50, ..settings() }, 0)))
 }
 
 const MANUAL: &str = "# Manual\n\n## Use <it>\n<unit> & more\n\n## End\n";
@@ -105,11 +107,11 @@ fn units(args: &str) -> String {
     let content = Content::new(MANUAL);
     let mut table = Table::new();
     table.insert(table.next_id(), Entry::new(content, 40, "tool:cat", 0));
-    shown(read_fd(&table, args, &DescriptorSettings { max_read_chars: 130, ..settings() }, 0))
+    shown(read_fd(&Call::unbounded(&table, args, &DescriptorSettings { max_read_chars: 130, ..settings() }, 0)))
 }
 
 fn search(args: &str) -> String {
-    shown(search_fd(&table(), args, &settings(), 0))
+    shown(search_fd(&Call::unbounded(&table(), args, &settings(), 0)))
 }
 
 /// The answer of a tool about a table with notes.
@@ -123,11 +125,11 @@ fn noted(tool: Syscall, args: &str) -> String {
     ] {
         table.note(&FdId::Fd(1), &note);
     }
-    shown(tool(&table, args, &settings(), 0))
+    shown(tool(&Call::unbounded(&table, args, &settings(), 0)))
 }
 
 fn write(args: &str) -> String {
-    shown(fd_to_file(&table(), args, &settings(), 0))
+    shown(fd_to_file(&Call::unbounded(&table(), args, &settings(), 0)))
 }
 
 fn attached(max_content_bytes: u64) -> String {
@@ -140,11 +142,13 @@ fn attached(max_content_bytes: u64) -> String {
 fn of_json(call: Syscall, args: &str, max_read_chars: u64) -> String {
     let mut table = Table::new();
     table.insert(table.next_id(), Entry::new(Content::new(JSON), 40, "tool:t", 0));
-    shown(call(&table, args, &DescriptorSettings { max_read_chars, ..settings() }, 0))
+    shown(call(&Call::unbounded(&table, args, &DescriptorSettings { max_read_chars, ..settings() }, 0)))
 }
 
 fn refused(args: &str) -> String {
-    let Outcome::Write(pending) = fd_to_file(&table(), args, &settings(), 0) else { panic!("it asks the host") };
+    let Outcome::Write(pending) = fd_to_file(&Call::unbounded(&table(), args, &settings(), 0)) else {
+        panic!("it asks the host")
+    };
     let message = "out.txt is there already. Use another path, or exist_ok=true.".into();
     pending.answer(Err(FileError { kind: FileErrorKind::FileExists, message })).text.to_string()
 }

@@ -153,7 +153,7 @@ fn a_call_that_not_even_the_least_is_left_for_is_refused_and_says_why() {
 
 /// The program that an image was made of, compiled anew.
 fn program_of(image: &dormouse_kernel::process::Image) -> dormouse_kernel::program::Program {
-    let bytes = image.bundle.bytes().expect("it is in memory");
+    let bytes = image.bundle.unbounded().bytes().expect("it is in memory");
     let bundle = dormouse_kernel::program::Bundle::from_bytes(&bytes).expect("an image holds its bundle");
     bundle.compile(&["grep"]).expect("it compiled before").program
 }

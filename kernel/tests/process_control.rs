@@ -180,6 +180,7 @@ fn descriptors_stay_and_notes_of_messages_that_are_gone_go() {
         .expect("the message that follows")
         .1
         .content
+        .unbounded()
         .text()
         .expect("it is in memory")
         .to_string();

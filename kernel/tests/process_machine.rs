@@ -13,6 +13,7 @@ use dormouse_kernel::process::{
     Surroundings, born, decide, evolve,
 };
 use dormouse_kernel::program::{Program, compile};
+use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::{
     Outcome, PendingSummary, PendingTempFile, PendingWrite, TEMP_FILE_TOOLS, fd_to_file, summarize_fd,
 };
@@ -465,10 +466,10 @@ fn pending() -> (PendingWrite, PendingSummary, PendingTempFile) {
     let mut table = Table::new();
     table.insert(table.next_id(), Entry::new(Content::new("text"), 10, "tool:t", 0));
     let settings = DescriptorSettings::default();
-    let write = fd_to_file(&table, r#"{"fd": "fd:1", "file_path": "out.txt"}"#, &settings, 0);
-    let summary = summarize_fd(&table, r#"{"fd": "fd:1"}"#, &settings, 0);
+    let write = fd_to_file(&Call::unbounded(&table, r#"{"fd": "fd:1", "file_path": "out.txt"}"#, &settings, 0));
+    let summary = summarize_fd(&Call::unbounded(&table, r#"{"fd": "fd:1"}"#, &settings, 0));
     let create = TEMP_FILE_TOOLS[0].call;
-    match (write, summary, create(&table, r#"{"fd": "fd:1"}"#, &settings, 0)) {
+    match (write, summary, create(&Call::unbounded(&table, r#"{"fd": "fd:1"}"#, &settings, 0))) {
         (Outcome::Write(write), Outcome::Summarize(summary), Outcome::TempFile(file)) => (write, summary, file),
         others => panic!("all ask for something outside: {others:?}"),
     }
@@ -777,8 +778,8 @@ fn what_a_temporary_file_holds_is_read_whole_or_becomes_a_descriptor_and_its_ver
         if let Some((_, entry)) = read.table().iter().next() {
             assert!(text.contains("Version 3 of temp:1 exceeds 50 characters") && text.contains("version=3"), "{text}");
             assert_eq!(
-                entry.content.bytes().expect("it is in memory").as_ptr(),
-                content.bytes().expect("it is in memory").as_ptr(),
+                entry.content.unbounded().bytes().expect("it is in memory").as_ptr(),
+                content.unbounded().bytes().expect("it is in memory").as_ptr(),
                 "nothing is copied"
             );
         }
@@ -817,7 +818,7 @@ fn a_task_hears_of_its_child_in_the_background_before_it_ends_and_only_once() {
         assert!(text.starts_with("<child_ended pid=\"7\" status=\"truncated\">\n  <fd_result fd=\"fd:1\""), "{text}");
         let entry = told.table().get(&FdId::Fd(1)).expect("the large message is a descriptor");
         assert_eq!(
-            entry.content.bytes().expect("it is in memory").as_ptr(),
+            entry.content.unbounded().bytes().expect("it is in memory").as_ptr(),
             exit.message.as_ptr(),
             "nothing is copied"
         );

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::content::{Backing, Content, Source, Unreadable};
-use dormouse_kernel::syscall::{Outcome, Syscall, TEMP_FILE_TOOLS, TOOLS, handle};
+use dormouse_kernel::syscall::{Call, Outcome, Syscall, TEMP_FILE_TOOLS, TOOLS, handle};
 use dormouse_kernel::table::Table;
 use dormouse_kernel::table::admission::opened;
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
@@ -50,8 +50,8 @@ impl Backing for Damaged {
 /// `fd:1`, of which the third chunk is damaged; `fd:2`, of which nothing can be read; `fd:3`, which is in memory.
 fn table() -> Table {
     let whole = Content::new(LINE.repeat(20_000));
-    whole.total_pages(4000).unwrap();
-    let (bytes, reference) = (whole.bytes().unwrap(), whole.reference());
+    whole.unbounded().total_pages(4000).unwrap();
+    let (bytes, reference) = (whole.unbounded().bytes().unwrap(), whole.reference());
     let part = Damaged { bytes: bytes.clone(), index: Some(whole.sealed_index()), chunk: Some(2) };
     let all = Damaged { bytes, index: None, chunk: None };
     let mut table = Table::new();
@@ -70,7 +70,7 @@ fn tool(name: &str) -> Syscall {
 }
 
 fn call(name: &str, args: &str) -> Outcome {
-    tool(name)(&table(), &args.replace('\'', "\""), &DescriptorSettings::default(), 0)
+    tool(name)(&Call::unbounded(&table(), &args.replace('\'', "\""), &DescriptorSettings::default(), 0))
 }
 
 /// The answer is an error that names the descriptor and says what is lost.
@@ -179,9 +179,9 @@ fn a_search_of_all_names_what_it_could_not_search() {
 #[test]
 fn what_is_handed_on_or_shown_anew_says_that_it_is_lost() {
     let (table, settings) = (table(), DescriptorSettings::default());
-    let error = handle::expand(&table, r#"{"x": "{{fd:1 page 35}}"}"#, &settings).unwrap_err();
+    let error = handle::expand(&Call::unbounded(&table, r#"{"x": "{{fd:1 page 35}}"}"#, &settings, 0)).unwrap_err();
     assert_eq!((error.kind.word(), error.fd.as_deref()), ("content_unreadable", Some("fd:1")));
-    let expanded = handle::expand(&table, r#"{"x": "{{fd:1 lines 1-1}}"}"#, &settings);
+    let expanded = handle::expand(&Call::unbounded(&table, r#"{"x": "{{fd:1 lines 1-1}}"}"#, &settings, 0));
     assert_eq!(expanded, Ok(Some(r#"{"x": "line of fifteen\n"}"#.to_owned())));
     for preview in [Preview::Head, Preview::HeadTail] {
         let settings = DescriptorSettings { preview, pretty_json: true, ..settings };

@@ -189,7 +189,7 @@ impl World {
 
 pub(crate) fn joined(pieces: &Pieces<Content>) -> Content {
     let mut whole = BytesMut::new();
-    pieces.iter().for_each(|piece| whole.extend_from_slice(&piece.bytes().expect("it is in memory")));
+    pieces.iter().for_each(|piece| whole.extend_from_slice(&piece.unbounded().bytes().expect("it is in memory")));
     Content::new(whole.freeze())
 }
 

@@ -121,7 +121,7 @@ impl Disk {
         let image = image.map_err(|error| broken(error.to_string()))?;
         let image = image.try_map(&mut |reference| self.content(reference))?;
         let program = programs
-            .find(&image.bundle.bytes().expect("it is in memory"), &image.program)
+            .find(&image.bundle.unbounded().bytes().expect("it is in memory"), &image.program)
             .ok_or_else(|| broken("no program".to_owned()))?;
         let state = State::from_image(pid, program, programs.around.clone(), image);
         let mut state = state.map_err(|error| broken(error.to_string()))?;
@@ -237,6 +237,9 @@ pub(crate) fn encode_record(record: &TempFileRecord<Content>, entries: &mut Vec<
 }
 
 fn refer(content: Content, entries: &mut Vec<Entry>) -> Result<ContentRef, std::convert::Infallible> {
-    entries.push(Entry::Content { hash: content.hash(), bytes: content.bytes().expect("it is in memory").clone() });
+    entries.push(Entry::Content {
+        hash: content.hash(),
+        bytes: content.unbounded().bytes().expect("it is in memory").clone(),
+    });
     Ok(content.reference())
 }

@@ -77,7 +77,8 @@ impl World {
     pub(crate) fn change_a_content(&self, running: &mut Running) {
         let mut image = running.state.image();
         if let Some((id, entry)) = image.table.get_min().cloned() {
-            let content = Content::new(format!("{} changed", entry.content.text().expect("it is in memory")));
+            let content =
+                Content::new(format!("{} changed", entry.content.unbounded().text().expect("it is in memory")));
             image.table.insert(id, Entry { content, ..entry });
             let program = running.state.program().clone();
             if let Ok(state) = State::from_image(running.pid(), program, self.programs.around.clone(), image) {

@@ -49,7 +49,7 @@ impl Run {
     /// A content that has become durable.
     fn kept(&self, text: impl Into<Bytes>) -> Content {
         let content = Content::new(text);
-        self.disk.0.lock().unwrap().insert(content.hash(), content.bytes().unwrap());
+        self.disk.0.lock().unwrap().insert(content.hash(), content.unbounded().bytes().unwrap());
         self.residents.keep(vec![content.clone()]);
         content
     }
@@ -67,7 +67,11 @@ fn a_content_counts_once_and_for_as_long_as_somebody_holds_it() {
     let second = run.kept(text(1));
     let other = run.kept(text(2));
     assert_eq!(run.residents.bytes(), 2_400);
-    assert_eq!(first.bytes().unwrap().as_ptr(), second.bytes().unwrap().as_ptr(), "the bytes are shared");
+    assert_eq!(
+        first.unbounded().bytes().unwrap().as_ptr(),
+        second.unbounded().bytes().unwrap().as_ptr(),
+        "the bytes are shared"
+    );
     drop((first, clones, other));
     assert_eq!(run.residents.bytes(), 1_200);
     drop(second);
@@ -81,12 +85,12 @@ fn the_least_recently_read_leave_and_answer_all_the_same() {
     let run = Run::new(Some(12_000));
     let mut contents: Vec<_> = (0..10).map(|number| run.kept(text(number))).collect();
     assert_eq!(run.residents.bytes(), 12_000);
-    contents[0].text().unwrap();
+    contents[0].unbounded().text().unwrap();
     contents.extend((10..13).map(|number| run.kept(text(number))));
     let resident = |content: &Content| content.is_resident();
     assert!(resident(&contents[0]) && !resident(&contents[1]) && resident(&contents[12]));
     for (number, content) in contents.iter().enumerate() {
-        assert_eq!(content.text().unwrap(), text(number));
+        assert_eq!(content.unbounded().text().unwrap(), text(number));
     }
 }
 
@@ -100,7 +104,7 @@ fn ten_times_as_much_as_the_limit_stays_within_it() {
             content
         })
         .collect();
-    assert!(contents.iter().enumerate().all(|(number, content)| content.text().unwrap() == text(number)));
+    assert!(contents.iter().enumerate().all(|(number, content)| content.unbounded().text().unwrap() == text(number)));
     assert!(run.residents.bytes() <= 12_000 && run.residents.bytes() > 9_000);
 }
 
@@ -108,11 +112,11 @@ fn ten_times_as_much_as_the_limit_stays_within_it() {
 fn what_a_read_makes_counts_and_leaves_with_its_content() {
     let run = Run::new(Some(20_000));
     let json = run.kept(format!("[{}1]", "1,".repeat(2_000)));
-    let pretty = json.pretty().unwrap();
+    let pretty = json.unbounded().pretty().unwrap().content().clone();
     assert_eq!(run.residents.bytes(), json.len_bytes() + pretty.len_bytes());
     let others: Vec<_> = (0..3).map(|number| run.kept(text(number))).collect();
     assert!(run.residents.bytes() <= 20_000, "{}", run.residents.bytes());
-    assert_eq!(json.pretty().unwrap(), pretty);
+    assert_eq!(*json.unbounded().pretty().unwrap().content(), pretty);
     drop((pretty, others));
     run.kept("x");
     assert_eq!(run.residents.bytes(), json.resident_bytes());
@@ -131,10 +135,10 @@ fn every_holder_of_a_hash_is_offloaded_with_the_others() {
 fn a_part_that_stays_does_not_keep_the_whole_in_memory() {
     let run = Run::new(Some(20_000));
     let whole = run.kept(text(1));
-    let part = whole.extract(0..12).unwrap();
-    let before = part.bytes().unwrap().as_ptr();
+    let part = whole.unbounded().extract(0..12).unwrap();
+    let before = part.unbounded().bytes().unwrap().as_ptr();
     run.residents.keep(vec![part.clone()]);
-    assert_ne!(part.bytes().unwrap().as_ptr(), before);
+    assert_ne!(part.unbounded().bytes().unwrap().as_ptr(), before);
 }
 
 #[test]
@@ -146,7 +150,7 @@ fn what_is_read_back_is_the_one_that_there_is() {
     drop(content);
     let stored = run.residents.content(reference);
     assert!(!stored.is_resident() && run.residents.content(reference).is_same(&stored));
-    assert_eq!((&*stored.text().unwrap(), run.residents.bytes()), (&*text(1), 0));
+    assert_eq!((&*stored.unbounded().text().unwrap(), run.residents.bytes()), (&*text(1), 0));
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(super) fn at_hand(pieces: &Pieces<Content>) -> Option<Content> {
 /// # Errors
 /// One of them cannot be read.
 pub(super) fn join(pieces: &Pieces<Content>) -> Result<Content, Unreadable> {
-    let parts = pieces.iter().map(Content::bytes).collect::<Result<Vec<_>, _>>()?;
+    let parts = pieces.iter().map(|piece| piece.unbounded().bytes()).collect::<Result<Vec<_>, _>>()?;
     let mut whole = BytesMut::with_capacity(parts.iter().map(|part| part.len()).sum());
     parts.iter().for_each(|part| whole.extend_from_slice(part));
     Ok(Content::new(whole.freeze()))

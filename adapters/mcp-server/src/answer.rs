@@ -53,7 +53,7 @@ fn said(text: String) -> ContentBlock {
 }
 
 fn block(content: &Content, media: &Media) -> Result<ContentBlock, dormouse_kernel::content::Unreadable> {
-    let (data, kind) = (STANDARD.encode(content.bytes()?), &*media.media_type);
+    let (data, kind) = (STANDARD.encode(content.unbounded().bytes()?), &*media.media_type);
     Ok(if kind.starts_with("image/") {
         ContentBlock::Image(ImageContent::new(data, kind))
     } else {

@@ -68,13 +68,13 @@ pub(crate) fn read(view: &View, asked: &str, page_chars: u32) -> Result<Resource
     let (id, page) = parse(asked).ok_or_else(unknown)?;
     let content = view.content(&id).ok_or_else(unknown)?;
     let lost = |Unreadable { message }| ResourceError::Unreadable(asked.to_owned(), message.to_string());
-    if content.is_binary().map_err(lost)? {
+    if content.unbounded().is_binary().map_err(lost)? {
         return blob(&content, asked).map_err(lost)?;
     }
-    match content.page(page_chars, page).map_err(lost)? {
+    match content.unbounded().page(page_chars, page).map_err(lost)? {
         Some(slice) => Ok(ResourceContents::text(&*slice.text, asked)),
         None => {
-            let pages = content.total_pages(page_chars).map_err(lost)?;
+            let pages = content.unbounded().total_pages(page_chars).map_err(lost)?;
             Err(ResourceError::Page { uri: uri(&id), pages })
         }
     }
@@ -84,7 +84,7 @@ fn blob(content: &Content, asked: &str) -> Result<Result<ResourceContents, Resou
     if content.len_bytes() > MAX_BLOB_BYTES {
         return Ok(Err(ResourceError::TooLarge(asked.to_owned(), content.len_bytes())));
     }
-    let data = STANDARD.encode(content.bytes()?);
+    let data = STANDARD.encode(content.unbounded().bytes()?);
     Ok(Ok(ResourceContents::blob(data, asked).with_mime_type("application/octet-stream")))
 }
 

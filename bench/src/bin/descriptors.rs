@@ -32,13 +32,15 @@ fn measure(chars: usize) -> String {
         panic!("{chars} characters are not enough for a descriptor");
     };
     let (lines, pages) = (
-        entry.content.total_lines().expect("it is in memory"),
-        entry.content.total_pages(entry.page_chars).expect("it is in memory"),
+        entry.content.unbounded().total_lines().expect("it is in memory"),
+        entry.content.unbounded().total_pages(entry.page_chars).expect("it is in memory"),
     );
     table.insert(id, entry);
     let args = format!(r#"{{"fd": "fd:1", "page": {pages}}}"#);
-    assert!(matches!(read_fd(&table, &args, &settings, 0), Outcome::Answer(answer) if !answer.is_error));
-    let read = median(READS, || read_fd(black_box(&table), &args, &settings, 0));
+    assert!(
+        matches!(read_fd(&Call::unbounded(&table, &args, &settings, 0)), Outcome::Answer(answer) if !answer.is_error)
+    );
+    let read = median(READS, || read_fd(&Call::unbounded(black_box(&table), &args, &settings, 0)));
     let (create, read) = (create.as_nanos(), read.as_nanos());
     format!(r#"{{"chars": {chars}, "lines": {lines}, "pages": {pages}, "create_ns": {create}, "read_ns": {read}}}"#)
 }

@@ -5,7 +5,7 @@
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use super::units::Outlines;
-use super::{Content, PrettyError, Unreadable, pretty};
+use super::{Content, PrettyError, Reader, Unreadable, pretty};
 
 #[derive(Default)]
 pub(super) struct Derived {
@@ -26,7 +26,9 @@ impl Content {
         let mut derived = self.inner.derived.lock().unwrap_or_else(PoisonError::into_inner);
         derived.get_or_insert_default().clone()
     }
+}
 
+impl Reader<'_> {
     /// JSON reformatted, as a content of its own: paged, searched and read like any other. Only white space differs. It is
     /// made when it is first asked for, in two passes at some 100 MB/s, and kept in memory until this content is offloaded.
     ///
@@ -36,16 +38,18 @@ impl Content {
         if self.is_binary()? {
             return Err(PrettyError::Binary);
         }
-        let derived = self.derived();
+        let derived = self.content().derived();
         if let Some(made) = derived.pretty.get() {
-            return made.clone();
+            return made.clone().map(|made| self.of(made));
         }
         let text = self.text()?;
+        // Two passes, and slower ones than those that find text.
+        self.charge(text.len().saturating_mul(8))?;
         let made = derived.pretty.get_or_init(|| {
-            let made = pretty::pretty(&text).map(|text| Self::from_text(text.into()));
-            made.inspect(|content| self.inner.stamp.grown(content.len_bytes()))
+            let made = pretty::pretty(&text).map(|text| Content::from_text(text.into()));
+            made.inspect(|content| self.content().inner.stamp.grown(content.len_bytes()))
         });
-        made.clone()
+        made.clone().map(|made| self.of(made))
     }
 
     /// Whether it may be JSON on a single line: worth [`pretty`](Self::pretty). Looks at the white space that it begins with

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use bytestring::ByteString;
 
-use super::{Backing, Content, Source, Unreadable};
+use super::{Backing, Content, ReadQuota, Reader, Source, Unreadable};
 
 /// Where the bytes are.
 #[derive(Clone)]
@@ -44,17 +44,27 @@ impl Data {
 }
 
 /// A content that is open for reading.
-pub(super) enum Opened {
+pub(super) struct Opened<'q> {
+    bytes: OpenedBytes,
+    quota: &'q ReadQuota,
+}
+
+pub(super) enum OpenedBytes {
     Here(Data),
     Stored(Arc<dyn Backing>),
 }
 
-impl Opened {
+impl Opened<'_> {
+    pub(super) fn kind(&self) -> &OpenedBytes {
+        &self.bytes
+    }
+
     /// These bytes of the content. Copies nothing.
     pub(super) fn bytes(&self, range: Range<usize>) -> Result<Bytes, Unreadable> {
-        match self {
-            Self::Here(data) => Ok(data.bytes().slice(range)),
-            Self::Stored(backing) => {
+        self.quota.charge(range.len())?;
+        match &self.bytes {
+            OpenedBytes::Here(data) => Ok(data.bytes().slice(range)),
+            OpenedBytes::Stored(backing) => {
                 let (asked, bytes) = (range.len(), backing.slice(range.start as u64..range.end as u64)?);
                 if bytes.len() == asked { Ok(bytes) } else { Err(Unreadable::contradiction()) }
             }
@@ -63,11 +73,12 @@ impl Opened {
 
     /// These bytes of a text content, as text. Both ends are at character boundaries.
     pub(super) fn text(&self, range: Range<usize>) -> Result<ByteString, Unreadable> {
-        match self {
-            Self::Here(Data::Text(text)) => {
+        match &self.bytes {
+            OpenedBytes::Here(Data::Text(text)) => {
+                self.quota.charge(range.len())?;
                 text.get(range).map(|part| text.slice_ref(part)).ok_or_else(Unreadable::contradiction)
             }
-            other => ByteString::try_from(other.bytes(range)?).map_err(|_| Unreadable::contradiction()),
+            _ => ByteString::try_from(self.bytes(range)?).map_err(|_| Unreadable::contradiction()),
         }
     }
 
@@ -93,17 +104,24 @@ impl Content {
             Place::Stored(_) => None,
         }
     }
+}
 
+impl<'q> Reader<'q> {
     /// The content for one operation, which counts as a read of it.
-    pub(super) fn open(&self) -> Result<Opened, Unreadable> {
-        self.inner.stamp.read();
-        match self.place() {
-            Place::Here(data) => Ok(Opened::Here(data)),
+    pub(super) fn open(&self) -> Result<Opened<'q>, Unreadable> {
+        let (content, quota) = (self.content(), self.quota());
+        content.inner.stamp.read();
+        let bytes = match content.place() {
+            Place::Here(data) => OpenedBytes::Here(data),
             Place::Stored(source) => {
-                let backing = source.open(self.reference())?;
-                let is_whole = backing.length() == self.len_bytes();
-                if is_whole { Ok(Opened::Stored(backing)) } else { Err(Unreadable::contradiction()) }
+                quota.charge_disk()?;
+                let backing = source.open(content.reference())?;
+                if backing.length() != content.len_bytes() {
+                    return Err(Unreadable::contradiction());
+                }
+                OpenedBytes::Stored(backing)
             }
-        }
+        };
+        Ok(Opened { bytes, quota })
     }
 }

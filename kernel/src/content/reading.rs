@@ -9,13 +9,62 @@ use bytes::Bytes;
 use bytestring::ByteString;
 
 use super::pages::PageTable;
-use super::place::{Data, Opened, Place};
+use super::place::{Data, OpenedBytes, Place};
 use super::shape::{Shape, UNSEALED_BYTES, around};
-use super::{Content, Slice, Unreadable};
+use super::{Content, ReadQuota, Slice, Unreadable};
 
 type Read<T> = Result<T, Unreadable>;
 
+/// A content that can be read, as far as a [`ReadQuota`] allows. Cloning costs a pointer.
+#[derive(Clone, Debug)]
+pub struct Reader<'q> {
+    content: Content,
+    quota: &'q ReadQuota,
+}
+
 impl Content {
+    /// The content for reading within this quota. O(1).
+    #[must_use]
+    pub fn reader<'q>(&self, quota: &'q ReadQuota) -> Reader<'q> {
+        Reader { content: self.clone(), quota }
+    }
+
+    /// The content for reading without bounds, also from disk. For a host or a test: a decision never reads.
+    #[must_use]
+    pub fn unbounded(&self) -> Reader<'static> {
+        self.reader(ReadQuota::unlimited())
+    }
+}
+
+impl<'q> Reader<'q> {
+    /// What is read.
+    #[must_use]
+    pub fn content(&self) -> &Content {
+        &self.content
+    }
+
+    pub(super) fn quota(&self) -> &'q ReadQuota {
+        self.quota
+    }
+
+    /// Another content, within the same quota.
+    #[must_use]
+    pub fn of(&self, content: Content) -> Self {
+        Self { content, quota: self.quota }
+    }
+
+    /// Takes work that is as much as a pass over so many bytes off the quota.
+    ///
+    /// # Errors
+    /// It is used up, or the work was cancelled.
+    pub(crate) fn charge(&self, bytes: usize) -> Read<()> {
+        self.quota.charge(bytes)
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.content.len_bytes()
+    }
+
     /// The exact bytes: all of them, which of what is stored is one read.
     ///
     /// # Errors
@@ -39,15 +88,15 @@ impl Content {
     /// # Errors
     /// A part of it is lost.
     pub fn loaded(&self) -> Read<Self> {
-        if matches!(self.place(), Place::Here(_)) {
+        if matches!(self.content.place(), Place::Here(_)) {
             return Ok(self.clone());
         }
         let data = match self.shape()? {
             Shape::Text { .. } => Data::Text(self.text()?),
             Shape::Binary { .. } => Data::Binary(self.bytes()?),
         };
-        let shape = self.inner.shape.get().cloned();
-        Ok(Self::made(self.len_bytes(), Some(self.hash()), Place::Here(data), shape))
+        let (content, shape) = (&self.content, self.content.inner.shape.get().cloned());
+        Ok(self.of(Content::made(content.len_bytes(), Some(content.hash()), Place::Here(data), shape)))
     }
 
     /// Whether the bytes are not UTF-8.
@@ -85,7 +134,7 @@ impl Content {
     /// Makes the table of pages of this size where there is none and the bytes are in memory, so that it is
     /// [sealed](Self::sealed_index) with them.
     pub fn prepare(&self, page_chars: u32) {
-        if self.is_resident() && self.len_bytes() > UNSEALED_BYTES {
+        if self.content.is_resident() && self.len_bytes() > UNSEALED_BYTES {
             // Where the bytes have left since, it is made when it is needed.
             let _ = self.table(page_chars);
         }
@@ -201,9 +250,9 @@ impl Content {
         let window = opened.bytes(read.clone())?;
         let within = |bytes: Range<usize>| Ok(window.slice(bytes.start - read.start..bytes.end - read.start));
         let last = if bytes.is_empty() { start_byte } else { end - 1 };
-        let text = match &opened {
-            Opened::Here(_) => opened.text(bytes)?,
-            Opened::Stored(_) => ByteString::try_from(within(bytes)?).map_err(|_| Unreadable::contradiction())?,
+        let text = match opened.kind() {
+            OpenedBytes::Here(_) => opened.text(bytes)?,
+            OpenedBytes::Stored(_) => ByteString::try_from(within(bytes)?).map_err(|_| Unreadable::contradiction())?,
         };
         Ok(Slice {
             first_line: index.line_of(start_byte, within)?,
@@ -220,11 +269,11 @@ impl Content {
     ///
     /// # Errors
     /// They are lost, or are no such bytes.
-    pub fn extract(&self, bytes: Range<usize>) -> Read<Self> {
+    pub fn extract(&self, bytes: Range<usize>) -> Read<Content> {
         if bytes.len() == self.shape()?.shown_len() {
-            return Ok(self.clone());
+            return Ok(self.content.clone());
         }
-        let part = Self::from_text(self.shown(bytes)?);
+        let part = Content::from_text(self.shown(bytes)?);
         part.inner.stamp.set_part();
         Ok(part)
     }

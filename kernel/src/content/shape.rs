@@ -12,8 +12,8 @@ use std::ops::Range;
 
 use super::index::Index;
 use super::pages::PageTables;
-use super::place::{Data, Opened};
-use super::{Content, Unreadable};
+use super::place::{Data, Opened, OpenedBytes};
+use super::{Content, Reader, Unreadable};
 pub(super) use sealed::Sealed;
 
 /// Contents of at most so many bytes have no sealed index: they are read whole and indexed in microseconds.
@@ -56,28 +56,28 @@ impl Shape {
         }
     }
 
-    pub(super) fn line_of(&self, opened: &Opened, byte: usize) -> Result<u64, Unreadable> {
+    pub(super) fn line_of(&self, opened: &Opened<'_>, byte: usize) -> Result<u64, Unreadable> {
         match self {
             Self::Text { index, .. } => index.line_of(byte, |range| opened.bytes(range)),
             Self::Binary { .. } => Ok(1),
         }
     }
 
-    pub(super) fn line_start(&self, opened: &Opened, line: u64) -> Result<usize, Unreadable> {
+    pub(super) fn line_start(&self, opened: &Opened<'_>, line: u64) -> Result<usize, Unreadable> {
         match self {
             Self::Text { index, .. } => index.line_start(line, |range| opened.bytes(range)),
             Self::Binary { .. } => Ok(if line < 2 { 0 } else { self.shown_len() }),
         }
     }
 
-    pub(super) fn char_of(&self, opened: &Opened, byte: usize) -> Result<u64, Unreadable> {
+    pub(super) fn char_of(&self, opened: &Opened<'_>, byte: usize) -> Result<u64, Unreadable> {
         match self {
             Self::Text { index, .. } => index.char_of(byte, |range| opened.bytes(range)),
             Self::Binary { .. } => Ok(byte as u64),
         }
     }
 
-    pub(super) fn char_start(&self, opened: &Opened, char: u64) -> Result<usize, Unreadable> {
+    pub(super) fn char_start(&self, opened: &Opened<'_>, char: u64) -> Result<usize, Unreadable> {
         match self {
             Self::Text { index, .. } => index.char_start(char, |range| opened.bytes(range)),
             Self::Binary { .. } => {
@@ -95,26 +95,28 @@ impl Shape {
     }
 }
 
-impl Content {
+impl Reader<'_> {
     /// Known already, or sealed beside the bytes, or made of them.
     pub(super) fn shape(&self) -> Result<&Shape, Unreadable> {
-        if let Some(shape) = self.inner.shape.get() {
+        let content = self.content();
+        if let Some(shape) = content.inner.shape.get() {
             return Ok(shape);
         }
-        let made = match self.open()? {
-            Opened::Here(data) => Shape::of(&data),
-            Opened::Stored(backing) => {
-                let len = usize::try_from(self.len_bytes()).map_err(|_| Unreadable::contradiction())?;
-                let sealed = if self.len_bytes() > UNSEALED_BYTES { backing.index() } else { None };
-                match sealed.and_then(|sealed| Shape::unseal(&sealed, len)) {
-                    Some(shape) => shape,
-                    None => Shape::of(&Data::new(Opened::Stored(backing).bytes(0..len)?)),
-                }
-            }
+        let len = usize::try_from(content.len_bytes()).map_err(|_| Unreadable::contradiction())?;
+        let opened = self.open()?;
+        let sealed = match opened.kind() {
+            OpenedBytes::Stored(backing) if content.len_bytes() > UNSEALED_BYTES => backing.index(),
+            _ => None,
         };
-        Ok(self.inner.shape.get_or_init(|| made.into()))
+        let made = match sealed.and_then(|sealed| Shape::unseal(&sealed, len)) {
+            Some(shape) => shape,
+            None => Shape::of(&Data::new(opened.bytes(0..len)?)),
+        };
+        Ok(content.inner.shape.get_or_init(|| made.into()))
     }
+}
 
+impl Content {
     /// What is needed to serve reads without a pass over the bytes: whether it is text, its index, and the tables of those
     /// page sizes that were asked for so far. Empty for contents of 64 KiB and less, and for those that are stored and were
     /// never read. Some 0.1 % of the bytes. O(what it takes).

@@ -49,24 +49,25 @@ fn check(text: &str, page_chars: u32) {
     let content = Content::new(text.to_owned());
     let model = Model(text.chars().collect());
     let len = model.0.len();
-    assert_eq!(content.total_chars().unwrap(), len as u64);
-    assert_eq!(content.total_lines().unwrap(), model.lines());
+    assert_eq!(content.unbounded().total_chars().unwrap(), len as u64);
+    assert_eq!(content.unbounded().total_lines().unwrap(), model.lines());
     let starts = model.page_starts(page_chars as usize);
-    assert_eq!(content.total_pages(page_chars).unwrap(), starts.len() as u64);
+    assert_eq!(content.unbounded().total_pages(page_chars).unwrap(), starts.len() as u64);
     let mut joined = String::new();
     for (number, start) in starts.iter().enumerate() {
         let end = starts.get(number + 1).copied().unwrap_or(len);
-        let page = content.page(page_chars, number as u64 + 1).unwrap().expect("it is within the number of pages");
+        let page =
+            content.unbounded().page(page_chars, number as u64 + 1).unwrap().expect("it is within the number of pages");
         joined += &page.text;
         let chars = page.text.chars().count();
         assert!(chars <= page_chars as usize, "PAGE-2");
         assert!(!page.truncated || chars == page_chars as usize, "PAGE-3");
-        assert_eq!(content.page_at(page_chars, page.start_byte).unwrap(), number as u64 + 1);
+        assert_eq!(content.unbounded().page_at(page_chars, page.start_byte).unwrap(), number as u64 + 1);
         assert_eq!(served(Some(page)), Some(model.range(*start, end)));
     }
     assert_eq!(joined, text, "PAGE-1");
-    assert_eq!(content.page(page_chars, 0).unwrap(), None);
-    assert_eq!(content.page(page_chars, starts.len() as u64 + 1).unwrap(), None);
+    assert_eq!(content.unbounded().page(page_chars, 0).unwrap(), None);
+    assert_eq!(content.unbounded().page(page_chars, starts.len() as u64 + 1).unwrap(), None);
 }
 
 fn check_ranges(text: &str, first: u64, count: u64) {
@@ -75,14 +76,14 @@ fn check_ranges(text: &str, first: u64, count: u64) {
     let len = model.0.len();
     let lines = (first >= 1 && first <= model.lines() && count > 0)
         .then(|| model.range(model.line_start(first), model.line_start(first.saturating_add(count))));
-    assert_eq!(served(content.lines(first, count).unwrap()), lines, "lines {first} {count} of {text:?}");
+    assert_eq!(served(content.unbounded().lines(first, count).unwrap()), lines, "lines {first} {count} of {text:?}");
     let in_range = first < len as u64 || (first == 0 && len == 0);
     let end = first.saturating_add(count).min(len as u64) as usize;
     let chars = (in_range && count > 0).then(|| model.range(first as usize, end));
-    assert_eq!(served(content.chars(first, count).unwrap()), chars, "chars {first} {count} of {text:?}");
+    assert_eq!(served(content.unbounded().chars(first, count).unwrap()), chars, "chars {first} {count} of {text:?}");
     for (char, (byte, _)) in text.char_indices().enumerate() {
-        assert_eq!(content.char_at(byte).unwrap(), char as u64);
-        assert_eq!(content.byte_at(char as u64).unwrap(), byte);
+        assert_eq!(content.unbounded().char_at(byte).unwrap(), char as u64);
+        assert_eq!(content.unbounded().byte_at(char as u64).unwrap(), byte);
     }
 }
 
@@ -113,9 +114,9 @@ proptest! {
     #[test]
     fn an_extracted_part_is_a_content_of_its_own(text in any_text(), first in 0_u64..90, count in 1_u64..90) {
         let content = Content::new(text);
-        if let Some(slice) = content.chars(first, count).unwrap() {
-            let part = content.extract(slice.bytes()).unwrap();
-            prop_assert_eq!(part.text().unwrap(), &slice.text);
+        if let Some(slice) = content.unbounded().chars(first, count).unwrap() {
+            let part = content.unbounded().extract(slice.bytes()).unwrap();
+            prop_assert_eq!(part.unbounded().text().unwrap(), &slice.text);
             prop_assert_eq!(part, Content::new(slice.text.to_string()));
         }
     }
@@ -128,16 +129,16 @@ fn long_texts_are_indexed_across_blocks() {
         let content = Content::new(text.clone());
         let chars: Vec<_> = text.char_indices().collect();
         for char in [0, 1, 4095, 4096, 4097, 8191, 12_000, chars.len() - 1] {
-            let slice = content.chars(char as u64, 3).unwrap().expect("it is within the text");
+            let slice = content.unbounded().chars(char as u64, 3).unwrap().expect("it is within the text");
             assert_eq!(slice.text, chars[char..].iter().take(3).map(|(_, c)| c).collect::<String>());
-            assert_eq!(content.char_at(chars[char].0).unwrap(), char as u64);
+            assert_eq!(content.unbounded().char_at(chars[char].0).unwrap(), char as u64);
         }
         for number in [1, 2, 700, 2499, 2500].into_iter().filter(|_| line.ends_with('\n')) {
-            assert_eq!(content.lines(number, 1).unwrap().expect("there are 2,500").text, line);
+            assert_eq!(content.unbounded().lines(number, 1).unwrap().expect("there are 2,500").text, line);
         }
         for page_chars in [1, 63, 64, 65, 4000, 1_000_000] {
-            let pages: String = (1..=content.total_pages(page_chars).unwrap())
-                .filter_map(|n| content.page(page_chars, n).unwrap())
+            let pages: String = (1..=content.unbounded().total_pages(page_chars).unwrap())
+                .filter_map(|n| content.unbounded().page(page_chars, n).unwrap())
                 .map(|s| s.text.to_string())
                 .collect();
             assert!(pages == text, "PAGE-1");
@@ -149,23 +150,32 @@ fn long_texts_are_indexed_across_blocks() {
 fn bytes_are_kept_and_binary_is_shown_as_base64() {
     let bytes = [0x00, 0xff].repeat(40);
     let content = Content::new(bytes.clone());
-    assert!(content.is_binary().unwrap());
-    assert_eq!(content.bytes().unwrap(), &bytes);
-    assert_eq!(content.text().unwrap(), STANDARD.encode(&bytes));
-    assert_eq!((content.total_chars().unwrap(), content.total_lines().unwrap()), (108, 1));
+    assert!(content.unbounded().is_binary().unwrap());
+    assert_eq!(content.unbounded().bytes().unwrap(), &bytes);
+    assert_eq!(content.unbounded().text().unwrap(), STANDARD.encode(&bytes));
+    assert_eq!((content.unbounded().total_chars().unwrap(), content.unbounded().total_lines().unwrap()), (108, 1));
     assert!(
-        content.extract(content.all().unwrap().bytes()).unwrap().is_binary().unwrap(),
+        content
+            .unbounded()
+            .extract(content.unbounded().all().unwrap().bytes())
+            .unwrap()
+            .unbounded()
+            .is_binary()
+            .unwrap(),
         "the whole of a binary content is the content"
     );
-    let part = content.page(8, 2).unwrap().expect("108 characters are more than 8");
-    assert_eq!(content.extract(part.bytes()).unwrap().bytes().unwrap(), part.text.as_bytes());
+    let part = content.unbounded().page(8, 2).unwrap().expect("108 characters are more than 8");
+    assert_eq!(content.unbounded().extract(part.bytes()).unwrap().unbounded().bytes().unwrap(), part.text.as_bytes());
 }
 
 #[test]
 fn an_extracted_part_shares_the_bytes() {
     let content = Content::new("0123456789".repeat(1000));
-    let slice = content.chars(5000, 10).unwrap().expect("there are 10,000");
-    assert!(std::ptr::eq(content.extract(slice.bytes()).unwrap().text().unwrap().as_ptr(), slice.text.as_ptr()));
+    let slice = content.unbounded().chars(5000, 10).unwrap().expect("there are 10,000");
+    assert!(std::ptr::eq(
+        content.unbounded().extract(slice.bytes()).unwrap().unbounded().text().unwrap().as_ptr(),
+        slice.text.as_ptr()
+    ));
 }
 
 #[test]
@@ -181,24 +191,29 @@ fn the_index_takes_less_than_a_byte_a_line_and_16_bytes_a_page() {
     for character in ["a", "é", "一", "😀"] {
         let line = character.repeat(79) + "\n";
         let content = Content::new(line.repeat(10_000_000 / line.len()));
-        let lines = content.total_lines().unwrap() as usize;
+        let lines = content.unbounded().total_lines().unwrap() as usize;
         assert!(content.index_bytes() < lines, "{} bytes for {lines} lines of {character}", content.index_bytes());
         for page_chars in [4000, 8000] {
             let before = content.index_bytes();
-            let pages = content.total_pages(page_chars).unwrap() as usize;
+            let pages = content.unbounded().total_pages(page_chars).unwrap() as usize;
             let table = content.index_bytes() - before;
             assert!((8 * pages..=16 * pages).contains(&table), "{table} bytes for {pages} pages of {character}");
         }
     }
     let binary = Content::new(vec![0xff; 10_000]);
-    assert_eq!((binary.total_pages(10).unwrap(), binary.index_bytes()), (1334, 0), "a line of base64 is reckoned");
+    assert_eq!(
+        (binary.unbounded().total_pages(10).unwrap(), binary.index_bytes()),
+        (1334, 0),
+        "a line of base64 is reckoned"
+    );
 }
 
 #[test]
 fn a_page_of_base64_says_whether_there_is_more_on_either_side() {
     let content = Content::new(vec![0xff; 30]);
-    let sides =
-        |page| content.page(16, page).unwrap().map(|slice| (slice.text.len(), slice.continued, slice.truncated));
+    let sides = |page| {
+        content.unbounded().page(16, page).unwrap().map(|slice| (slice.text.len(), slice.continued, slice.truncated))
+    };
     let expected = [Some((16, false, true)), Some((16, true, true)), Some((8, true, false)), None];
     assert_eq!([1, 2, 3, 4].map(sides), expected);
 }

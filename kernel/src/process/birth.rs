@@ -131,7 +131,7 @@ fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> Str
 /// Each preload as an element: those of the program, then those of this process.
 fn preloaded(program: &Program, given: &Preloads) -> Vec<String> {
     let shown = |element: Element, content: &Content| {
-        let read = || Ok((content.is_binary()?, content.text()?));
+        let read = || Ok((content.unbounded().is_binary()?, content.unbounded().text()?));
         match read() {
             Ok((is_binary, text)) => {
                 element.attribute_if("encoding", is_binary.then_some("base64")).text(&*text).to_xml()

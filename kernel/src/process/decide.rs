@@ -152,7 +152,7 @@ impl Draft {
 
     pub(super) fn open(&mut self, id: FdId, entry: Entry<Content>) {
         // What is kept beside the bytes serves the pages of the descriptor.
-        entry.content.prepare(entry.page_chars);
+        entry.content.unbounded().prepare(entry.page_chars);
         self.emit(Fact::DescriptorOpened { id, entry });
     }
 

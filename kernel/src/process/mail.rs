@@ -20,6 +20,7 @@ use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
 use super::{Effect, Fact, State};
+use crate::content::ReadQuota;
 use crate::syscall::{Handed, Letter, list_fds, list_processes, send_message};
 use crate::table::admission;
 
@@ -129,7 +130,7 @@ impl Draft {
         entry.notes.name = entry.notes.name.filter(|name| self.state.table.named(name).is_none());
         let id = self.state.table.next_id();
         self.open(id.clone(), entry.clone());
-        list_fds::element(&id, &entry, &self.settings())
+        list_fds::element(&id, &entry, &self.settings(), ReadQuota::unlimited())
     }
 
     /// What was said to this process in another's name, by the host.

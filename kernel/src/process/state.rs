@@ -243,7 +243,7 @@ impl State {
             Block::Media { media, .. } => Some(&media.fd),
             _ => None,
         });
-        named.filter_map(|fd| Some((fd.clone(), self.table.get(fd)?.content.bytes().ok()?))).collect()
+        named.filter_map(|fd| Some((fd.clone(), self.table.get(fd)?.content.unbounded().bytes().ok()?))).collect()
     }
 
     /// The parameters, with no longer reply than the budget has tokens left for, by whatever name a provider calls that. What the

@@ -15,7 +15,7 @@ use super::decide::Draft;
 use super::toolbox::Kind;
 use super::{Effect, Fact};
 use crate::content::Content;
-use crate::syscall::{self, Outcome, PendingSummary, PendingTempFile, PendingWrite, Summarized, handle};
+use crate::syscall::{self, Call, Outcome, PendingSummary, PendingTempFile, PendingWrite, Summarized, handle};
 use crate::table::admission;
 use crate::table::attachment::{MOST_ATTACHED, admit_attachment};
 
@@ -89,7 +89,7 @@ impl Draft {
     fn call_outside(&mut self, call: CallId, tool: &OutsideTool) {
         let written = self.slot(call).args.clone();
         let expanded = if self.state.program.expands(tool.known_as()) {
-            handle::expand(&self.state.table, &written, &self.settings())
+            handle::expand(&Call::unbounded(&self.state.table, &written, &self.settings(), self.now_ms))
         } else {
             Ok(None)
         };
@@ -146,7 +146,7 @@ impl Draft {
     }
 
     fn outcome(&self, call: CallId, tool: &syscall::Tool) -> Outcome {
-        (tool.call)(&self.state.table, &self.slot(call).args, &self.settings(), self.now_ms)
+        (tool.call)(&Call::unbounded(&self.state.table, &self.slot(call).args, &self.settings(), self.now_ms))
     }
 
     /// Whether a call that may have been made can be made again: a model is only asked once more, some writes are the same
@@ -208,7 +208,7 @@ impl Draft {
                 let admission = admission::admit_temp_file(table, (id, version), &content, settings, draft.now_ms);
                 let answer = draft.admitted(admission);
                 // What cannot be read is answered with an error, and counts for nothing.
-                draft.answer(call, answer, content.total_chars().unwrap_or_default());
+                draft.answer(call, answer, content.unbounded().total_chars().unwrap_or_default());
             }
             result => draft.answer_whole(call, pending.answer(result)),
         });

@@ -1,13 +1,12 @@
 //! `append_temp_file`: adds to the end of a file. Nothing that stands there is lost, so that no version is asked for.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::temp_file::{self, CONTENT_KEYS, FILE_KEYS};
-use super::{Outcome, Tool};
-use crate::table::Table;
+use super::{Call, Outcome, Tool};
 
 /// `append_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
@@ -35,15 +34,15 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
 #[must_use]
-pub fn append_temp_file(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args, settings).into()
+pub fn append_temp_file(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&FILE_KEYS, &CONTENT_KEYS])?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&FILE_KEYS, &CONTENT_KEYS])?;
     let id = temp_file::file(&args)?;
-    let content = temp_file::content(&args, table)?;
-    Ok(temp_file::pending(&args, TempFileOp::Append { id, content }, settings))
+    let content = temp_file::content(&args, call.table)?;
+    Ok(temp_file::pending(&args, TempFileOp::Append { id, content }, call.settings))
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! `create_temp_file`: makes a file that all processes of the tree share.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::temp_file::{self, CONTENT_KEYS};
-use super::{Outcome, Tool};
-use crate::table::Table;
+use super::{Call, Outcome, Tool};
 
 /// `create_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
@@ -33,14 +32,14 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
 #[must_use]
-pub fn create_temp_file(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args, settings).into()
+pub fn create_temp_file(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&CONTENT_KEYS])?;
-    let content = temp_file::content(&args, table)?;
-    Ok(temp_file::pending(&args, TempFileOp::Create { content }, settings))
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&CONTENT_KEYS])?;
+    let content = temp_file::content(&args, call.table)?;
+    Ok(temp_file::pending(&args, TempFileOp::Create { content }, call.settings))
 }
 
 #[cfg(test)]
@@ -58,7 +57,11 @@ mod tests {
         assert_eq!(created(r#"{"content": "a < b\n"}"#), Content::new("a < b\n"));
         assert_eq!(created(r#"{"content": ""}"#), Content::new(""));
         let taken = created(r#"{"fd": "fd-1"}"#);
-        assert_eq!(taken.bytes().unwrap().as_ptr(), content_of_fd().bytes().unwrap().as_ptr(), "not a copy");
+        assert_eq!(
+            taken.unbounded().bytes().unwrap().as_ptr(),
+            content_of_fd().unbounded().bytes().unwrap().as_ptr(),
+            "not a copy"
+        );
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! `delete_fd_section`: takes a mark away. The lines stay.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, view};
+use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::record::Note;
 use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::get_fd_section::find;
-use super::{Outcome, Tool};
-use crate::table::Table;
+use super::{Call, Outcome, Tool};
 
 /// `delete_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
@@ -34,13 +33,13 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call. O(log n).
 #[must_use]
-pub fn delete_fd_section(table: &Table, args: &str, _settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args).into()
+pub fn delete_fd_section(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
-    let (id, entry) = table.resolve(args.fd()?)?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let (id, entry) = call.table.resolve(args.fd()?)?;
     let (ref_id, section) = find(&args, &entry.notes)?;
     let answer = view::unmarked(&id, ref_id, section);
     Ok(Outcome::Noted { note: Note::Unmarked { ref_id: ref_id.into() }, id, answer })
@@ -53,10 +52,12 @@ mod tests {
 
     use super::*;
     use crate::content::Content;
+    use crate::table::Table;
+    use dormouse_proto::descriptor::DescriptorSettings;
 
     fn call(table: &Table, ref_id: &str) -> Outcome {
         let args = serde_json::json!({ "fd": "fd:1", "ref_id": ref_id });
-        delete_fd_section(table, &args.to_string(), &DescriptorSettings::default(), 0)
+        delete_fd_section(&Call::unbounded(table, &args.to_string(), &DescriptorSettings::default(), 0))
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! `delete_temp_file`: takes a file away from all processes of the tree.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::temp_file::{self, FILE_KEYS, VERSION_KEYS};
-use super::{Outcome, Tool};
-use crate::table::Table;
+use super::{Call, Outcome, Tool};
 
 /// `delete_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
@@ -33,14 +32,14 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call: with an operation for the tree's files, or with an error.
 #[must_use]
-pub fn delete_temp_file(_table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(args, settings).into()
+pub fn delete_temp_file(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&FILE_KEYS, &VERSION_KEYS])?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&FILE_KEYS, &VERSION_KEYS])?;
     let (id, version) = (temp_file::file(&args)?, temp_file::version(&args)?);
-    Ok(temp_file::pending(&args, TempFileOp::Delete { id, version }, settings))
+    Ok(temp_file::pending(&args, TempFileOp::Delete { id, version }, call.settings))
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@
 //! so, since the part is counted in what was read.
 
 use bytes::Bytes;
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::file::{FileWrite, Presence, WriteMode};
 use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::selection::{self, Selection, unit};
-use super::{Outcome, PendingWrite, Tool, form};
-use crate::table::{Form, Table};
+use super::{Call, Outcome, PendingWrite, Tool, form};
+use crate::table::Form;
 
 /// `fd_to_file` as a tool.
 pub const TOOL: Tool =
@@ -62,22 +62,25 @@ const SCHEMA: &str = r#"{
 /// Answers a call: with a write for the host, or with an error. Copies nothing; JSON that is written reformatted is
 /// made once.
 #[must_use]
-pub fn fd_to_file(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args, settings).into()
+pub fn fd_to_file(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS, &unit::KEYS])?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&KEYS, &selection::KEYS, &unit::KEYS])?;
     let asked = args.fd()?;
     let path = args.required_text("file_path", "the file to write to")?.to_owned();
     let mode = write_mode(&args)?;
     let selection = Selection::parse(&args, "select")?.unwrap_or(Selection::All);
-    let (fd, entry) = table.resolve(asked)?;
+    let (fd, entry) = call.table.resolve(asked)?;
     let exact = (selection == Selection::All).then_some(Form::Plain);
-    let view = form::view(&args, entry, form::asked(&args).or(exact), settings)?;
+    let view = form::view(&args, entry, form::asked(&args).or(exact), call)?;
     let content = match selection {
-        Selection::All => view.entry.content.clone(),
-        part => view.entry.content.extract(part.choose(&args, &view.entry)?.bytes).map_err(|error| args.lost(error))?,
+        Selection::All => view.content.clone(),
+        part => {
+            let bytes = part.choose(&args, &view)?.bytes;
+            view.content.of(view.content.extract(bytes).map_err(|error| args.lost(error))?)
+        }
     };
     let bytes = content.bytes().map_err(|error| args.lost(error))?;
     let lines = lines_of(&bytes);

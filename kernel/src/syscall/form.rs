@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::descriptor::FdError;
 use dormouse_proto::record::Entry;
 
+use super::Call;
 use super::args::{Args, Key, Kind};
 use crate::content::{Content, PrettyError};
 use crate::table::{Form, View, view_of};
@@ -25,9 +26,9 @@ pub(super) fn view<'a>(
     args: &Args,
     entry: Cow<'a, Entry<Content>>,
     asked: Option<Form>,
-    settings: &DescriptorSettings,
+    call: &Call<'a>,
 ) -> Result<View<'a>, FdError> {
-    view_of(entry, asked, settings).map_err(|error| match error {
+    view_of(entry, asked, call.settings, call.quota).map_err(|error| match error {
         PrettyError::Unreadable(error) => args.lost(error),
         error => args.invalid(format!("pretty=true cannot be served: {error}. Leave 'pretty' out or false.")),
     })
@@ -38,9 +39,10 @@ mod tests {
     use dormouse_proto::tool::Answer;
     use roxmltree::Document;
 
-    use super::super::{Outcome, fd_to_file, list_fd_sections, list_fds, mark_fd_section, read_fd, search_fd};
+    use super::super::{Outcome, Syscall, fd_to_file, list_fd_sections, list_fds, mark_fd_section, read_fd, search_fd};
     use super::*;
     use crate::table::Table;
+    use dormouse_proto::descriptor::DescriptorSettings;
 
     const JSON: &str = r#"{"a":1.0,"b":[10,20]}"#;
     const PRETTY: &str = "{\n  \"a\": 1.0,\n  \"b\": [\n    10,\n    20\n  ]\n}";
@@ -60,12 +62,12 @@ mod tests {
     }
 
     fn read(more: &str, settings: &DescriptorSettings) -> Outcome {
-        read_fd(&table(JSON.as_bytes()), &args(more), settings, 0)
+        read_fd(&Call::unbounded(&table(JSON.as_bytes()), &args(more), settings, 0))
     }
 
     fn written(more: &str, settings: &DescriptorSettings) -> (String, Answer) {
         let args = args(&format!(",'file_path':'o'{more}"));
-        let Outcome::Write(pending) = fd_to_file(&table(JSON.as_bytes()), &args, settings, 0) else {
+        let Outcome::Write(pending) = fd_to_file(&Call::unbounded(&table(JSON.as_bytes()), &args, settings, 0)) else {
             panic!("{args} must write")
         };
         (String::from_utf8(pending.write.bytes.to_vec()).unwrap(), pending.answer(Ok(())))
@@ -97,7 +99,7 @@ mod tests {
             let extracted = read(&format!("{more_read},'extract_to_new_fd':true"), &settings);
             assert_eq!(shown(&extracted).1, expected.1, "{more}");
             let Outcome::Opened { entry, .. } = extracted else { panic!("{more} must open") };
-            assert_eq!(entry.content.bytes().unwrap(), text, "{more}");
+            assert_eq!(entry.content.unbounded().bytes().unwrap(), text, "{more}");
             let (bytes, answer) = written(&more.replace("UNIT", "select"), &settings);
             assert_eq!(bytes, text, "{more}");
             assert_eq!(shown(&Outcome::Answer(answer)).1, expected.1, "{more}");
@@ -123,7 +125,7 @@ mod tests {
         let cases = [(false, ",'pretty':true", "line=\"5\""), (true, "", "line=\"5\""), (false, "", "line=\"1\"")];
         for (is_on, more, place) in cases {
             let args = args(&format!(",'query':'20'{more}"));
-            let outcome = search_fd(&table(JSON.as_bytes()), &args, &settings(is_on), 0);
+            let outcome = search_fd(&Call::unbounded(&table(JSON.as_bytes()), &args, &settings(is_on), 0));
             let xml = &outcome.answer().unwrap().text;
             assert!(xml.contains(place), "{args}: {xml}");
             assert_eq!(xml.contains("pretty=\"true\""), place != "line=\"1\"", "{args}: {xml}");
@@ -141,7 +143,8 @@ mod tests {
             (true, ",'pretty':false", "1", Some("false")),
         ] {
             let args = format!("{{'fd':'*','query':'20'{more}}}").replace('\'', "\"");
-            let xml = search_fd(&table, &args, &settings(is_on), 0).answer().unwrap().text.to_string();
+            let xml =
+                search_fd(&Call::unbounded(&table, &args, &settings(is_on), 0)).answer().unwrap().text.to_string();
             let document = Document::parse(&xml).unwrap();
             let groups: Vec<_> = document.descendants().filter(|node| node.has_tag_name("fd_matches")).collect();
             let found: Vec<_> = groups
@@ -156,12 +159,12 @@ mod tests {
     fn lists_and_marks_say_which_form_they_count_in() {
         let table = table(JSON.as_bytes());
         for (call, more) in [
-            (list_fds as fn(&Table, &str, &DescriptorSettings, u64) -> Outcome, "{}".to_owned()),
+            (list_fds as Syscall, "{}".to_owned()),
             (list_fd_sections, args("")),
             (mark_fd_section, args(",'start_line':1,'end_line':1,'ref_id':'x'")),
         ] {
             for is_on in [false, true] {
-                let xml = call(&table, &more, &settings(is_on), 0).answer().unwrap().text.to_string();
+                let xml = call(&Call::unbounded(&table, &more, &settings(is_on), 0)).answer().unwrap().text.to_string();
                 assert!(xml.contains(if is_on { "total_lines=\"7\"" } else { "total_lines=\"1\"" }), "{xml}");
                 assert_eq!(xml.contains("pretty=\"true\""), is_on, "{xml}");
             }
@@ -192,16 +195,14 @@ mod tests {
         ];
         for (bytes, message) in cases {
             let table = table(bytes);
-            for (call, more) in [
-                (read_fd as fn(&Table, &str, &DescriptorSettings, u64) -> Outcome, ""),
-                (search_fd, ",'query':'x'"),
-                (fd_to_file, ",'file_path':'o'"),
-            ] {
-                let refused = call(&table, &args(&format!(",'pretty':true{more}")), &on, 0);
+            for (call, more) in
+                [(read_fd as Syscall, ""), (search_fd, ",'query':'x'"), (fd_to_file, ",'file_path':'o'")]
+            {
+                let refused = call(&Call::unbounded(&table, &args(&format!(",'pretty':true{more}")), &on, 0));
                 let answer = refused.answer().expect("nothing is written");
                 assert!(answer.is_error && answer.text.contains("type=\"invalid_parameter\""), "{}", answer.text);
                 assert!(answer.text.contains(message), "{}", answer.text);
-                let served = call(&table, &args(more), &on, 0);
+                let served = call(&Call::unbounded(&table, &args(more), &on, 0));
                 assert!(!served.answer().is_some_and(|answer| answer.is_error), "{served:?}");
             }
         }

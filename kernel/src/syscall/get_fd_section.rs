@@ -1,14 +1,13 @@
 //! `get_fd_section`: shows the lines that were marked as a section, or makes them a descriptor of their own.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind, view};
+use dormouse_proto::descriptor::{FdError, FdErrorKind, view};
 use dormouse_proto::record::{Notes, Section};
 use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::read_fd::extract;
 use super::selection::{Bounded, Selection};
-use super::{Outcome, Tool};
-use crate::table::{Table, served};
+use super::{Call, Outcome, Tool};
 
 /// `get_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
@@ -40,21 +39,21 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown).
 #[must_use]
-pub fn get_fd_section(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Outcome {
-    run(table, args, settings, now_ms).into()
+pub fn get_fd_section(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
-    let (id, entry) = table.resolve(args.fd()?)?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let (id, entry) = call.table.resolve(args.fd()?)?;
     let (ref_id, section) = find(&args, &entry.notes)?;
     let lost = |error| args.lost(error);
-    let view = served(entry, settings).map_err(lost)?;
-    let chosen = lines(section).choose(&args, &view.entry)?;
+    let view = call.served(entry).map_err(lost)?;
+    let chosen = lines(section).choose(&args, &view)?;
     if args.flag("extract_to_new_fd") == Some(true) {
-        return extract(table, &id, &view, chosen, now_ms).map_err(lost);
+        return extract(call, &id, &view, chosen).map_err(lost);
     }
-    let Bounded { slice, served, rest } = chosen.bound(&view.entry, settings.max_read_chars).map_err(lost)?;
+    let Bounded { slice, served, rest } = chosen.bound(&view, call.settings.max_read_chars).map_err(lost)?;
     let extent = view.extent().map_err(lost)?;
     Ok(Outcome::Answer(view::section(&id, extent, ref_id, &served, slice.part(), rest.as_ref())))
 }
@@ -103,6 +102,8 @@ mod tests {
 
     use super::*;
     use crate::content::Content;
+    use crate::table::Table;
+    use dormouse_proto::descriptor::DescriptorSettings;
 
     fn table() -> Table {
         let mut table = Table::new();
@@ -114,7 +115,7 @@ mod tests {
 
     fn call(table: &Table, args: &str, max_read_chars: u64) -> Outcome {
         let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-        get_fd_section(table, &args.replace('\'', "\""), &settings, 5)
+        get_fd_section(&Call::unbounded(table, &args.replace('\'', "\""), &settings, 5))
     }
 
     fn shown(args: &str, max_read_chars: u64) -> String {
@@ -140,7 +141,7 @@ mod tests {
         let args = "{'fd':'fd:1','ref_id':'bug','extract_to_new_fd':true}";
         let Outcome::Opened { id, entry, answer } = call(&table(), args, 1) else { panic!("it opens") };
         assert_eq!(
-            (id, &*entry.content.text().unwrap(), &*entry.source),
+            (id, &*entry.content.unbounded().text().unwrap(), &*entry.source),
             (FdId::Fd(2), "two\nthree\n", "extract:fd:1")
         );
         assert!(entry.notes.sections.is_empty(), "notes are those of the source");

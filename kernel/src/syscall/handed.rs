@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::args::Args;
 use super::part::{Named, PARTS, UNITS};
-use crate::content::Content;
+use crate::content::{Content, ReadQuota};
 use crate::table::Table;
 
 /// How many descriptors an error names.
@@ -36,8 +36,9 @@ pub(super) fn handed(
     key: &'static str,
     table: &Table,
     settings: &DescriptorSettings,
+    quota: &ReadQuota,
 ) -> Result<Vec<Handed>, String> {
-    let finder = Finder { key, table, settings };
+    let finder = Finder { key, table, settings, quota };
     bounded(key, args.list(key))?.iter().map(|item| finder.find(item)).collect()
 }
 
@@ -80,6 +81,7 @@ struct Finder<'a> {
     key: &'static str,
     table: &'a Table,
     settings: &'a DescriptorSettings,
+    quota: &'a ReadQuota,
 }
 
 impl Finder<'_> {
@@ -93,7 +95,8 @@ impl Finder<'_> {
 
     /// `fd:1`, or `fd:1 lines 10-40`.
     fn by_words(&self, words: &str) -> Result<Handed, String> {
-        let named = Named::parse(self.table, words, self.settings).map_err(|error| self.not_found(words, error))?;
+        let named =
+            Named::parse(self.table, words, self.settings, self.quota).map_err(|error| self.not_found(words, error))?;
         handed_over(&named.ok_or_else(|| self.unknown(words))?)
     }
 
@@ -108,7 +111,8 @@ impl Finder<'_> {
             _ => return Err(format!("{} names several parts: give one of {}.", shown(), UNITS.join(", "))),
         };
         let part = part.as_ref().map(|(unit, value)| (*unit, value.as_str()));
-        let named = Named::new(self.table, fd, part, self.settings).map_err(|error| self.not_found(fd, error))?;
+        let named =
+            Named::new(self.table, fd, part, self.settings, self.quota).map_err(|error| self.not_found(fd, error))?;
         handed_over(&named)
     }
 

@@ -3,11 +3,11 @@
 //! A handle is a whole string and never a part of one. Two curly braces around anything that is no descriptor are not a
 //! handle but text, since templates look like that; around the name of a descriptor that is not there they are a mistake.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde::de::IgnoredAny;
 
+use super::Call;
 use super::part::{Named, PARTS};
-use crate::table::Table;
 
 /// The most bytes that the arguments of one call may grow by.
 const MAX_EXPANDED_BYTES: usize = 16 << 20;
@@ -17,12 +17,13 @@ const MAX_EXPANDED_BYTES: usize = 16 << 20;
 ///
 /// # Errors
 /// `not_found`, `invalid_page`, `invalid_range`, `invalid_parameter`: a handle that stands for nothing, or for too much.
-pub fn expand(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Option<String>, FdError> {
+pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
+    let args = call.args;
     // What is no JSON is refused by the tool itself, which knows what it wants.
     if !args.contains("{{") || serde_json::from_str::<IgnoredAny>(args).is_err() {
         return Ok(None);
     }
-    let mut expansion = Expansion { table, settings, bytes_left: MAX_EXPANDED_BYTES };
+    let mut expansion = Expansion { call, bytes_left: MAX_EXPANDED_BYTES };
     let (mut expanded, mut copied, mut at) = (String::new(), 0, 0);
     while let Some(found) = memchr::memchr(b'"', &args.as_bytes()[at..]) {
         let start = at + found;
@@ -48,8 +49,7 @@ fn string(json: &str) -> (Option<String>, usize) {
 }
 
 struct Expansion<'a> {
-    table: &'a Table,
-    settings: &'a DescriptorSettings,
+    call: &'a Call<'a>,
     bytes_left: usize,
 }
 
@@ -59,7 +59,8 @@ impl Expansion<'_> {
         let inside = text.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}")).map(str::trim);
         // Two handles in a row are a text that holds handles.
         let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else { return Ok(None) };
-        let Some(named) = Named::parse(self.table, inside, self.settings)? else { return Ok(None) };
+        let Call { table, settings, quota, .. } = *self.call;
+        let Some(named) = Named::parse(table, inside, settings, quota)? else { return Ok(None) };
         self.bytes_left = self.bytes_left.checked_sub(named.bytes()?.len()).ok_or_else(|| {
             named.error(
                 FdErrorKind::InvalidRange,
@@ -78,6 +79,8 @@ mod tests {
 
     use super::*;
     use crate::content::Content;
+    use crate::table::Table;
+    use dormouse_proto::descriptor::DescriptorSettings;
 
     fn table() -> Table {
         let mut table = Table::new();
@@ -91,7 +94,7 @@ mod tests {
     }
 
     fn expanded(table: &Table, args: &str) -> Result<Option<String>, FdError> {
-        expand(table, args, &DescriptorSettings::default())
+        expand(&Call::unbounded(table, args, &DescriptorSettings::default(), 0))
     }
 
     #[test]
@@ -101,7 +104,10 @@ mod tests {
         let settings = DescriptorSettings { pretty_json: true, ..DescriptorSettings::default() };
         for (handle, text) in [("{{fd:1}}", "[1,2]"), ("{{fd:1 line 2}}", "  1,\n")] {
             let expected = json!({ "x": text }).to_string();
-            assert_eq!(expand(&table, &json!({ "x": handle }).to_string(), &settings), Ok(Some(expected)));
+            assert_eq!(
+                expand(&Call::unbounded(&table, &json!({ "x": handle }).to_string(), &settings, 0)),
+                Ok(Some(expected))
+            );
         }
     }
 

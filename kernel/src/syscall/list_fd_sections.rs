@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::descriptor::FdError;
 use dormouse_proto::descriptor::view::{self, ListedSection};
-use dormouse_proto::descriptor::{DescriptorSettings, FdError};
-use dormouse_proto::record::{Entry, Section};
+use dormouse_proto::record::Section;
 use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::window::{Window, cut};
-use super::{Outcome, Tool};
-use crate::content::Content;
-use crate::table::{Table, served};
+use super::{Call, Outcome, Tool};
+use crate::content::Reader;
 
 /// `list_fd_sections` as a tool.
 pub const TOOL: Tool = Tool {
@@ -45,25 +44,25 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call. `max_read_chars` of the settings bounds what is shown. O(sections log n).
 #[must_use]
-pub fn list_fd_sections(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args, settings).into()
+pub fn list_fd_sections(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
-    let (id, entry) = table.resolve(args.fd()?)?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let (id, entry) = call.table.resolve(args.fd()?)?;
     let lost = |error| args.lost(error);
-    let view = served(entry, settings).map_err(lost)?;
-    let window = Window::parse(&args, u64::MAX, settings.max_read_chars)?;
+    let view = call.served(entry).map_err(lost)?;
+    let window = Window::parse(&args, u64::MAX, call.settings.max_read_chars)?;
     let mut sections: Vec<_> = view.entry.notes.sections.iter().collect();
     sections.sort_by_key(|(_, section)| (section.start_line, section.end_line));
-    let listed = sections.into_iter().map(|section| listed(&view.entry, section));
+    let listed = sections.into_iter().map(|section| listed(&view.content, section));
     let (shown, listed) = window.of(&args, listed, reckoned)?;
     Ok(Outcome::Answer(view::sections(&id, view.extent().map_err(lost)?, shown, &listed)))
 }
 
-fn listed<'a>(entry: &Entry<Content>, (ref_id, section): (&'a Arc<str>, &Section)) -> ListedSection<'a> {
-    let line = match entry.content.lines(section.start_line, 1) {
+fn listed<'a>(content: &Reader<'_>, (ref_id, section): (&'a Arc<str>, &Section)) -> ListedSection<'a> {
+    let line = match content.lines(section.start_line, 1) {
         Ok(line) => line.map(|slice| slice.text).unwrap_or_default(),
         // The others are listed all the same.
         Err(lost) => lost.to_string().into(),
@@ -83,6 +82,10 @@ mod tests {
     use roxmltree::Document;
 
     use super::*;
+    use crate::content::Content;
+    use crate::table::Table;
+    use dormouse_proto::descriptor::DescriptorSettings;
+    use dormouse_proto::record::Entry;
 
     fn table(text: &str, sections: &[(&str, u64, u64)]) -> Table {
         let mut table = Table::new();
@@ -96,7 +99,7 @@ mod tests {
 
     fn call(table: &Table, args: &str, max_read_chars: u64) -> String {
         let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-        let outcome = list_fd_sections(table, &args.replace('\'', "\""), &settings, 0);
+        let outcome = list_fd_sections(&Call::unbounded(table, &args.replace('\'', "\""), &settings, 0));
         outcome.answer().unwrap().text.to_string()
     }
 

@@ -12,8 +12,8 @@ use time::OffsetDateTime;
 
 use super::args::{Args, Key, Kind};
 use super::window::{Window, cut};
-use super::{Outcome, Tool};
-use crate::content::Content;
+use super::{Call, Outcome, Tool};
+use crate::content::{Content, ReadQuota};
 use crate::table::{Table, served};
 
 /// `list_fds` as a tool.
@@ -46,19 +46,20 @@ type Item<'a> = (FdId, Cow<'a, Entry<Content>>);
 /// Answers a call. `max_read_chars` of the settings bounds what is shown. O(descriptors); one that is listed for the first
 /// time costs its table of pages, O(n) in its content, and messages cost a pass over the conversation.
 #[must_use]
-pub fn list_fds(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args, settings).into()
+pub fn list_fds(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
-    let window = Window::parse(&args, MAX_LISTED, settings.max_read_chars)?;
-    let items = items(table, args.flag("messages") == Some(true));
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let window = Window::parse(&args, MAX_LISTED, call.settings.max_read_chars)?;
+    let items = items(call.table, args.flag("messages") == Some(true));
     let (shown, items) = window.of(&args, items, reckoned)?;
-    let longest = usize::try_from(settings.max_read_chars).unwrap_or(usize::MAX);
+    let longest = usize::try_from(call.settings.max_read_chars).unwrap_or(usize::MAX);
     let summaries: Vec<_> =
         items.iter().map(|(_, entry)| entry.notes.summary.as_deref().map(|text| cut(text, longest))).collect();
-    let listed = items.iter().zip(&summaries).map(|(item, summary)| listed(item, summary.as_deref(), settings));
+    let listed =
+        items.iter().zip(&summaries).map(|(item, summary)| listed(item, summary.as_deref(), call.settings, call.quota));
     Ok(Outcome::Answer(view::list(shown, &listed.collect::<Vec<_>>())))
 }
 
@@ -79,17 +80,24 @@ fn reckoned((_, entry): &Item<'_>) -> u64 {
 }
 
 /// A descriptor as a list shows it.
-pub(crate) fn element(id: &FdId, entry: &Entry<Content>, settings: &DescriptorSettings) -> Element {
+pub(crate) fn element(id: &FdId, entry: &Entry<Content>, settings: &DescriptorSettings, quota: &ReadQuota) -> Element {
     let item = (id.clone(), Cow::Borrowed(entry));
-    listed(&item, entry.notes.summary.as_deref(), settings).element()
+    listed(&item, entry.notes.summary.as_deref(), settings, quota).element()
 }
 
-fn listed<'a>((id, entry): &'a Item<'_>, summary: Option<&'a str>, settings: &DescriptorSettings) -> ListedFd<'a> {
+fn listed<'a>(
+    (id, entry): &'a Item<'_>,
+    summary: Option<&'a str>,
+    settings: &DescriptorSettings,
+    quota: &ReadQuota,
+) -> ListedFd<'a> {
     ListedFd {
         fd: id.clone(),
         name: entry.notes.name.as_deref(),
         source: &entry.source,
-        extent: served(Cow::Borrowed(&**entry), settings).and_then(|view| view.extent()).map_err(|lost| lost.message),
+        extent: served(Cow::Borrowed(&**entry), settings, quota)
+            .and_then(|view| view.extent())
+            .map_err(|lost| lost.message),
         page_chars: entry.page_chars,
         opened: opened(entry.opened_ms),
         sections: entry.notes.sections.len(),
@@ -146,7 +154,7 @@ mod tests {
 
     fn call(table: &Table, args: &str, max_read_chars: u64) -> String {
         let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-        let outcome = list_fds(table, &args.replace('\'', "\""), &settings, 0);
+        let outcome = list_fds(&Call::unbounded(table, &args.replace('\'', "\""), &settings, 0));
         outcome.answer().expect("a list only answers").text.to_string()
     }
 

@@ -1,13 +1,12 @@
 //! `mark_fd_section`: notes lines of a descriptor under an id, to come back to them.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, view};
+use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::record::{Note, Notes, Section};
 use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::selection::{Chosen, Selection};
-use super::{Outcome, Tool};
-use crate::table::{Table, served};
+use super::{Call, Outcome, Tool};
 
 /// `mark_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
@@ -41,20 +40,20 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call. O(log n), once the content's pages are counted.
 #[must_use]
-pub fn mark_fd_section(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args, settings).into()
+pub fn mark_fd_section(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
     let fd = args.fd()?;
     let ref_id = args.label("ref_id", "the section's id, such as \"bug_details\"")?;
     let lines = asked_lines(&args)?;
-    let (id, entry) = table.resolve(fd)?;
+    let (id, entry) = call.table.resolve(fd)?;
     let lost = |error| args.lost(error);
-    let view = served(entry, settings).map_err(lost)?;
-    let Chosen { bytes, .. } = lines.choose(&args, &view.entry)?;
-    let line_at = |byte| view.entry.content.line_at(byte).map_err(lost);
+    let view = call.served(entry).map_err(lost)?;
+    let Chosen { bytes, .. } = lines.choose(&args, &view)?;
+    let line_at = |byte| view.content.line_at(byte).map_err(lost);
     let last = bytes.end.saturating_sub(1).max(bytes.start);
     let section = Section { start_line: line_at(bytes.start)?, end_line: line_at(last)? };
     let replaced = view.entry.notes.sections.get(ref_id).copied();
@@ -86,6 +85,8 @@ mod tests {
 
     use super::*;
     use crate::content::Content;
+    use crate::table::Table;
+    use dormouse_proto::descriptor::DescriptorSettings;
 
     fn table(text: &str) -> Table {
         let mut table = Table::new();
@@ -94,7 +95,7 @@ mod tests {
     }
 
     fn call(table: &Table, args: &str) -> Outcome {
-        mark_fd_section(table, &args.replace('\'', "\""), &DescriptorSettings::default(), 0)
+        mark_fd_section(&Call::unbounded(table, &args.replace('\'', "\""), &DescriptorSettings::default(), 0))
     }
 
     fn lines(first: i64, last: i64) -> String {

@@ -3,7 +3,6 @@
 //! The one place that makes a content of such words: a handle in the arguments of a tool, and what a spawn or a message hands
 //! on, agree by asking here.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
@@ -13,8 +12,8 @@ use dormouse_proto::record::Entry;
 use super::args::Args;
 use super::get_fd_section;
 use super::selection::Selection;
-use crate::content::{Content, Slice};
-use crate::table::{Table, served};
+use crate::content::{Content, ReadQuota, Slice};
+use crate::table::{Table, View, served};
 
 /// What parts there are, as errors say it.
 pub(super) const PARTS: &str = "lines 10-40, page 2, pages 2-4, chars 0-99, or section ID";
@@ -26,7 +25,7 @@ pub(super) const UNITS: [&str; 7] = ["lines", "pages", "chars", "section", "line
 pub(super) struct Named<'a> {
     args: Args,
     id: FdId,
-    entry: Cow<'a, Entry<Content>>,
+    view: View<'a>,
     part: Option<(&'a str, &'a str)>,
 }
 
@@ -39,8 +38,9 @@ impl<'a> Named<'a> {
         table: &'a Table,
         words: &'a str,
         settings: &DescriptorSettings,
+        quota: &'a ReadQuota,
     ) -> Result<Option<Self>, FdError> {
-        if let Ok(named) = Self::new(table, words, None, settings) {
+        if let Ok(named) = Self::new(table, words, None, settings, quota) {
             return Ok(Some(named));
         }
         // A name may hold spaces: the part is the last two words.
@@ -50,7 +50,7 @@ impl<'a> Named<'a> {
         });
         let (fd, part) = split.map_or((words, None), |(fd, unit, value)| (fd, Some((unit, value))));
         let is_id = |name: &str| name.split(' ').next().is_some_and(|word| word.parse::<FdId>().is_ok());
-        match Self::new(table, fd, part, settings) {
+        match Self::new(table, fd, part, settings, quota) {
             Ok(named) => Ok(Some(named)),
             Err(error) if is_id(words) || error.kind == FdErrorKind::ContentUnreadable => Err(error),
             Err(_) => Ok(None),
@@ -66,15 +66,16 @@ impl<'a> Named<'a> {
         fd: &'a str,
         part: Option<(&'a str, &'a str)>,
         settings: &DescriptorSettings,
+        quota: &'a ReadQuota,
     ) -> Result<Self, FdError> {
         let (id, entry) = table.resolve(fd)?;
         // A part is one of what the model saw; the whole is exact.
         let args = Args::about(fd);
-        let entry = match part {
-            Some(_) => served(entry, settings).map_err(|error| args.lost(error))?.entry,
-            None => entry,
+        let view = match part {
+            Some(_) => served(entry, settings, quota).map_err(|error| args.lost(error))?,
+            None => View::plain(entry, quota),
         };
-        Ok(Self { args, id, entry, part })
+        Ok(Self { args, id, view, part })
     }
 
     pub(super) fn id(&self) -> &FdId {
@@ -83,7 +84,7 @@ impl<'a> Named<'a> {
 
     /// The descriptor, whichever part of it was named.
     pub(super) fn entry(&self) -> &Entry<Content> {
-        &self.entry
+        &self.view.entry
     }
 
     /// The unit of the part and which; none where the whole was named.
@@ -97,7 +98,7 @@ impl<'a> Named<'a> {
     /// As [`slice`](Self::slice).
     pub(super) fn content(&self) -> Result<Content, FdError> {
         let bytes = self.bytes()?;
-        self.entry.content.extract(bytes).map_err(|error| self.args.lost(error))
+        self.view.content.extract(bytes).map_err(|error| self.args.lost(error))
     }
 
     /// What was named.
@@ -107,18 +108,18 @@ impl<'a> Named<'a> {
     /// `content_unreadable`.
     pub(super) fn slice(&self) -> Result<Slice, FdError> {
         let bytes = self.bytes()?;
-        self.entry.content.slice(bytes).map_err(|error| self.args.lost(error))
+        self.view.content.slice(bytes).map_err(|error| self.args.lost(error))
     }
 
     /// Where it stands in the shown text of its descriptor.
     pub(super) fn bytes(&self) -> Result<Range<usize>, FdError> {
         let selection = self.part.map_or(Ok(Selection::All), |(unit, value)| self.selection(unit, value))?;
-        Ok(selection.choose(&self.args, &self.entry)?.bytes)
+        Ok(selection.choose(&self.args, &self.view)?.bytes)
     }
 
     fn selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {
         if unit == "section" {
-            return get_fd_section::marked(&self.args, &self.entry.notes, value).map(get_fd_section::lines);
+            return get_fd_section::marked(&self.args, &self.view.entry.notes, value).map(get_fd_section::lines);
         }
         let (first, last) = self.range(value)?;
         let count = last.saturating_sub(first).saturating_add(1);

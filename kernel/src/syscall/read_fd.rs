@@ -1,6 +1,6 @@
 //! `read_fd`: shows a part of a content, or makes it a descriptor of its own.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, view};
+use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
@@ -8,9 +8,9 @@ use dormouse_proto::tool::Access;
 use super::args::{Args, Key, Kind};
 use super::selection::unit::{self, Which};
 use super::selection::{self, Bounded, Chosen, Selection};
-use super::{Outcome, Tool, form};
+use super::{Call, Outcome, Tool, form};
 use crate::content::Unreadable;
-use crate::table::{Table, View};
+use crate::table::View;
 
 /// `read_fd` as a tool.
 pub const TOOL: Tool =
@@ -46,46 +46,42 @@ const SCHEMA: &str = r#"{
 /// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown),
 /// once JSON that is served reformatted has been, or a unit's outline is made.
 #[must_use]
-pub fn read_fd(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Outcome {
-    run(table, args, settings, now_ms).into()
+pub fn read_fd(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str, settings: &DescriptorSettings, now_ms: u64) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS, &unit::KEYS])?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&KEYS, &selection::KEYS, &unit::KEYS])?;
     // Beside a unit, `name` is that of the unit.
     let args = if args.has("unit") { args } else { args.with_fd_by("name") };
     let (fd, lost) = (args.fd()?, |error| args.lost(error));
     let selection = Selection::parse(&args, "mode")?.unwrap_or(Selection::Page(1));
-    let (id, entry) = table.resolve(fd)?;
-    let view = form::view(&args, entry, form::asked(&args), settings)?;
+    let (id, entry) = call.table.resolve(fd)?;
+    let view = form::view(&args, entry, form::asked(&args), call)?;
     let extracts = args.flag("extract_to_new_fd") == Some(true);
     if let (Selection::Unit { unit, which: Which::Unsaid }, false) = (selection, extracts) {
-        let units = unit::list(&args, &view.entry, unit, settings.max_read_chars)?;
+        let units = unit::list(&args, &view, unit, call.settings.max_read_chars)?;
         return Ok(Outcome::Answer(view::units(&id, view.extent().map_err(lost)?, &units)));
     }
-    let chosen = selection.choose(&args, &view.entry)?;
+    let chosen = selection.choose(&args, &view)?;
     if extracts {
-        return extract(table, &id, &view, chosen, now_ms).map_err(lost);
+        return extract(call, &id, &view, chosen).map_err(lost);
     }
-    let Bounded { slice, served, rest } = chosen.bound(&view.entry, settings.max_read_chars).map_err(lost)?;
+    let Bounded { slice, served, rest } = chosen.bound(&view, call.settings.max_read_chars).map_err(lost)?;
     Ok(Outcome::Answer(view::content(&id, view.extent().map_err(lost)?, &served, slice.part(), rest.as_ref())))
 }
 
 /// The new descriptor keeps the page size of its source (ruling 12 of the design).
-pub(super) fn extract(
-    table: &Table,
-    id: &FdId,
-    view: &View<'_>,
-    chosen: Chosen,
-    now_ms: u64,
-) -> Result<Outcome, Unreadable> {
-    let (Chosen { bytes, served }, source) = (chosen, &view.entry.content);
+pub(super) fn extract(call: &Call<'_>, id: &FdId, view: &View<'_>, chosen: Chosen) -> Result<Outcome, Unreadable> {
+    let (Chosen { bytes, served }, source) = (chosen, &view.content);
     let last = bytes.end.saturating_sub(1).max(bytes.start);
     let lines = (source.line_at(bytes.start)?, source.line_at(last)?);
-    let extracted = Entry::new(source.extract(bytes)?, view.entry.page_chars, format!("extract:{id}"), now_ms);
-    let new = table.next_id();
-    let answer = view::extraction(id, &new, &served, lines, view.describe(&extracted)?);
-    Ok(Outcome::Opened { id: new, entry: extracted, answer })
+    let content = source.extract(bytes)?;
+    let extent = view.describe(content.clone())?;
+    let entry = Entry::new(content, view.page_chars(), format!("extract:{id}"), call.now_ms);
+    let new = call.table.next_id();
+    let answer = view::extraction(id, &new, &served, lines, extent);
+    Ok(Outcome::Opened { id: new, entry, answer })
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! `read_temp_file`: looks at the newest version of a file. What is large becomes a descriptor of the reader.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::temp_file::{self, FILE_KEYS};
-use super::{Outcome, Tool};
-use crate::table::Table;
+use super::{Call, Outcome, Tool};
 
 /// `read_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
@@ -32,14 +31,14 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call: with an operation for the tree's files, or with an error.
 #[must_use]
-pub fn read_temp_file(_table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(args, settings).into()
+pub fn read_temp_file(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&FILE_KEYS])?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&FILE_KEYS])?;
     let id = temp_file::file(&args)?;
-    Ok(temp_file::pending(&args, TempFileOp::Read { id }, settings))
+    Ok(temp_file::pending(&args, TempFileOp::Read { id }, call.settings))
 }
 
 #[cfg(test)]

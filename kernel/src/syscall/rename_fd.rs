@@ -3,14 +3,14 @@
 //! A name is that of one descriptor, and never reads as the id of one: what a name means does not change when descriptors
 //! are opened.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, view};
+use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Note;
 use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::search_fd::ALL;
-use super::{Outcome, Tool};
+use super::{Call, Outcome, Tool};
 use crate::table::Table;
 
 /// `rename_fd` as a tool.
@@ -37,14 +37,14 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call. O(descriptors).
 #[must_use]
-pub fn rename_fd(table: &Table, args: &str, _settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args).into()
+pub fn rename_fd(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
-    let (id, entry) = table.resolve(args.fd()?)?;
-    let name = new_name(&args, table, &id)?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let (id, entry) = call.table.resolve(args.fd()?)?;
+    let name = new_name(&args, call.table, &id)?;
     let previous = entry.notes.name.as_deref();
     let answer = view::renamed(&id, name, previous);
     if name == previous {
@@ -90,6 +90,7 @@ mod tests {
     use super::*;
     use crate::content::Content;
     use crate::syscall::read_fd;
+    use dormouse_proto::descriptor::DescriptorSettings;
 
     fn table() -> Table {
         let mut table = Table::new();
@@ -102,7 +103,7 @@ mod tests {
 
     fn call(table: &Table, fd: &str, name: &str) -> Outcome {
         let args = serde_json::json!({ "fd": fd, "name": name });
-        rename_fd(table, &args.to_string(), &DescriptorSettings::default(), 0)
+        rename_fd(&Call::unbounded(table, &args.to_string(), &DescriptorSettings::default(), 0))
     }
 
     #[test]
@@ -148,7 +149,7 @@ mod tests {
             let text = call(&table(), fd, name).answer().unwrap().text.to_string();
             assert!(text.contains("<fd_error") && text.contains(message), "{text}");
         }
-        let missing = rename_fd(&table(), r#"{"fd": "fd:1"}"#, &DescriptorSettings::default(), 0);
+        let missing = rename_fd(&Call::unbounded(&table(), r#"{"fd": "fd:1"}"#, &DescriptorSettings::default(), 0));
         assert!(missing.answer().unwrap().text.contains("'name' is missing"), "{missing:?}");
     }
 
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn a_descriptor_is_read_by_its_name() {
         for args in [r#"{"fd": "second"}"#, r#"{"name": "second"}"#, r#"{"name": "second", "page": 1}"#] {
-            let outcome = read_fd(&table(), args, &DescriptorSettings::default(), 0);
+            let outcome = read_fd(&Call::unbounded(&table(), args, &DescriptorSettings::default(), 0));
             let text = &outcome.answer().unwrap().text;
             assert!(text.starts_with("<fd_content fd=\"fd:2\"") && text.contains("two"), "{args}: {text}");
         }
@@ -170,7 +171,7 @@ mod tests {
             (r#"{"name": "second", "page": 9}"#, "fd=\"second\""),
             (r#"{"name": "second", "unit": "function"}"#, "'fd' is missing"),
         ] {
-            let outcome = read_fd(&table(), args, &DescriptorSettings::default(), 0);
+            let outcome = read_fd(&Call::unbounded(&table(), args, &DescriptorSettings::default(), 0));
             let text = &outcome.answer().unwrap().text;
             assert!(text.contains("<fd_error") && text.contains(message), "{args}: {text}");
         }

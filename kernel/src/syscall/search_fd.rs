@@ -13,16 +13,15 @@ mod excerpt;
 mod matcher;
 
 use dormouse_proto::descriptor::view::{self, Found, Shown};
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
-use dormouse_proto::record::Entry;
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::tool::Access;
 
 use self::excerpt::{Excerpted, Excerpts};
 use self::matcher::{Case, Matcher, Scan, TooSlow};
 use super::args::{Args, Key, Kind};
-use super::{Outcome, Tool, form};
-use crate::content::{Content, Unreadable};
-use crate::table::Table;
+use super::{Call, Outcome, Tool, form};
+use crate::content::Unreadable;
+use crate::table::View;
 
 /// `search_fd` as a tool.
 pub const TOOL: Tool =
@@ -71,27 +70,27 @@ const SCHEMA: &str = r#"{
 /// their contents together, one that several of them hold counted for each. A regular expression that would take longer is
 /// refused.
 #[must_use]
-pub fn search_fd(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args, settings).into()
+pub fn search_fd(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
     let fd = args.fd()?;
     let search = Search::parse(&args)?;
     if args.flag("distinct") == Some(true) {
-        return distinct::run(table, &args, &search, settings);
+        return distinct::run(call, &args, &search);
     }
-    let mut excerpts = Excerpts::new(search.context_lines, settings.max_read_chars);
+    let mut excerpts = Excerpts::new(search.context_lines, call.settings.max_read_chars);
     if fd == ALL {
-        let found = all::find(&search, table, form::asked(&args), settings, &mut excerpts);
+        let found = all::find(&search, call, form::asked(&args), &mut excerpts);
         let found = found.map_err(|error| error.answer(&args))?;
         search.check_start(&args, found.total())?;
         return Ok(Outcome::Answer(found.answer(&search)));
     }
-    let (id, entry) = table.resolve(fd)?;
-    let view = form::view(&args, entry, form::asked(&args), settings)?;
-    let matches = search.find(&mut search.matcher.scan(), &view.entry, 0, &mut excerpts);
+    let (id, entry) = call.table.resolve(fd)?;
+    let view = form::view(&args, entry, form::asked(&args), call)?;
+    let matches = search.find(&mut search.matcher.scan(), &view, 0, &mut excerpts);
     let matches = matches.map_err(|error| error.answer(&args))?;
     search.check_start(&args, matches)?;
     let (shown, excerpts) = (search.shown(matches, excerpts.shown()), excerpts.take());
@@ -148,19 +147,18 @@ impl<'a> Search<'a> {
     fn find(
         &self,
         scan: &mut Scan<'_>,
-        entry: &Entry<Content>,
+        view: &View<'_>,
         before: u64,
         excerpts: &mut Excerpts,
     ) -> Result<u64, SearchError> {
         let end = self.start.saturating_add(self.max_matches);
-        let content = entry.content.loaded().map_err(SearchError::Lost)?;
-        let entry = Entry { content, ..entry.clone() };
-        let text = entry.content.text().map_err(SearchError::Lost)?;
+        let content = view.content.loaded().map_err(SearchError::Lost)?;
+        let text = content.text().map_err(SearchError::Lost)?;
         let (mut matches, mut pushed) = (0, Ok(()));
         let scanned = scan.find_each(&text, |bytes| {
             matches += 1;
             if pushed.is_ok() && (self.start..end).contains(&(before + matches)) {
-                pushed = excerpts.push(&entry, bytes);
+                pushed = excerpts.push(&content, view.page_chars(), bytes);
             }
         });
         scanned.map_err(SearchError::TooSlow)?;

@@ -10,11 +10,11 @@ use std::ops::Range;
 
 use dormouse_proto::descriptor::view::Served;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
-use dormouse_proto::record::Entry;
 
 use super::args::{Args, Key, Kind};
 use crate::content::units::Unit;
-use crate::content::{Content, Slice, Unreadable};
+use crate::content::{Slice, Unreadable};
+use crate::table::View;
 
 /// The parameters that every selection has, beside the one that names the unit.
 pub(super) const KEYS: [Key; 6] = [
@@ -90,15 +90,15 @@ impl Selection {
     ///
     /// # Errors
     /// `invalid_page` or `invalid_range`, with what is valid; `content_unreadable`.
-    pub(super) fn choose(self, args: &Args, entry: &Entry<Content>) -> Result<Chosen, FdError> {
-        let content = &entry.content;
+    pub(super) fn choose(self, args: &Args, view: &View<'_>) -> Result<Chosen, FdError> {
+        let content = &view.content;
         let lost = |error| args.lost(error);
         let served = match self {
             Self::All => Served::All,
-            Self::Page(page) => Served::Page(page_of(args, page, entry)?),
+            Self::Page(page) => Served::Page(page_of(args, page, view)?),
             Self::Pages { start, count } => {
-                let total = content.total_pages(entry.page_chars).map_err(lost)?;
-                let start = page_of(args, start, entry)?;
+                let total = content.total_pages(view.page_chars()).map_err(lost)?;
+                let start = page_of(args, start, view)?;
                 Served::Pages { start, count: at_least_one(args, count)?.min(total - start + 1) }
             }
             Self::Lines { start, count } => {
@@ -113,9 +113,9 @@ impl Selection {
                 let start = within(args, FdErrorKind::InvalidRange, "character position", start, range)?;
                 Served::Chars { start, count: at_least_one(args, count)?.min(total - start) }
             }
-            Self::Unit { unit, which } => unit::choose(args, entry, unit, which)?,
+            Self::Unit { unit, which } => unit::choose(args, view, unit, which)?,
         };
-        Ok(Chosen { bytes: bytes_of(entry, &served).map_err(lost)?, served })
+        Ok(Chosen { bytes: bytes_of(view, &served).map_err(lost)?, served })
     }
 }
 
@@ -123,8 +123,8 @@ fn given(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
     keys.iter().copied().find(|key| args.has(key))
 }
 
-fn page_of(args: &Args, page: i64, entry: &Entry<Content>) -> Result<u64, FdError> {
-    let total = entry.content.total_pages(entry.page_chars).map_err(|error| args.lost(error))?;
+fn page_of(args: &Args, page: i64, view: &View<'_>) -> Result<u64, FdError> {
+    let total = view.content.total_pages(view.page_chars()).map_err(|error| args.lost(error))?;
     within(args, FdErrorKind::InvalidPage, "page number", page, (1, total))
 }
 
@@ -151,12 +151,12 @@ fn at_least_one(args: &Args, count: i64) -> Result<u64, FdError> {
 }
 
 /// Where that stands in the shown text.
-fn bytes_of(entry: &Entry<Content>, served: &Served) -> Result<Range<usize>, Unreadable> {
-    let content = &entry.content;
+fn bytes_of(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadable> {
+    let content = &view.content;
     let bytes = match *served {
         Served::All => Some(0..content.shown_bytes()?),
-        Served::Page(page) => content.pages_at(entry.page_chars, page, 1)?,
-        Served::Pages { start, count } => content.pages_at(entry.page_chars, start, count)?,
+        Served::Page(page) => content.pages_at(view.page_chars(), page, 1)?,
+        Served::Pages { start, count } => content.pages_at(view.page_chars(), start, count)?,
         Served::Lines { start, count } | Served::Unit { start, count, .. } => content.lines_at(start, count)?,
         // Of empty content nothing is served, from the position where its first character would be.
         Served::Chars { start, count } => content.chars_at(start, count.max(1))?,
@@ -183,18 +183,14 @@ pub(super) struct Bounded {
 impl Chosen {
     /// As much of it as one answer may show. It is cut after whole pages where pages were asked for, after whole lines where
     /// lines, a unit or everything was, if at least one fits; else at the limit. Reads no more than that.
-    pub(super) fn bound(self, entry: &Entry<Content>, max_chars: u64) -> Result<Bounded, Unreadable> {
-        let (bytes, served, rest) = self.fitting(entry, max_chars.max(1))?;
-        Ok(Bounded { slice: entry.content.slice(bytes)?, served, rest })
+    pub(super) fn bound(self, view: &View<'_>, max_chars: u64) -> Result<Bounded, Unreadable> {
+        let (bytes, served, rest) = self.fitting(view, max_chars.max(1))?;
+        Ok(Bounded { slice: view.content.slice(bytes)?, served, rest })
     }
 
-    fn fitting(
-        self,
-        entry: &Entry<Content>,
-        max_chars: u64,
-    ) -> Result<(Range<usize>, Served, Option<Served>), Unreadable> {
+    fn fitting(self, view: &View<'_>, max_chars: u64) -> Result<(Range<usize>, Served, Option<Served>), Unreadable> {
         let Self { bytes, served } = self;
-        let content = &entry.content;
+        let content = &view.content;
         // No character is less than a byte.
         if bytes.len() as u64 <= max_chars {
             return Ok((bytes, served, None));
@@ -205,7 +201,7 @@ impl Chosen {
             return Ok((bytes, served, None));
         }
         let limit = content.byte_at(first + max_chars)?;
-        let (page, line) = (content.page_at(entry.page_chars, limit)?, content.line_at(limit)?);
+        let (page, line) = (content.page_at(view.page_chars(), limit)?, content.line_at(limit)?);
         let (served, rest) = match served {
             Served::Pages { start, count } if page > start => {
                 let fit = page - start;
@@ -223,7 +219,7 @@ impl Chosen {
                 (Served::Chars { start, count }, Served::Chars { start: first + count, count: asked - count })
             }
         };
-        Ok((bytes_of(entry, &served)?, served, Some(rest)))
+        Ok((bytes_of(view, &served)?, served, Some(rest)))
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::args::{Args, Key, Kind};
 use super::handed::{self, Handed, handed};
+use crate::content::ReadQuota;
 use crate::program::Program;
 use crate::table::Table;
 
@@ -82,7 +83,7 @@ pub fn pending(args: &str, program: &Program, table: &Table) -> Result<PendingMe
     let to = args.required_text("to", TO).map_err(|error| error.message)?;
     let to = Address::parse(to).ok_or_else(|| format!("'{to}' is nobody: give {TO}."))?;
     let settings = program.descriptors().copied().unwrap_or_default();
-    let descriptors = handed(&args, FDS, table, &settings)?;
+    let descriptors = handed(&args, FDS, table, &settings, ReadQuota::unlimited())?;
     let text = args.text("text").unwrap_or_default();
     if text.trim().is_empty() && descriptors.is_empty() {
         return Err("Parameter 'text' is empty and no descriptor is handed over: nothing is said.".to_owned());
@@ -137,7 +138,10 @@ mod tests {
     fn descriptors_go_whole_or_in_part_and_alone_if_need_be() {
         let args = json!({ "to": "parent", "text": "", "fds": ["fd:1", { "fd": "fd:1", "lines": "2-3" }] });
         let letter = pending(&args.to_string(), &with_descriptors(), &table()).unwrap().letter;
-        let seen = letter.descriptors.iter().map(|d| (d.part.as_deref(), d.entry.content.text().unwrap().to_string()));
+        let seen = letter
+            .descriptors
+            .iter()
+            .map(|d| (d.part.as_deref(), d.entry.content.unbounded().text().unwrap().to_string()));
         let expected = [(None, "one\ntwo\nthree\n".into()), (Some("lines 2-3"), "two\nthree\n".into())];
         assert_eq!(seen.collect::<Vec<_>>(), expected);
     }

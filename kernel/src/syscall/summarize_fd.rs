@@ -5,19 +5,19 @@
 //! request may show, the model sees pages from its beginning to its end, evenly spread, and the answer says so.
 
 use dormouse_proto::descriptor::view::{self, Extent, Served, Summary};
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::text_of;
 use dormouse_proto::model::{ModelError, Reply, Usage};
-use dormouse_proto::record::{Entry, Note};
+use dormouse_proto::record::Note;
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
 
 use super::args::{Args, Key, Kind};
 use super::window::cut;
-use super::{Outcome, Tool};
-use crate::content::{Content, Unreadable};
-use crate::table::{Table, View, extent, served};
+use super::{Call, Outcome, Tool};
+use crate::content::Unreadable;
+use crate::table::View;
 
 /// `summarize_fd` as a tool.
 pub const TOOL: Tool =
@@ -50,33 +50,33 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call: with the summary that is kept, or with what to ask a model. O(what the model is shown).
 #[must_use]
-pub fn summarize_fd(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args, settings).into()
+pub fn summarize_fd(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS])?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
     let asked = args.fd()?;
-    let (fd, entry) = table.resolve(asked)?;
+    let (fd, entry) = call.table.resolve(asked)?;
     let lost = |error| args.lost(error);
-    let View { entry, .. } = served(entry, settings).map_err(lost)?;
+    let view = call.served(entry).map_err(lost)?;
+    let extent = view.extent().map_err(lost)?;
     let focus = args.text("focus").filter(|focus| !focus.trim().is_empty());
     let is_new = focus.is_some() || args.flag("again") == Some(true);
-    if let Some(text) = entry.notes.summary.as_deref().filter(|_| !is_new) {
+    if let Some(text) = view.entry.notes.summary.as_deref().filter(|_| !is_new) {
         let summary = Summary { text, pages_read: None };
-        return Ok(Outcome::Answer(view::summary(&fd, extent(&entry).map_err(lost)?, summary)));
+        return Ok(Outcome::Answer(view::summary(&fd, extent, summary)));
     }
-    let extent = extent(&entry).map_err(lost)?;
-    let pages = sample(&entry, extent, settings.max_read_chars);
-    let prompt = prompt(&fd, &entry, extent, &pages, focus).map_err(lost)?;
+    let pages = sample(view.page_chars(), extent, call.settings.max_read_chars);
+    let prompt = prompt(&fd, &view, extent, &pages, focus).map_err(lost)?;
     let pages_read = ((pages.len() as u64) < extent.pages).then_some(pages.len() as u64);
     Ok(Outcome::Summarize(PendingSummary { prompt, fd, asked_fd: asked.to_owned(), extent, pages_read }))
 }
 
 /// The pages that are shown, from 1: all of them, or as many as fit, from the first to the last and evenly spread.
-fn sample(entry: &Entry<Content>, extent: Extent, max_chars: u64) -> Vec<u64> {
+fn sample(page_chars: u32, extent: Extent, max_chars: u64) -> Vec<u64> {
     let total = extent.pages;
-    let fit = (max_chars / u64::from(entry.page_chars.max(1))).max(1);
+    let fit = (max_chars / u64::from(page_chars.max(1))).max(1);
     if extent.total_chars <= max_chars || total <= fit {
         return (1..=total).collect();
     }
@@ -86,20 +86,20 @@ fn sample(entry: &Entry<Content>, extent: Extent, max_chars: u64) -> Vec<u64> {
 
 fn prompt(
     fd: &FdId,
-    entry: &Entry<Content>,
+    view: &View<'_>,
     extent: Extent,
     pages: &[u64],
     focus: Option<&str>,
 ) -> Result<String, Unreadable> {
     let about = format!(
         "Summarize the content of {fd} ({}): {} characters, {} lines, {} pages.",
-        entry.source, extent.total_chars, extent.total_lines, extent.pages
+        view.entry.source, extent.total_chars, extent.total_lines, extent.pages
     );
     let focus = focus.map(|focus| format!(" Look in particular for: {focus}")).unwrap_or_default();
     let asked = ShownText::from(about + &focus);
     let mut shown = Vec::new();
     for page in pages {
-        if let Some(slice) = entry.content.page(entry.page_chars, *page)? {
+        if let Some(slice) = view.content.page(view.page_chars(), *page)? {
             shown.push(view::content(fd, extent, &Served::Page(*page), slice.part(), None).text.to_string());
         }
     }
@@ -157,6 +157,10 @@ mod tests {
     use dormouse_proto::model::{ModelErrorKind, StopReason};
 
     use super::*;
+    use crate::content::{Content, ReadQuota};
+    use crate::table::Table;
+    use dormouse_proto::descriptor::DescriptorSettings;
+    use dormouse_proto::record::Entry;
 
     fn table() -> Table {
         let mut table = Table::new();
@@ -167,7 +171,7 @@ mod tests {
 
     fn call(table: &Table, args: &str, max_read_chars: u64) -> Outcome {
         let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-        summarize_fd(table, &args.replace('\'', "\""), &settings, 0)
+        summarize_fd(&Call::unbounded(table, &args.replace('\'', "\""), &settings, 0))
     }
 
     fn pending(args: &str, max_read_chars: u64) -> PendingSummary {
@@ -189,8 +193,10 @@ mod tests {
         for (max_chars, pages) in
             [(130, vec![1]), (300, vec![1, 10]), (400, vec![1, 5, 10]), (1_299, vec![1, 2, 3, 4, 5, 6, 7, 8, 10])]
         {
-            let (_, entry) = table().resolve("fd:1").map(|(id, entry)| (id, entry.into_owned())).unwrap();
-            assert_eq!(sample(&entry, extent(&entry).unwrap(), max_chars), pages, "{max_chars}");
+            let table = table();
+            let (_, entry) = table.resolve("fd:1").unwrap();
+            let view = View::plain(entry, ReadQuota::unlimited());
+            assert_eq!(sample(view.page_chars(), view.extent().unwrap(), max_chars), pages, "{max_chars}");
         }
     }
 

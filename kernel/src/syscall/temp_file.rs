@@ -58,6 +58,7 @@ impl PendingTempFile {
 
 /// All that a file holds, as the model reads it.
 pub(crate) fn contents(id: TempId, version: u64, content: &Content) -> Result<Answer, Unreadable> {
+    let content = content.unbounded();
     let encoding = if content.is_binary()? { Encoding::Base64 } else { Encoding::Text };
     Ok(view::contents(id, version, content.total_chars()?, encoding, &content.text()?))
 }

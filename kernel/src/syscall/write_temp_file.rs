@@ -1,13 +1,12 @@
 //! `write_temp_file`: puts a content in place of all that a file holds, if nobody has changed it since it was read.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::temp_file::{self, CONTENT_KEYS, FILE_KEYS, VERSION_KEYS};
-use super::{Outcome, Tool};
-use crate::table::Table;
+use super::{Call, Outcome, Tool};
 
 /// `write_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
@@ -37,17 +36,17 @@ const SCHEMA: &str = r#"{
 
 /// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
 #[must_use]
-pub fn write_temp_file(table: &Table, args: &str, settings: &DescriptorSettings, _now_ms: u64) -> Outcome {
-    run(table, args, settings).into()
+pub fn write_temp_file(call: &Call<'_>) -> Outcome {
+    run(call).into()
 }
 
-fn run(table: &Table, args: &str, settings: &DescriptorSettings) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, args, &[&FILE_KEYS, &CONTENT_KEYS, &VERSION_KEYS])?;
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&FILE_KEYS, &CONTENT_KEYS, &VERSION_KEYS])?;
     let id = temp_file::file(&args)?;
     let version = temp_file::version(&args)?;
     let version = version.ok_or_else(|| args.missing("version", "the version that you read with read_temp_file"))?;
-    let content = temp_file::content(&args, table)?;
-    Ok(temp_file::pending(&args, TempFileOp::Write { id, content, version }, settings))
+    let content = temp_file::content(&args, call.table)?;
+    Ok(temp_file::pending(&args, TempFileOp::Write { id, content, version }, call.settings))
 }
 
 #[cfg(test)]

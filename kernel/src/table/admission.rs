@@ -21,7 +21,7 @@ use dormouse_proto::tool::{Answer, ToolOutput};
 
 use super::preview;
 use super::{Table, served};
-use crate::content::{Collected, Content, Unreadable};
+use crate::content::{Collected, Content, ReadQuota, Reader, Unreadable};
 use crate::syscall::temp_file::{contents, unreadable};
 
 /// What becomes of an output or input.
@@ -77,7 +77,7 @@ fn admit(
     now_ms: u64,
 ) -> Result<Admission, Unreadable> {
     match settings {
-        Some(settings) if kept.content.total_chars()? > settings.max_direct_output_chars => {
+        Some(settings) if kept.reader().total_chars()? > settings.max_direct_output_chars => {
             let chars = settings.max_direct_output_chars;
             let message = format!("Output exceeds {chars} characters. Use read_fd to read more pages.");
             Ok(open(table, kept, source, settings, &message, now_ms))
@@ -99,7 +99,7 @@ pub fn admit_shared(
     let content = Content::shared(text.clone());
     let is_too_large = |settings: &&DescriptorSettings| content.len_bytes() > settings.max_content_bytes;
     let kept = match settings.filter(is_too_large) {
-        Some(settings) => content.bytes().map(|bytes| Kept::new(bytes, 0, Some(settings))),
+        Some(settings) => content.unbounded().bytes().map(|bytes| Kept::new(bytes, 0, Some(settings))),
         None => Ok(Kept { content, cut_bytes: 0 }),
     };
     let admission = kept.and_then(|kept| admit(table, kept, source, settings, now_ms));
@@ -125,8 +125,9 @@ pub fn admit_exit(
 pub fn admit_input(table: &Table, part: &SpokenPart, settings: Option<&DescriptorSettings>, now_ms: u64) -> Admission {
     let settings = settings.filter(|settings| settings.page_user_input);
     let kept = Kept::new(part.bytes.clone(), 0, settings);
-    let is_large =
-        |settings: &&DescriptorSettings| kept.content.total_chars().is_ok_and(|chars| chars > settings.max_input_chars);
+    let is_large = |settings: &&DescriptorSettings| {
+        kept.reader().total_chars().is_ok_and(|chars| chars > settings.max_input_chars)
+    };
     match settings.filter(is_large) {
         Some(settings) => {
             let message = "Large user input has been stored in a file descriptor. Use read_fd to read more pages.";
@@ -151,7 +152,7 @@ pub fn admit_temp_file(
     now_ms: u64,
 ) -> Admission {
     let is_large = |settings: &&DescriptorSettings| {
-        content.total_chars().is_ok_and(|chars| chars > settings.max_direct_output_chars)
+        content.unbounded().total_chars().is_ok_and(|chars| chars > settings.max_direct_output_chars)
     };
     match settings.filter(is_large) {
         Some(settings) => {
@@ -214,13 +215,18 @@ impl Kept {
         Self { content: Content::new(bytes), cut_bytes: cut_bytes + cut_here }
     }
 
+    fn reader(&self) -> Reader<'static> {
+        self.content.unbounded()
+    }
+
     /// What is small enough, and how it is `shown` by itself: binary with a word of what it is, then its base64; and behind a
     /// cut a word of that.
     fn direct(&self, what: &str, shown: impl Fn(Arc<str>) -> ShownText) -> Result<Admission, Unreadable> {
         let Self { content, cut_bytes } = self;
-        let text: Arc<str> = match content.is_binary()? {
-            true => format!("Binary {what} of {} bytes, as base64:\n{}", content.len_bytes(), content.text()?).into(),
-            false => (&*content.text()?).into(),
+        let reader = self.reader();
+        let text: Arc<str> = match reader.is_binary()? {
+            true => format!("Binary {what} of {} bytes, as base64:\n{}", content.len_bytes(), reader.text()?).into(),
+            false => (&*reader.text()?).into(),
         };
         let shown = shown(text.clone());
         if *cut_bytes == 0 {
@@ -247,8 +253,8 @@ pub fn opened(id: &FdId, entry: &Entry<Content>, message: &str, settings: &Descr
         cut_bytes => format!("{message} {}", cut(&entry.content, cut_bytes)),
     };
     let answer = || {
-        let view = served(Cow::Borrowed(entry), settings)?;
-        let shown = preview::shown(&view.entry, settings.preview)?;
+        let view = served(Cow::Borrowed(entry), settings, ReadQuota::unlimited())?;
+        let shown = preview::shown(&view, settings.preview)?;
         let previewed = shown.previewed(entry.notes.summary.as_deref());
         Ok(view::result(id, &entry.source, view.extent()?, &message, previewed))
     };
@@ -277,7 +283,7 @@ impl Admission {
         match self {
             Self::Direct { text, .. } => text.chars().count() as u64,
             // What was opened has just been read.
-            Self::Opened { entry, .. } => entry.content.total_chars().unwrap_or_default(),
+            Self::Opened { entry, .. } => entry.content.unbounded().total_chars().unwrap_or_default(),
         }
     }
 
@@ -409,7 +415,7 @@ mod tests {
         assert_eq!(&*answer.text, "é".repeat(15) + said);
         let admission = admit_output(&Table::new(), output, "tool:t", Some(&capped(50)), 0);
         let Admission::Opened { entry, answer, .. } = admission else { panic!("25 characters are left") };
-        assert_eq!((&*entry.content.text().unwrap(), entry.cut_bytes), (&*"é".repeat(25), 7));
+        assert_eq!((&*entry.content.unbounded().text().unwrap(), entry.cut_bytes), (&*"é".repeat(25), 7));
         assert!(answer.text.contains("total_chars=\"25\" cut_bytes=\"7\""), "{}", answer.text);
         assert!(answer.text.contains("Only its first 50 bytes were kept; 7 bytes after them"), "{}", answer.text);
     }

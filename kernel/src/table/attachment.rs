@@ -180,7 +180,7 @@ mod tests {
         for (media_type, bytes, is_shown) in cases {
             let Admitted { entry, element, media } = admitted(media_type, bytes, None);
             assert_eq!(media.is_some(), is_shown, "{media_type}");
-            assert_eq!(entry.content.bytes().unwrap(), bytes);
+            assert_eq!(entry.content.unbounded().bytes().unwrap(), bytes);
             let bytes = format!("bytes=\"{}\"", bytes.len());
             let xml = element.to_xml();
             assert!(xml.starts_with("<fd_attachment fd=\"fd:3\" ") && xml.contains(&bytes), "{xml}");

@@ -138,7 +138,7 @@ mod tests {
         ];
         for (name, expected) in cases {
             let entry = conversation.entry(&name.parse().unwrap());
-            let found = entry.as_ref().map(|entry| (entry.content.text().unwrap(), &*entry.source));
+            let found = entry.as_ref().map(|entry| (entry.content.unbounded().text().unwrap(), &*entry.source));
             let found = found.as_ref().map(|(text, source)| (&**text, *source));
             assert_eq!(found, expected, "{name}");
         }
@@ -152,6 +152,6 @@ mod tests {
         let message = Message { role: Role::User, blocks: vec![Block::text(text.clone())] };
         let conversation = Conversation::new([Arc::new(message)].into_iter().collect(), 10);
         let entry = conversation.entry(&FdId::Message { number: 1, part: None }).unwrap();
-        assert_eq!(entry.content.text().unwrap().as_ptr(), text.as_ptr());
+        assert_eq!(entry.content.unbounded().text().unwrap().as_ptr(), text.as_ptr());
     }
 }

@@ -9,7 +9,7 @@ use dormouse_proto::descriptor::view::Extent;
 use dormouse_proto::record::Entry;
 
 use super::extent;
-use crate::content::{Content, PrettyError, Unreadable};
+use crate::content::{Content, PrettyError, ReadQuota, Reader, Unreadable};
 
 /// A form of a content's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,27 +23,41 @@ pub enum Form {
 /// A descriptor in the form that is served.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
-    /// The descriptor; its content is the reformatted one where that is served.
+    /// The descriptor as the table has it.
     pub entry: Cow<'a, Entry<Content>>,
+    /// What is served: its content, or that reformatted.
+    pub content: Reader<'a>,
     /// Whether it is. None where the content is as it is, and would be for every call that does not ask for another form.
     pub pretty: Option<bool>,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    /// The descriptor as it is, whatever is shown by default.
+    #[must_use]
+    pub fn plain(entry: Cow<'a, Entry<Content>>, quota: &'a ReadQuota) -> Self {
+        Self { content: entry.content.reader(quota), entry, pretty: None }
+    }
+
+    /// Characters per page.
+    #[must_use]
+    pub fn page_chars(&self) -> u32 {
+        self.entry.page_chars
+    }
+
     /// What is served, as every answer about it describes it.
     ///
     /// # Errors
     /// As [`extent`].
     pub fn extent(&self) -> Result<Extent, Unreadable> {
-        self.describe(&self.entry)
+        Ok(Extent { pretty: self.pretty, ..extent(&self.content, self.page_chars(), self.entry.cut_bytes)? })
     }
 
-    /// A descriptor that was made of what is served, as an answer about this one describes it.
+    /// A content that was made of what is served, as an answer about this descriptor describes it.
     ///
     /// # Errors
     /// As [`extent`].
-    pub fn describe(&self, entry: &Entry<Content>) -> Result<Extent, Unreadable> {
-        Ok(Extent { pretty: self.pretty, ..extent(entry)? })
+    pub fn describe(&self, extracted: Content) -> Result<Extent, Unreadable> {
+        Ok(Extent { pretty: self.pretty, ..extent(&self.content.of(extracted), self.page_chars(), 0)? })
     }
 }
 
@@ -57,33 +71,37 @@ pub fn view_of<'a>(
     entry: Cow<'a, Entry<Content>>,
     asked: Option<Form>,
     settings: &DescriptorSettings,
+    quota: &'a ReadQuota,
 ) -> Result<View<'a>, PrettyError> {
-    let by_default = settings.pretty_json && entry.content.may_be_json_line()?;
-    match asked {
-        Some(Form::Pretty) => pretty(&entry),
-        Some(Form::Plain) if by_default => Ok(View { entry, pretty: Some(false) }),
-        None if by_default => match pretty(&entry) {
-            Err(error @ PrettyError::Unreadable(_)) => Err(error),
-            view => Ok(view.unwrap_or(View { entry, pretty: None })),
+    let content = entry.content.reader(quota);
+    let by_default = settings.pretty_json && content.may_be_json_line()?;
+    let (content, pretty) = match asked {
+        Some(Form::Pretty) => (content.pretty()?, Some(true)),
+        Some(Form::Plain) if by_default => (content, Some(false)),
+        None if by_default => match content.pretty() {
+            Ok(pretty) => (pretty, Some(true)),
+            Err(error @ PrettyError::Unreadable(_)) => return Err(error),
+            // It only looked like JSON.
+            Err(_) => (content, None),
         },
-        _ => Ok(View { entry, pretty: None }),
-    }
+        _ => (content, None),
+    };
+    Ok(View { entry, content, pretty })
 }
 
 /// The form of a descriptor that a call is served which asks for none. Costs what [`view_of`] costs.
 ///
 /// # Errors
 /// It cannot be read.
-pub fn served<'a>(entry: Cow<'a, Entry<Content>>, settings: &DescriptorSettings) -> Result<View<'a>, Unreadable> {
-    view_of(entry, None, settings).map_err(|error| match error {
+pub fn served<'a>(
+    entry: Cow<'a, Entry<Content>>,
+    settings: &DescriptorSettings,
+    quota: &'a ReadQuota,
+) -> Result<View<'a>, Unreadable> {
+    view_of(entry, None, settings, quota).map_err(|error| match error {
         PrettyError::Unreadable(error) => error,
         other => unreachable!("nothing is refused that was not asked for: {other}"),
     })
-}
-
-fn pretty<'a>(entry: &Entry<Content>) -> Result<View<'a>, PrettyError> {
-    let content = entry.content.pretty()?;
-    Ok(View { entry: Cow::Owned(Entry { content, ..entry.clone() }), pretty: Some(true) })
 }
 
 #[cfg(test)]
@@ -98,7 +116,7 @@ mod tests {
     fn check(text: &str, asked: Option<Form>, off: Option<(u64, Option<bool>)>, on: Option<(u64, Option<bool>)>) {
         for (is_on, expected) in [(false, off), (true, on)] {
             let entry = Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0);
-            let view = view_of(Cow::Borrowed(&entry), asked, &settings(is_on)).ok();
+            let view = view_of(Cow::Borrowed(&entry), asked, &settings(is_on), ReadQuota::unlimited()).ok();
             let extent = view.map(|view| view.extent().unwrap());
             assert_eq!(extent.map(|e| (e.total_lines, e.pretty)), expected, "{text:?} {asked:?} {is_on}");
         }

@@ -2,9 +2,9 @@
 
 use dormouse_proto::descriptor::Preview;
 use dormouse_proto::descriptor::view::{Omitted, Previewed, Tail};
-use dormouse_proto::record::Entry;
 
-use crate::content::{Content, Slice, Unreadable};
+use super::View;
+use crate::content::{Slice, Unreadable};
 
 /// What is shown of a descriptor: parts that share its bytes.
 pub(super) struct Shown {
@@ -21,11 +21,11 @@ impl Shown {
 }
 
 /// What is shown of a descriptor. Content that fits one page is shown whole, whichever way is wanted.
-pub(super) fn shown(entry: &Entry<Content>, preview: Preview) -> Result<Shown, Unreadable> {
-    let Entry { content, page_chars, .. } = entry;
-    let ends = if preview == Preview::HeadTail { ends(entry)? } else { None };
+pub(super) fn shown(view: &View<'_>, preview: Preview) -> Result<Shown, Unreadable> {
+    let View { content, .. } = view;
+    let ends = if preview == Preview::HeadTail { ends(view)? } else { None };
     let Some((head, tail)) = ends else {
-        let page = content.page(*page_chars, 1)?.expect("every content has a first page");
+        let page = content.page(view.page_chars(), 1)?.expect("every content has a first page");
         return Ok(Shown { head: page, tail: None });
     };
     let (from, to) = (head.bytes().end, tail.start_byte);
@@ -36,9 +36,9 @@ pub(super) fn shown(entry: &Entry<Content>, preview: Preview) -> Result<Shown, U
 
 /// The first half page up to its last line end, and the last half page from its first line on; inside of a line where half
 /// a page has no other. None where the content fits one page, or half a page is nothing.
-fn ends(entry: &Entry<Content>) -> Result<Option<(Slice, Slice)>, Unreadable> {
-    let content = &entry.content;
-    let (page_chars, total) = (u64::from(entry.page_chars), content.total_chars()?);
+fn ends(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
+    let content = &view.content;
+    let (page_chars, total) = (u64::from(view.page_chars()), content.total_chars()?);
     let half = page_chars / 2;
     if total <= page_chars || half == 0 {
         return Ok(None);
@@ -63,16 +63,23 @@ fn skipped(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content::{Content, ReadQuota};
+    use dormouse_proto::record::Entry;
     use proptest::prelude::*;
+    use std::borrow::Cow;
 
     fn entry(text: &str, page_chars: u32) -> Entry<Content> {
         Entry::new(Content::new(text.to_owned()), page_chars, "tool:t", 0)
     }
 
+    fn view(entry: &Entry<Content>) -> View<'_> {
+        View::plain(Cow::Borrowed(entry), ReadQuota::unlimited())
+    }
+
     /// Head, omitted lines and characters, tail and its first line.
     fn seen(text: &str, page_chars: u32) -> (String, Option<(String, u64, String)>) {
         let entry = entry(text, page_chars);
-        let shown = shown(&entry, Preview::HeadTail).unwrap();
+        let shown = shown(&view(&entry), Preview::HeadTail).unwrap();
         let Previewed { head, tail, .. } = shown.previewed(None);
         let tail = tail.map(|Tail { omitted, part }| {
             let (first, last) = omitted.lines;
@@ -112,11 +119,11 @@ mod tests {
             page_chars in 1_u32..60,
         ) {
             let entry = entry(&text, page_chars);
-            let shown = shown(&entry, Preview::HeadTail).unwrap();
+            let shown = shown(&view(&entry), Preview::HeadTail).unwrap();
             let Previewed { head, tail, .. } = shown.previewed(None);
             prop_assert!(text.starts_with(head.text));
             let Some(Tail { omitted, part }) = tail else {
-                let page = entry.content.page(page_chars, 1).unwrap().unwrap();
+                let page = entry.content.unbounded().page(page_chars, 1).unwrap().unwrap();
                 prop_assert_eq!(head, page.part());
                 return Ok(());
             };
@@ -127,7 +134,7 @@ mod tests {
             prop_assert_eq!(chars(head.text) + omitted.chars + chars(part.text), chars(&text));
             prop_assert_eq!(omitted.lines.0, head.last_line + u64::from(!head.truncated));
             prop_assert_eq!(omitted.lines.1, part.first_line - u64::from(!part.continued));
-            prop_assert_eq!(part.last_line, entry.content.total_lines().unwrap());
+            prop_assert_eq!(part.last_line, entry.content.unbounded().total_lines().unwrap());
         }
     }
 }

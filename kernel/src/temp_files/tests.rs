@@ -26,7 +26,7 @@ fn apply(files: &mut TempFiles<Content>, origin: TempFileOrigin, op: TempFileOp<
         TempFileReply::Contents { id, version, content } => TempFileReply::Contents {
             id,
             version,
-            content: content.iter().map(|piece| piece.text().unwrap().to_string()).collect(),
+            content: content.iter().map(|piece| piece.unbounded().text().unwrap().to_string()).collect(),
         },
     })
 }
@@ -156,7 +156,7 @@ impl Reference {
         match op {
             TempFileOp::Create { content } => {
                 self.created += 1;
-                self.files.insert(self.created, (1, content.text().unwrap().to_string()));
+                self.files.insert(self.created, (1, content.unbounded().text().unwrap().to_string()));
                 changed(self.created, 1, content.len_bytes())
             }
             TempFileOp::Read { id: TempId(id) }
@@ -183,8 +183,8 @@ impl Reference {
                 return stale(id, *version, *current);
             }
             TempFileOp::Delete { .. } => return changed(id, *current, text.len() as u64),
-            TempFileOp::Write { content, .. } => *text = content.text().unwrap().to_string(),
-            TempFileOp::Append { content, .. } => text.push_str(&content.text().unwrap()),
+            TempFileOp::Write { content, .. } => *text = content.unbounded().text().unwrap().to_string(),
+            TempFileOp::Append { content, .. } => text.push_str(&content.unbounded().text().unwrap()),
             TempFileOp::Create { .. } => unreachable!("a file is made elsewhere"),
         }
         *current += 1;

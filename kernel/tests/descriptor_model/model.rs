@@ -1,7 +1,7 @@
 //! A slow and obvious model of a content, texts and selections to try, and calls.
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::syscall::{Outcome, Syscall};
+use dormouse_kernel::syscall::{Call, Outcome, Syscall};
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::record::Entry;
@@ -143,7 +143,7 @@ pub(crate) fn table(text: &str, page_chars: u32) -> Table {
 /// Calls a tool that may show so many characters.
 pub(crate) fn call(tool: Syscall, table: &Table, args: &Value, max_read_chars: u64) -> Outcome {
     let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-    tool(table, &args.to_string(), &settings, 0)
+    tool(&Call::unbounded(table, &args.to_string(), &settings, 0))
 }
 
 /// The XML of what is no more than an answer.

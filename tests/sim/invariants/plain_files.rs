@@ -26,12 +26,12 @@ impl PlainFiles {
         let TempFileRecord { id, version, origin, change, .. } = record;
         match change {
             TempFileChange::Created(content) | TempFileChange::Written(content) => {
-                self.files.insert(*id, (*version, content.bytes().expect("it is in memory").to_vec()));
+                self.files.insert(*id, (*version, content.unbounded().bytes().expect("it is in memory").to_vec()));
             }
             TempFileChange::Appended(content) => {
                 let (at, bytes) = self.files.entry(*id).or_default();
                 *at = *version;
-                bytes.extend_from_slice(&content.bytes().expect("it is in memory"));
+                bytes.extend_from_slice(&content.unbounded().bytes().expect("it is in memory"));
             }
             TempFileChange::Deleted => drop(self.files.remove(id)),
         }
@@ -76,7 +76,7 @@ impl PlainFiles {
             TempFileOp::Read { id } => {
                 let bytes = match result {
                     Ok(TempFileReply::Contents { content, .. }) => {
-                        Some(joined(content).bytes().expect("it is in memory").to_vec())
+                        Some(joined(content).unbounded().bytes().expect("it is in memory").to_vec())
                     }
                     _ => None,
                 };

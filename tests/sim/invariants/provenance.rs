@@ -52,7 +52,7 @@ impl World {
     pub(super) fn fd_3(&self, pid: Pid, fact: &Fact) -> Held {
         match fact {
             Fact::DescriptorOpened { id, entry } => {
-                self.check_told(pid, &entry.content.text().expect("it is in memory"), &id.to_string())
+                self.check_told(pid, &entry.content.unbounded().text().expect("it is in memory"), &id.to_string())
             }
             Fact::ToolReturned { answer, .. } => self.check_told(pid, &answer.text, "an answer"),
             Fact::MessageQueued { message, .. }
@@ -169,7 +169,7 @@ fn of_entry(entry: &Entry<Content>, mut found: Found<'_>) {
 }
 
 fn of_content(content: &Content, found: Found<'_>) {
-    of_bytes(&content.bytes().expect("it is in memory"), found);
+    of_bytes(&content.unbounded().bytes().expect("it is in memory"), found);
 }
 
 fn of_bytes(bytes: &[u8], mut found: Found<'_>) {

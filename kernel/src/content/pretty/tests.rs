@@ -76,17 +76,17 @@ fn what_is_refused_says_why() {
         let error = pretty(json).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
     }
-    assert!(matches!(Content::new(vec![0xff]).pretty(), Err(PrettyError::Binary)));
+    assert!(matches!(Content::new(vec![0xff]).unbounded().pretty(), Err(PrettyError::Binary)));
 }
 
 #[test]
 fn it_is_made_once_and_is_a_content_of_its_own() {
     let content = Content::new("[1,2]");
-    let pretty = content.pretty().unwrap();
+    let pretty = content.unbounded().pretty().unwrap();
     let text = pretty.text().unwrap();
-    let same = content.clone().pretty().unwrap().text().unwrap();
+    let same = content.clone().unbounded().pretty().unwrap().text().unwrap();
     assert!(std::ptr::eq(text.as_ptr(), same.as_ptr()), "every holder has the same");
-    assert_eq!((&*text, pretty.total_lines(), content.total_lines()), ("[\n  1,\n  2\n]", Ok(4), Ok(1)));
+    assert_eq!((&*text, pretty.total_lines(), content.unbounded().total_lines()), ("[\n  1,\n  2\n]", Ok(4), Ok(1)));
     assert_eq!(pretty.pretty().unwrap().text().unwrap(), text);
 }
 
@@ -103,9 +103,9 @@ fn a_line_of_json_is_known_by_its_beginning() {
         (&(" ".repeat(10_000) + "[]"), true),
     ];
     for (text, expected) in cases {
-        assert_eq!(Content::new(text.to_owned()).may_be_json_line(), Ok(expected), "{text:?}");
+        assert_eq!(Content::new(text.to_owned()).unbounded().may_be_json_line(), Ok(expected), "{text:?}");
     }
-    assert_eq!(Content::new(vec![b'{', 0xff]).may_be_json_line(), Ok(false));
+    assert_eq!(Content::new(vec![b'{', 0xff]).unbounded().may_be_json_line(), Ok(false));
 }
 
 fn value(scalar: BoxedStrategy<Value>) -> impl Strategy<Value = Value> {

@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::content::Content;
 
 fn listed(text: &str, unit: Unit) -> Vec<(String, u64, u64)> {
     let content = Content::new(text.to_owned());
-    let units = content.units(unit, "tool:cat").unwrap_or_default();
+    let units = content.unbounded().units(unit, "tool:cat").unwrap_or_default();
     units.iter().map(|unit| (unit.name.to_string(), unit.first_line, unit.last_line)).collect()
 }
 
@@ -23,7 +24,7 @@ fn paragraphs_end_at_blank_lines() {
     check("\n\na\nb\n \t \n\u{a0}\nc", Unit::Paragraph, &[("", 3, 4), ("", 7, 7)]);
     check("a\r\nb\r\n\r\n\r\nc\r\n", Unit::Paragraph, &[("", 1, 2), ("", 5, 5)]);
     check("第一段。\n还是。\n　\n第二段。\n", Unit::Paragraph, &[("", 1, 2), ("", 4, 4)]);
-    assert_eq!(Content::new(" \n").units(Unit::Paragraph, ""), Err(UnitError::None(Unit::Paragraph)));
+    assert_eq!(Content::new(" \n").unbounded().units(Unit::Paragraph, ""), Err(UnitError::None(Unit::Paragraph)));
 }
 
 #[test]
@@ -37,13 +38,13 @@ fn sections_run_to_the_next_heading_of_their_level() {
     check("# a\r\nb\r\n# c\r\n", Unit::Section, &[("a", 1, 2), ("c", 3, 3)]);
     check("## a\n# b\n### c\n## d", Unit::Section, &[("a", 1, 1), ("b", 2, 4), ("c", 3, 3), ("d", 4, 4)]);
     check("#\n", Unit::Section, &[("", 1, 1)]);
-    assert_eq!(Content::new("no\nheading\n").units(Unit::Section, ""), Err(UnitError::None(Unit::Section)));
+    assert_eq!(Content::new("no\nheading\n").unbounded().units(Unit::Section, ""), Err(UnitError::None(Unit::Section)));
 }
 
 #[test]
 fn hostile_markdown_is_read_in_one_pass() {
     for piece in ["> ", "- ", "[", "[a](", "*", "_a ", "`", "![", "<a ", "# ", "\n#", "a\n=\n", "1. ", "&", "\\", "|"] {
-        let _outline = Content::new(piece.repeat(50_000)).units(Unit::Section, "").map(|units| units.len());
+        let _outline = Content::new(piece.repeat(50_000)).unbounded().units(Unit::Section, "").map(|units| units.len());
     }
 }
 
@@ -51,16 +52,19 @@ fn hostile_markdown_is_read_in_one_pass() {
 fn what_is_not_text_or_is_too_much_is_refused() {
     let binary = Content::new(vec![0xff, 0]);
     for unit in Unit::ALL {
-        assert_eq!(binary.units(unit, "a.rs"), Err(UnitError::Binary(unit)));
+        assert_eq!(binary.unbounded().units(unit, "a.rs"), Err(UnitError::Binary(unit)));
     }
     let len = MAX_PARSED_BYTES + 1;
     let large = Content::new("a\n".repeat(len)[..len].to_owned());
-    assert_eq!(large.units(Unit::Section, ""), Err(UnitError::TooLarge { unit: Unit::Section, len }));
-    assert_eq!(large.units(Unit::Paragraph, "").map(|units| units.len()), Ok(1));
+    assert_eq!(large.unbounded().units(Unit::Section, ""), Err(UnitError::TooLarge { unit: Unit::Section, len }));
+    assert_eq!(large.unbounded().units(Unit::Paragraph, "").map(|units| units.len()), Ok(1));
     let many = Content::new("a\n\n".repeat(MAX_UNITS + 1));
-    assert_eq!(many.units(Unit::Paragraph, ""), Err(UnitError::TooMany(Unit::Paragraph)));
+    assert_eq!(many.unbounded().units(Unit::Paragraph, ""), Err(UnitError::TooMany(Unit::Paragraph)));
     #[cfg(not(feature = "grammars"))]
-    assert_eq!(Content::new("fn f() {}").units(Unit::Function, "a.rs"), Err(UnitError::NoGrammars(Unit::Function)));
+    assert_eq!(
+        Content::new("fn f() {}").unbounded().units(Unit::Function, "a.rs"),
+        Err(UnitError::NoGrammars(Unit::Function))
+    );
 }
 
 fn unit(name: &str, implemented: &str) -> Outlined {
@@ -125,10 +129,10 @@ proptest! {
         let content = Content::new(pieces.concat());
         for (unit, source) in Unit::ALL.into_iter().flat_map(|unit| ["a.rs", "a.py", "a.cpp", "a.tsx", "a.java"].map(|source| (unit, source))) {
             let mut before = 1;
-            for found in &*content.units(unit, source).unwrap_or_default() {
+            for found in &*content.unbounded().units(unit, source).unwrap_or_default() {
                 let Outlined { first_line, last_line, .. } = *found;
-                prop_assert!(first_line >= before && last_line >= first_line && last_line <= content.total_lines().unwrap(), "{found:?}");
-                let slice = content.lines(first_line, found.lines()).unwrap().expect("it is there");
+                prop_assert!(first_line >= before && last_line >= first_line && last_line <= content.unbounded().total_lines().unwrap(), "{found:?}");
+                let slice = content.unbounded().lines(first_line, found.lines()).unwrap().expect("it is there");
                 prop_assert!(!slice.continued && !slice.truncated && !slice.text.is_empty(), "{found:?}");
                 prop_assert_eq!((slice.first_line, slice.last_line), (first_line, last_line));
                 before = first_line;

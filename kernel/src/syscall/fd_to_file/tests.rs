@@ -6,6 +6,8 @@ use dormouse_proto::record::Entry;
 
 use super::*;
 use crate::content::Content;
+use crate::table::Table;
+use dormouse_proto::descriptor::DescriptorSettings;
 
 fn table(bytes: &[u8]) -> Table {
     let content = Content::new(bytes.to_vec());
@@ -17,7 +19,7 @@ fn table(bytes: &[u8]) -> Table {
 
 fn call(bytes: &[u8], args: &str) -> Outcome {
     let args = format!(r#"{{"fd": "fd-1", "file_path": "out.txt"{}}}"#, args.replace('\'', "\""));
-    fd_to_file(&table(bytes), &args, &DescriptorSettings::default(), 0)
+    fd_to_file(&Call::unbounded(&table(bytes), &args, &DescriptorSettings::default(), 0))
 }
 
 #[test]

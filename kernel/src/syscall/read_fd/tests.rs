@@ -6,6 +6,8 @@ use roxmltree::Document;
 
 use super::*;
 use crate::content::Content;
+use crate::table::Table;
+use dormouse_proto::descriptor::DescriptorSettings;
 
 fn table(text: &str, page_chars: u32) -> Table {
     let entry = Entry::new(Content::new(text.to_owned()), page_chars, "tool:t", 0);
@@ -19,7 +21,7 @@ fn rows() -> Table {
 }
 
 fn call(table: &Table, args: &str) -> Outcome {
-    read_fd(table, &args.replace('\'', "\""), &DescriptorSettings::default(), 5)
+    read_fd(&Call::unbounded(table, &args.replace('\'', "\""), &DescriptorSettings::default(), 5))
 }
 
 fn answer(outcome: Outcome) -> String {
@@ -124,7 +126,7 @@ fn an_extraction_is_a_new_descriptor_and_shows_no_content() {
     for (selection, text) in cases {
         let args = format!("{{'fd':'fd:1',{selection},'extract_to_new_fd':true}}");
         let Outcome::Opened { id, entry, answer } = call(&rows(), &args) else { panic!("{args} must open") };
-        assert_eq!((id, &*entry.content.text().unwrap(), entry.page_chars), (FdId::Fd(2), text, 18));
+        assert_eq!((id, &*entry.content.unbounded().text().unwrap(), entry.page_chars), (FdId::Fd(2), text, 18));
         assert_eq!((&*entry.source, entry.opened_ms), ("extract:fd:1", 5));
         assert!(answer.text.starts_with("<fd_extraction source_fd=\"fd:1\" new_fd=\"fd:2\" "), "{}", answer.text);
         assert!(!answer.text.contains("row"), "{}", answer.text);
@@ -139,8 +141,10 @@ fn an_extraction_is_a_new_descriptor_and_shows_no_content() {
 fn an_extraction_is_not_bounded_by_what_may_be_shown() {
     let settings = DescriptorSettings { max_read_chars: 10, ..DescriptorSettings::default() };
     let args = r#"{"fd": "fd:1", "read_all": true, "extract_to_new_fd": true}"#;
-    let Outcome::Opened { entry, .. } = read_fd(&rows(), args, &settings, 0) else { panic!("it must open") };
-    assert_eq!(entry.content.total_chars().unwrap(), 72);
+    let Outcome::Opened { entry, .. } = read_fd(&Call::unbounded(&rows(), args, &settings, 0)) else {
+        panic!("it must open")
+    };
+    assert_eq!(entry.content.unbounded().total_chars().unwrap(), 72);
 }
 
 /// Reads and goes on as the answers say, to the end; what was read, joined, and the number of answers.
@@ -148,7 +152,7 @@ fn follow(table: &Table, mut args: String, max_read_chars: u64) -> (String, usiz
     let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
     let mut joined = String::new();
     for answers in 1.. {
-        let xml = answer(read_fd(table, &args, &settings, 0));
+        let xml = answer(read_fd(&Call::unbounded(table, &args, &settings, 0)));
         let document = Document::parse(&xml).unwrap();
         let root = document.root_element();
         let text: String = root.children().filter_map(|node| node.text()).collect();
@@ -201,7 +205,7 @@ fn a_bounded_answer_is_cut_where_lines_or_pages_end() {
     ];
     let settings = DescriptorSettings { max_read_chars: 40, ..DescriptorSettings::default() };
     for (args, served, next) in cases {
-        let xml = answer(read_fd(&rows(), &args.replace('\'', "\""), &settings, 0));
+        let xml = answer(read_fd(&Call::unbounded(&rows(), &args.replace('\'', "\""), &settings, 0)));
         assert!(xml.contains(served) && xml.contains(next) && xml.contains("complete=\"false\""), "{args}: {xml}");
     }
 }
@@ -218,7 +222,7 @@ fn a_unit_is_served_by_its_name_and_listed_without_one() {
     assert!(xml.starts_with("<fd_units fd=\"fd:1\" unit=\"paragraph\" total=\"4\" total_lines=\"11\">"), "{xml}");
     assert!(xml.contains("<unit index=\"2\" name=\"## Set up first second third\" lines=\"3-6\"/>"), "{xml}");
     let bounded = DescriptorSettings { max_read_chars: 100, ..DescriptorSettings::default() };
-    let xml = answer(read_fd(&table, r#"{"fd": "fd:1", "unit": "section"}"#, &bounded, 0));
+    let xml = answer(read_fd(&Call::unbounded(&table, r#"{"fd": "fd:1", "unit": "section"}"#, &bounded, 0)));
     assert!(xml.contains("total=\"4\"") && xml.contains("The first 2 of 4 sections are listed."), "{xml}");
     assert_eq!(xml.matches("<unit ").count(), 2, "{xml}");
 }
@@ -249,7 +253,7 @@ fn a_unit_is_extracted_whole_and_goes_on_by_lines_where_it_is_bounded() {
     let table = table(MANUAL, 100);
     let args = "{'fd':'fd:1','unit':'section','index':2,'extract_to_new_fd':true}";
     let Outcome::Opened { entry, answer: extraction, .. } = call(&table, args) else { panic!("it must open") };
-    assert_eq!(entry.content.text().unwrap(), "## Set up\nfirst\nsecond\nthird\n\n");
+    assert_eq!(entry.content.unbounded().text().unwrap(), "## Set up\nfirst\nsecond\nthird\n\n");
     assert!(
         extraction.text.contains("unit=\"section\" index=\"2\" name=\"Set up\" lines=\"3-7\""),
         "{}",
@@ -258,7 +262,8 @@ fn a_unit_is_extracted_whole_and_goes_on_by_lines_where_it_is_bounded() {
     let listing = answer(call(&table, "{'fd':'fd:1','unit':'section','extract_to_new_fd':true}"));
     assert!(listing.contains("Which section is not said. Use 'index' (1-4) or 'name'."), "{listing}");
     let bounded = DescriptorSettings { max_read_chars: 17, ..DescriptorSettings::default() };
-    let xml = answer(read_fd(&table, r#"{"fd": "fd:1", "unit": "section", "index": 2}"#, &bounded, 0));
+    let xml =
+        answer(read_fd(&Call::unbounded(&table, r#"{"fd": "fd:1", "unit": "section", "index": 2}"#, &bounded, 0)));
     assert!(xml.contains("unit=\"section\" index=\"2\"") && xml.contains("lines=\"3-4\""), "{xml}");
     assert!(xml.contains("next_mode=\"line\" next_start=\"5\" next_count=\"3\""), "{xml}");
     let (joined, answers) = follow(&table, r#"{"fd": "fd:1", "unit": "section", "index": 2}"#.to_owned(), 4);

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use dormouse_proto::descriptor::view::{self, Extent, FoundInAll, Group, Shown};
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
@@ -14,7 +14,8 @@ use dormouse_proto::tool::Answer;
 use super::excerpt::{Excerpted, Excerpts};
 use super::{Search, SearchError};
 use crate::content::{Content, PrettyError, Unreadable};
-use crate::table::{Form, Table, View, served, view_of};
+use crate::syscall::Call;
+use crate::table::{Form, Table, View, view_of};
 
 /// What was found.
 pub(super) struct Found<'a> {
@@ -60,18 +61,17 @@ impl Found<'_> {
 /// Where they could not be searched in that time.
 pub(super) fn find<'a>(
     search: &Search<'_>,
-    table: &'a Table,
+    call: &Call<'a>,
     asked: Option<Form>,
-    settings: &DescriptorSettings,
     excerpts: &mut Excerpts,
 ) -> Result<Found<'a>, SearchError> {
     let mut scan = search.matcher.scan();
     let (mut total, mut descriptors, mut found_in) = (0, 0, 0);
     let (mut groups, mut unreadable) = (Vec::new(), Vec::new());
-    for (fd, entry) in searched(table) {
+    for (fd, entry) in searched(call.table) {
         descriptors += 1;
-        let searched = view(entry, asked, settings).map_err(SearchError::Lost).and_then(|view| {
-            let matches = search.find(&mut scan, &view.entry, total, excerpts)?;
+        let searched = view(entry, asked, call).map_err(SearchError::Lost).and_then(|view| {
+            let matches = search.find(&mut scan, &view, total, excerpts)?;
             Ok((matches, view.extent().map_err(SearchError::Lost)?))
         });
         let excerpts_here = excerpts.take();
@@ -106,12 +106,12 @@ pub(super) fn searched(table: &Table) -> impl Iterator<Item = (&FdId, &Entry<Con
 pub(super) fn view<'a>(
     entry: &'a Entry<Content>,
     asked: Option<Form>,
-    settings: &DescriptorSettings,
+    call: &Call<'a>,
 ) -> Result<View<'a>, Unreadable> {
-    match view_of(Cow::Borrowed(entry), asked, settings) {
+    match view_of(Cow::Borrowed(entry), asked, call.settings, call.quota) {
         Ok(view) => Ok(view),
         Err(PrettyError::Unreadable(error)) => Err(error),
-        Err(_) => served(Cow::Borrowed(entry), settings),
+        Err(_) => call.served(Cow::Borrowed(entry)),
     }
 }
 

@@ -15,10 +15,9 @@ use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use super::excerpt::ELEMENT_CHARS;
 use super::matcher::{Groups, Matcher, Scan};
 use super::{ALL, Search, SearchError, all};
-use crate::content::Content;
+use crate::content::Reader;
 use crate::syscall::args::Args;
-use crate::syscall::{Outcome, form};
-use crate::table::Table;
+use crate::syscall::{Call, Outcome, form};
 
 /// The most memory that the texts of one search may take, with what keeps them.
 const TEXT_BYTES: usize = 16 << 20;
@@ -29,12 +28,7 @@ pub(super) const TOO_DIFFERENT: &str = "The matches of the query are too many di
     specific, put a group around the part that matters, or leave out distinct";
 
 /// Answers a call with `distinct`.
-pub(super) fn run(
-    table: &Table,
-    args: &Args,
-    search: &Search<'_>,
-    settings: &DescriptorSettings,
-) -> Result<Outcome, FdError> {
+pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<Outcome, FdError> {
     if search.context_lines > 0 {
         return Err(
             args.invalid("Parameter 'context' does not go with distinct, which shows no places: give one of the two.")
@@ -42,37 +36,31 @@ pub(super) fn run(
     }
     let (fd, mut counts) = (args.fd()?, Counts::of(&search.matcher));
     if fd == ALL {
-        return in_all(table, args, search, settings, counts);
+        return in_all(call, args, search, counts);
     }
-    let (id, entry) = table.resolve(fd)?;
-    let view = form::view(args, entry, form::asked(args), settings)?;
-    let matches = counts.add_all(&mut search.matcher.scan(), &view.entry.content);
+    let (id, entry) = call.table.resolve(fd)?;
+    let view = form::view(args, entry, form::asked(args), call)?;
+    let matches = counts.add_all(&mut search.matcher.scan(), &view.content);
     let matches = matches.map_err(|error| error.answer(args))?;
     search.check_start(args, counts.len())?;
     let sorted = counts.sorted();
-    let found = shown(search, &sorted, matches, settings);
+    let found = shown(search, &sorted, matches, call.settings);
     Ok(Outcome::Answer(view::distinct(&id, view.extent().map_err(|error| args.lost(error))?, &found)))
 }
 
-fn in_all(
-    table: &Table,
-    args: &Args,
-    search: &Search<'_>,
-    settings: &DescriptorSettings,
-    mut counts: Counts<'_>,
-) -> Result<Outcome, FdError> {
+fn in_all(call: &Call<'_>, args: &Args, search: &Search<'_>, mut counts: Counts<'_>) -> Result<Outcome, FdError> {
     let (mut matches, mut descriptors, mut found_in, mut unreadable) = (0, 0, 0, Vec::new());
     let mut scan = search.matcher.scan();
-    for (fd, entry) in all::searched(table) {
+    for (fd, entry) in all::searched(call.table) {
         descriptors += 1;
-        let view = all::view(entry, form::asked(args), settings).map_err(SearchError::Lost);
-        match view.and_then(|view| counts.add_all(&mut scan, &view.entry.content)) {
+        let view = all::view(entry, form::asked(args), call).map_err(SearchError::Lost);
+        match view.and_then(|view| counts.add_all(&mut scan, &view.content)) {
             Ok(found) => {
                 matches += found;
                 found_in += u64::from(found > 0);
             }
             Err(SearchError::Lost(error)) => {
-                let has_room = (unreadable.len() as u64) < settings.max_read_chars / ELEMENT_CHARS;
+                let has_room = (unreadable.len() as u64) < call.settings.max_read_chars / ELEMENT_CHARS;
                 unreadable.extend(has_room.then(|| all::lost(fd, &error)));
             }
             Err(error) => return Err(error.answer(args)),
@@ -80,7 +68,7 @@ fn in_all(
     }
     search.check_start(args, counts.len())?;
     let sorted = counts.sorted();
-    let found = shown(search, &sorted, matches, settings);
+    let found = shown(search, &sorted, matches, call.settings);
     Ok(Outcome::Answer(view::distinct_in_all(descriptors, found_in, &found, &unreadable)))
 }
 
@@ -107,7 +95,7 @@ impl<'m> Counts<'m> {
     }
 
     /// Adds the matches in a content. Returns how many it holds.
-    fn add_all(&mut self, scan: &mut Scan<'_>, content: &Content) -> Result<u64, SearchError> {
+    fn add_all(&mut self, scan: &mut Scan<'_>, content: &Reader<'_>) -> Result<u64, SearchError> {
         let content = content.loaded().map_err(SearchError::Lost)?;
         let text = content.text().map_err(SearchError::Lost)?;
         if let Some(groups) = &mut self.groups {

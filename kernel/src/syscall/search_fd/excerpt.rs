@@ -3,9 +3,8 @@
 use std::ops::Range;
 
 use dormouse_proto::descriptor::view::Excerpt;
-use dormouse_proto::record::Entry;
 
-use crate::content::{Content, Slice, Unreadable};
+use crate::content::{Reader, Slice, Unreadable};
 
 /// Characters shown before and after a match on a line that is too long to show; such a line has more than twice as many.
 const AROUND_CHARS: u64 = 200;
@@ -60,18 +59,23 @@ impl Excerpts {
         }
     }
 
-    /// Shows the match at these bytes of the entry's content, if there is still room. Matches of another entry come after
+    /// Shows the match at these bytes of a content, if there is still room. Matches of another content come after
     /// those before were [taken](Self::take).
     ///
     /// # Errors
     /// What stands around it cannot be read.
-    pub(super) fn push(&mut self, entry: &Entry<Content>, found: Range<usize>) -> Result<(), Unreadable> {
+    pub(super) fn push(
+        &mut self,
+        content: &Reader<'_>,
+        page_chars: u32,
+        found: Range<usize>,
+    ) -> Result<(), Unreadable> {
         let shared = self.last_line.contains(&found.start) && found.end <= self.last_line.end;
         match self.excerpts.last_mut() {
             _ if self.is_full => return Ok(()),
             Some(last) if shared => last.count += 1,
             _ => {
-                let Some(excerpt) = self.excerpt(entry, &found)? else { return Ok(()) };
+                let Some(excerpt) = self.excerpt(content, page_chars, &found)? else { return Ok(()) };
                 self.excerpts.push(excerpt);
             }
         }
@@ -96,8 +100,12 @@ impl Excerpts {
         has_room
     }
 
-    fn excerpt(&mut self, entry: &Entry<Content>, found: &Range<usize>) -> Result<Option<Excerpted>, Unreadable> {
-        let content = &entry.content;
+    fn excerpt(
+        &mut self,
+        content: &Reader<'_>,
+        page_chars: u32,
+        found: &Range<usize>,
+    ) -> Result<Option<Excerpted>, Unreadable> {
         let bytes = self.window(content, found)?;
         let chars = content.char_at(bytes.end)? - content.char_at(bytes.start)? + ELEMENT_CHARS;
         if chars > self.chars_left && self.shown > 0 {
@@ -113,14 +121,14 @@ impl Excerpts {
         Ok(Some(Excerpted {
             slice,
             line: content.line_at(found.start)?,
-            page: content.page_at(entry.page_chars, found.start)?,
+            page: content.page_at(page_chars, found.start)?,
             char: content.char_at(found.start)?,
             count: 1,
         }))
     }
 
     /// The lines of the match and of its context, without the last LF; cut around the match if they are too long.
-    fn window(&self, content: &Content, found: &Range<usize>) -> Result<Range<usize>, Unreadable> {
+    fn window(&self, content: &Reader<'_>, found: &Range<usize>) -> Result<Range<usize>, Unreadable> {
         let around = AROUND_CHARS.saturating_add(CONTEXT_LINE_CHARS.saturating_mul(self.context_lines));
         // No context is wider than the answer.
         let around = around.min(self.max_chars / 2);
@@ -145,6 +153,6 @@ impl Excerpts {
 }
 
 /// Whether an LF stands at this byte of the shown text: then the next byte is of another line.
-fn is_feed(content: &Content, byte: usize) -> Result<bool, Unreadable> {
+fn is_feed(content: &Reader<'_>, byte: usize) -> Result<bool, Unreadable> {
     Ok(byte < content.shown_bytes()? && content.line_at(byte)? != content.line_at(byte + 1)?)
 }

@@ -10,6 +10,10 @@ use proptest::prelude::*;
 use roxmltree::Document;
 
 use super::*;
+use crate::content::Content;
+use crate::table::Table;
+use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::record::Entry;
 
 fn table(text: &str, page_chars: u32) -> Table {
     let entry = Entry::new(Content::new(text.to_owned()), page_chars, "tool:t", 0);
@@ -20,7 +24,7 @@ fn table(text: &str, page_chars: u32) -> Table {
 
 fn call(text: &str, args: &str) -> String {
     let args = format!(r#"{{"fd": "fd:1", {}}}"#, args.replace('\'', "\""));
-    match search_fd(&table(text, 10), &args, &DescriptorSettings::default(), 0) {
+    match search_fd(&Call::unbounded(&table(text, 10), &args, &DescriptorSettings::default(), 0)) {
         Outcome::Answer(answer) => answer.text.to_string(),
         other => panic!("a search only answers: {other:?}"),
     }
@@ -122,7 +126,9 @@ fn a_flood_of_matches_is_bounded_and_can_be_gone_on_with() {
     let (mut start, mut seen_matches) = (1, 0);
     loop {
         let args = format!(r#"{{"fd": "fd:1", "query": "needle", "max_matches": 999999, "start": {start}}}"#);
-        let Outcome::Answer(answer) = search_fd(&table(&text, 100), &args, &settings, 0) else { panic!("it answers") };
+        let Outcome::Answer(answer) = search_fd(&Call::unbounded(&table(&text, 100), &args, &settings, 0)) else {
+            panic!("it answers")
+        };
         assert!(answer.text.len() < 4000, "{}", answer.text.len());
         let document = Document::parse(&answer.text).unwrap();
         let root = document.root_element();
@@ -151,7 +157,7 @@ fn several(texts: &[&str]) -> Table {
 fn call_all(table: &Table, args: &str, max_read_chars: u64) -> String {
     let args = format!(r#"{{"fd": "*", {}}}"#, args.replace('\'', "\""));
     let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-    search_fd(table, &args, &settings, 0).answer().expect("a search only answers").text.to_string()
+    search_fd(&Call::unbounded(table, &args, &settings, 0)).answer().expect("a search only answers").text.to_string()
 }
 
 /// The totals, and each descriptor's matches with the text of those that are shown.
@@ -233,7 +239,8 @@ fn what_is_shown_is_bounded_whatever_context_is_asked_for() {
             for max_read_chars in [0, 1, 2, 3, 50, 700] {
                 let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
                 let args = format!(r#"{{"fd": "fd:1", "query": "{query}", "regex": true, "context": {context}}}"#);
-                let Outcome::Answer(answer) = search_fd(&table(text, 100), &args, &settings, 0) else {
+                let Outcome::Answer(answer) = search_fd(&Call::unbounded(&table(text, 100), &args, &settings, 0))
+                else {
                     panic!("{args}")
                 };
                 let (totals, matches) = seen(&answer.text);
@@ -278,7 +285,11 @@ fn a_search_of_all_reads_json_in_the_form_that_is_asked_for() {
     let places = |args: &str, pretty_json| {
         let settings = DescriptorSettings { pretty_json, ..DescriptorSettings::default() };
         let args = format!(r#"{{"fd": "*", "query": "2"{args}}}"#);
-        let xml = search_fd(&table, &args, &settings, 0).answer().expect("a search only answers").text.to_string();
+        let xml = search_fd(&Call::unbounded(&table, &args, &settings, 0))
+            .answer()
+            .expect("a search only answers")
+            .text
+            .to_string();
         let document = Document::parse(&xml).unwrap();
         let matches = document.descendants().filter(|node| node.has_tag_name("match"));
         let pretty = |node: &roxmltree::Node<'_, '_>| node.parent().unwrap().attribute("pretty").map(str::to_owned);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use dormouse_proto::descriptor::view::{Listed, Served, Units};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
-use dormouse_proto::record::Entry;
 
 use super::super::args::{Args, Key, Kind};
 use super::within;
+use crate::content::Unreadable;
 use crate::content::units::{Outlined, Unit, UnitError, name};
-use crate::content::{Content, Unreadable};
+use crate::table::View;
 
 /// The parameters of this form of selection.
 pub(in crate::syscall) const KEYS: [Key; 3] = [("unit", Kind::Text), ("index", Kind::Integer), ("name", Kind::Text)];
@@ -58,8 +58,8 @@ pub(super) fn parse(args: &Args) -> Result<(Unit, Which), FdError> {
 /// # Errors
 /// `invalid_range`: no such index. `invalid_parameter`: there are no such units, none or several of that name, or it is not
 /// said which.
-pub(super) fn choose(args: &Args, entry: &Entry<Content>, unit: Unit, which: Which) -> Result<Served, FdError> {
-    let units = &*outline(args, entry, unit)?;
+pub(super) fn choose(args: &Args, view: &View<'_>, unit: Unit, which: Which) -> Result<Served, FdError> {
+    let units = &*outline(args, view, unit)?;
     let at = match which {
         Which::Index(index) => {
             let what = format!("{} index", unit.word());
@@ -85,16 +85,11 @@ pub(super) fn choose(args: &Args, entry: &Entry<Content>, unit: Unit, which: Whi
 ///
 /// # Errors
 /// `invalid_parameter`: there are no such units.
-pub(in crate::syscall) fn list(
-    args: &Args,
-    entry: &Entry<Content>,
-    unit: Unit,
-    max_chars: u64,
-) -> Result<Units, FdError> {
-    let units = outline(args, entry, unit)?;
+pub(in crate::syscall) fn list(args: &Args, view: &View<'_>, unit: Unit, max_chars: u64) -> Result<Units, FdError> {
+    let units = outline(args, view, unit)?;
     let (mut chars, mut listed) = (0, Vec::new());
     for unit in &*units {
-        let name = shown(entry, unit).map_err(|error| args.lost(error))?;
+        let name = shown(view, unit).map_err(|error| args.lost(error))?;
         chars += LISTED_CHARS + name.chars().count() as u64;
         if chars > max_chars && !listed.is_empty() {
             break;
@@ -105,16 +100,16 @@ pub(in crate::syscall) fn list(
 }
 
 /// Its name, or its first words where it has none.
-fn shown(entry: &Entry<Content>, unit: &Outlined) -> Result<String, Unreadable> {
+fn shown(view: &View<'_>, unit: &Outlined) -> Result<String, Unreadable> {
     if !unit.name.is_empty() {
         return Ok(unit.name.to_string());
     }
-    let slice = entry.content.lines(unit.first_line, unit.lines())?;
+    let slice = view.content.lines(unit.first_line, unit.lines())?;
     Ok(slice.map_or_else(String::new, |slice| name::words(&slice.text, FIRST_WORDS)))
 }
 
-fn outline(args: &Args, entry: &Entry<Content>, unit: Unit) -> Result<Arc<[Outlined]>, FdError> {
-    entry.content.units(unit, &entry.source).map_err(|error| match error {
+fn outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outlined]>, FdError> {
+    view.content.units(unit, &view.entry.source).map_err(|error| match error {
         UnitError::Unreadable(error) => args.lost(error),
         error => args.invalid(error.to_string()),
     })

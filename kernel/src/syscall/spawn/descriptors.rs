@@ -7,7 +7,7 @@ use dormouse_proto::record::Entry;
 use super::super::args::Args;
 use super::super::handed::{Handed, handed};
 use super::FDS;
-use crate::content::Content;
+use crate::content::{Content, ReadQuota};
 use crate::program::Program;
 use crate::table::Table;
 
@@ -22,7 +22,7 @@ pub(super) fn preloads(
     child: &Program,
 ) -> Result<Vec<Preload>, String> {
     let mut found: Vec<Preload> = Vec::new();
-    for Handed { id, part, mut entry } in handed(args, FDS, table, settings)? {
+    for Handed { id, part, mut entry } in handed(args, FDS, table, settings, ReadQuota::unlimited())? {
         check_name(&id, child)?;
         if found.iter().any(|(known, _)| *known == id) {
             return Err(format!(

@@ -104,7 +104,7 @@ impl Preloads {
 }
 
 fn check<'a>(contents: impl Iterator<Item = &'a Content>) -> Result<(), String> {
-    let total = contents.map(Content::shown_bytes).sum::<Result<usize, _>>();
+    let total = contents.map(|content| content.unbounded().shown_bytes()).sum::<Result<usize, _>>();
     let total = total.map_err(|error| format!("Nothing was started: a preload cannot be read. {error}"))? as u64;
     if total <= MAX_PRELOAD_BYTES {
         return Ok(());

@@ -48,7 +48,7 @@ fn called(more: Value) -> Result<PendingSpawn, String> {
 fn preloaded(fds: Value) -> Vec<(String, String, String)> {
     let pending = called(json!({ FDS: fds.clone() })).unwrap_or_else(|message| panic!("{fds}: {message}"));
     let shown = |(id, entry): &(FdId, Entry<Content>)| {
-        (id.to_string(), entry.content.text().unwrap().to_string(), entry.source.to_string())
+        (id.to_string(), entry.content.unbounded().text().unwrap().to_string(), entry.source.to_string())
     };
     pending.descriptors.iter().map(shown).collect()
 }
@@ -87,7 +87,11 @@ fn a_whole_keeps_its_notes_and_bytes_and_a_part_its_name() {
     assert_eq!((part.name.as_deref(), part.sections.len()), (Some("log"), 0), "marked lines are those of the whole");
     let args = json!({ "program_name": "helper", "query": "x", FDS: ["fd:1 lines 2-2"] }).to_string();
     let shared = pending(&args, &program(ALL), &table).unwrap().descriptors.remove(0).1.content;
-    assert_eq!(shared.text().unwrap().as_ptr(), whole.content.text().unwrap()[4..].as_ptr(), "nothing is copied");
+    assert_eq!(
+        shared.unbounded().text().unwrap().as_ptr(),
+        whole.content.unbounded().text().unwrap()[4..].as_ptr(),
+        "nothing is copied"
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use dormouse_proto::record::Entry;
 
 use super::*;
+use crate::syscall::Call;
 
 static CONTENT: LazyLock<Content> = LazyLock::new(|| Content::new("of a descriptor\n".repeat(3)));
 
@@ -17,7 +18,7 @@ fn outcome(tool: &Tool, args: &str) -> Outcome {
     let mut table = Table::new();
     table.insert(table.next_id(), Entry::new(content_of_fd(), 10, "tool:t", 0));
     let settings = DescriptorSettings { max_content_bytes: 77, ..DescriptorSettings::default() };
-    (tool.call)(&table, args, &settings, 0)
+    (tool.call)(&Call::unbounded(&table, args, &settings, 0))
 }
 
 fn pending(tool: &Tool, args: &str) -> PendingTempFile {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::content::Content;
 use crate::content::place::Data;
 
 fn shape(bytes: Vec<u8>, page_sizes: &[u32]) -> Shape {
@@ -25,7 +26,7 @@ fn texts() -> impl Strategy<Value = Vec<u8>> {
 
 /// Looking up whatever place in a shape that was accepted must not go out of its bounds.
 fn look_up(shape: &Shape, len: usize) {
-    let opened = crate::content::place::Opened::Here(Data::Binary(vec![b'x'; len].into()));
+    let opened = Content::new("x".repeat(len)).unbounded().open().unwrap();
     for at in [0, 1, len / 2, len] {
         let shown = at.min(shape.shown_len());
         let _ = (shape.line_of(&opened, shown.min(len)), shape.char_of(&opened, shown.min(len)));

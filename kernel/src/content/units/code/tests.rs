@@ -8,7 +8,7 @@ fn listed(text: &str, source: &str) -> String {
     let content = Content::new(text.to_owned());
     let mut listed = String::new();
     for unit in [Unit::Function, Unit::Class] {
-        for found in &*content.units(unit, source).unwrap_or_default() {
+        for found in &*content.unbounded().units(unit, source).unwrap_or_default() {
             let super::super::Outlined { name, first_line, last_line, .. } = found;
             listed += &format!("{} {name} {first_line}-{last_line}\n", unit.word());
         }
@@ -68,8 +68,12 @@ fn the_source_goes_before_the_first_line_and_that_before_the_text() {
     }
     assert_eq!(listed(text, "tool:cat"), "function f 2-3\n");
     let content = Content::new(text);
-    assert_eq!(content.units(Unit::Function, "x.c"), Err(UnitError::None(Unit::Function)), "it is read as C");
-    assert_eq!(content.units(Unit::Function, "x.py").map(|units| units.len()), Ok(1), "and then as Python");
+    assert_eq!(
+        content.unbounded().units(Unit::Function, "x.c"),
+        Err(UnitError::None(Unit::Function)),
+        "it is read as C"
+    );
+    assert_eq!(content.unbounded().units(Unit::Function, "x.py").map(|units| units.len()), Ok(1), "and then as Python");
 }
 
 #[test]
@@ -77,7 +81,7 @@ fn what_is_no_source_code_is_in_no_language() {
     let prose = "The quick brown fox jumps over the lazy dog, and then it sleeps; that is all.\n".repeat(1000);
     let log = "2024-01-01T00:00:00Z [INFO] 127.0.0.1 - GET /a?b=c&d 200 \"-\" <ok>\n".repeat(1000);
     for text in [&*prose, &log, "中文文本。没有代码。\n"] {
-        let error = Content::new(text.to_owned()).units(Unit::Class, "tool:cat").map(|units| units.len());
+        let error = Content::new(text.to_owned()).unbounded().units(Unit::Class, "tool:cat").map(|units| units.len());
         assert_eq!(error, Err(UnitError::UnknownLanguage(Unit::Class)), "{text:.40}");
     }
 }
@@ -129,7 +133,7 @@ fn a_depth_that_code_has_is_read() {
         let nested = open.repeat(200) + &close.repeat(200);
         let content = Content::new(nested);
         let unit = if source == "a.cpp" { Unit::Class } else { Unit::Function };
-        let units = content.units(unit, source).unwrap();
+        let units = content.unbounded().units(unit, source).unwrap();
         // In C++ types on the same lines are names for the same thing.
         let deepest = if source == "a.cpp" { "f" } else { "f.f.f.f.f.f.f.f" };
         assert_eq!((units.len(), &*units[199].name), (200, deepest), "{source}");

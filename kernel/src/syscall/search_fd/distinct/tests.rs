@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use roxmltree::Document;
 
 use super::*;
+use crate::content::Content;
 use crate::syscall::search_fd::search_fd;
+use crate::table::Table;
 use dormouse_proto::record::Entry;
 
 fn answer(texts: &[&str], fd: &str, args: &str, max_read_chars: u64) -> String {
@@ -16,7 +18,7 @@ fn answer(texts: &[&str], fd: &str, args: &str, max_read_chars: u64) -> String {
     }
     let args = format!(r#"{{"fd": "{fd}", "distinct": true, {}}}"#, args.replace('\'', "\""));
     let settings = DescriptorSettings { max_read_chars, ..DescriptorSettings::default() };
-    search_fd(&table, &args, &settings, 0).answer().expect("a search only answers").text.to_string()
+    search_fd(&Call::unbounded(&table, &args, &settings, 0)).answer().expect("a search only answers").text.to_string()
 }
 
 /// `matches`, `distinct`, `shown` and `next_start`; and each text with its count.
