@@ -23,6 +23,7 @@ mod permits;
 mod points;
 pub mod ports;
 mod process;
+mod readers;
 mod recovery;
 mod residents;
 mod servers;

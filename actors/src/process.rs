@@ -1,9 +1,11 @@
 //! The process actor: feeds the machine, persists what it decides, then performs it.
 //!
 //! A handler never waits for I/O: models, tools and files run in tasks of their own and their results come back as
-//! messages, so that a signal is handled in the middle of a call. Effects wait until the facts before them are durable.
+//! messages, so that a signal is handled in the middle of a call. So is whatever looks at more than a few pages of a content
+//! (`read.rs`). Effects wait until the facts before them are durable.
 
 mod alarm;
+mod arrivals;
 mod checkpoint;
 mod copy;
 mod fetch;
@@ -11,6 +13,7 @@ mod herald;
 mod model_call;
 mod perform;
 mod post;
+mod read;
 mod rest;
 pub(crate) mod tool_call;
 mod turn;
@@ -20,7 +23,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use dormouse_kernel::journal::Tail;
-use dormouse_kernel::process::{Child, Decision, Effect, Fact, Input, State, decide};
+use dormouse_kernel::process::{Child, Decision, Effect, Fact, Input, Placed, State, decide};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::tool::Answer;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -37,6 +40,7 @@ use crate::supervisor::SupervisorMessage;
 use crate::world::World;
 
 use alarm::Alarm;
+use arrivals::Arrivals;
 pub(crate) use copy::{Copied, CopyReply};
 pub(crate) use herald::Herald;
 pub(crate) use rest::StaysAwake;
@@ -52,6 +56,8 @@ pub(crate) enum ProcessMessage {
     Copy { reply: CopyReply },
     /// Be only a journal, if nothing is pending. Nothing is delivered from here on until that is answered.
     Hibernate,
+    /// What arrived could not be read, since the kernel failed inside.
+    ReadFailed { why: String },
     /// The image that is to be slept on is written, or cannot be.
     Imaged { result: Result<Size, CommitError> },
 }
@@ -140,6 +146,7 @@ pub(crate) struct Running {
     /// The places in the inbox of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
     in_flight: BTreeMap<CallId, JoinHandle<()>>,
+    arrivals: Arrivals,
     /// The supervisor was told that it is at rest.
     is_resting: bool,
     alarm: Option<Alarm>,
@@ -185,6 +192,7 @@ impl Actor for ProcessActor {
             undurable: VecDeque::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
+            arrivals: Arrivals::default(),
             is_resting: false,
             alarm: None,
             tickets: BTreeMap::new(),
@@ -204,6 +212,7 @@ impl Actor for ProcessActor {
             ProcessMessage::Told { call, children } => running.start_told(call, children),
             ProcessMessage::Copy { reply } => running.copy(reply),
             ProcessMessage::Hibernate => running.hibernate(),
+            ProcessMessage::ReadFailed { why } => return Err(why.into()),
             ProcessMessage::Imaged { result } => running.imaged(result),
         }
         running.report_rest();
@@ -217,7 +226,8 @@ impl Actor for ProcessActor {
     ) -> Result<(), ActorProcessingErr> {
         running.in_flight.values().for_each(JoinHandle::abort);
         // Awaited, so that nothing of it holds the store when the kernel has shut down.
-        for (_, task) in std::mem::take(&mut running.in_flight) {
+        let tasks = std::mem::take(&mut running.in_flight).into_values();
+        for task in tasks.chain(running.arrivals.abort()) {
             let _ = task.await;
         }
         Ok(())
@@ -228,6 +238,7 @@ impl Drop for Running {
     /// A process that faults leaves nothing running behind: its successor starts the calls anew.
     fn drop(&mut self) {
         self.in_flight.values().for_each(JoinHandle::abort);
+        self.arrivals.abort();
     }
 }
 
@@ -244,13 +255,26 @@ impl Running {
         if let (Input::ModelReplied { .. }, Some(herald)) = (&input, &self.herald) {
             herald.speak();
         }
-        let is_message = matches!(input, Input::Spoke { .. });
-        let Decision { facts, state, effects } = decide(&self.state, input, now_ms());
+        if matches!(input, Input::Placed(_)) {
+            self.arrivals.finish();
+        }
+        let is_message = matches!(input, Input::Spoke { .. } | Input::Placed(Placed::Spoke { .. }));
+        let now_ms = now_ms();
+        let decision = decide(&self.state, input, now_ms).read_inline(read::INLINE_BYTES, now_ms);
+        let Decision { facts, state, reads, effects } = decision;
         self.state = state;
         self.forget_answered(&facts);
         self.trace_turn(&facts);
+        let (mut permit, mut received) = (permit, received);
+        let (of_calls, of_arrivals): (Vec<_>, Vec<_>) = reads.into_iter().partition(|read| read.call().is_some());
+        // What arrived is taken in once it is read, and acknowledged then.
+        for read in of_arrivals {
+            self.arrivals.push(read, permit.take(), received.take());
+        }
         let free = self.free_places(permit, is_message);
         self.persist(facts, effects, received, free);
+        of_calls.into_iter().for_each(|read| self.read(read));
+        self.read_arrival();
     }
 
     /// A message keeps its place in the inbox until its turn begins.
@@ -267,6 +291,7 @@ impl Running {
     fn forget_finished(&mut self, input: &Input) {
         if let Input::ModelReplied { call, .. }
         | Input::ToolReturned { call, .. }
+        | Input::Read { call, .. }
         | Input::FileWritten { call, .. }
         | Input::Summarized { call, .. }
         | Input::TempFileDone { call, .. }

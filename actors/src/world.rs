@@ -22,6 +22,7 @@ use crate::lease::{Lease, Leased};
 use crate::permits::Providers;
 use crate::ports::{Asked, Host, Model, Provider, Tool, ToolServers};
 use crate::process::tool_call::Run;
+use crate::readers::Readers;
 use crate::recovery::Compiled;
 use crate::residents::Residents;
 use crate::temp_files::TempFilesMessage;
@@ -54,6 +55,8 @@ pub(crate) struct World {
     pub(crate) collecting: Arc<tokio::sync::Mutex<Inventory>>,
     /// Checkpoints that collections leave.
     pub(crate) in_use: Arc<InUse>,
+    /// Where contents are read that are too large for a handler.
+    pub(crate) readers: Readers,
     /// The programs that journals name, compiled.
     pub(crate) compiled: Mutex<Compiled>,
 }

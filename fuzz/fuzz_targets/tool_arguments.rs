@@ -69,9 +69,9 @@ fn run(call: Syscall, args: &str, max_read_chars: u64) {
     assert!(table == untouched, "FD-2: {args}");
     match outcome {
         Outcome::Answer(answer) => is_bounded(&answer, max_read_chars),
-        Outcome::Opened { id, entry, answer } => {
-            assert_eq!((id, answer.is_error), (table.next_id(), false));
-            assert!(entry.page_chars > 0);
+        Outcome::Opened(extracted) => {
+            let answer = extracted.answer(&table.next_id());
+            assert!(!answer.is_error && extracted.entry.page_chars > 0);
             is_bounded(&answer, max_read_chars);
         }
         Outcome::Noted { id, note, answer } => {

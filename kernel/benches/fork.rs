@@ -51,7 +51,7 @@ fn holding(count: u32, len: usize) -> State {
     image.table = (1..=count).map(|number| (FdId::Fd(number), entry(Content::new(text(len))))).collect();
     image.next_fd = count + 1;
     let mut state = State::from_image(Pid(1), program, around, image).expect("the image is valid");
-    let begun = decide(&state, Input::Resumed, 0);
+    let begun = decide(&state, Input::Resumed, 0).read_all(0);
     begun.facts.iter().for_each(|fact| evolve(&mut state, fact));
     state
 }
@@ -67,13 +67,13 @@ fn fork(state: &State) -> Input {
 #[divan::bench(args = HOLDINGS)]
 fn fork_image(bencher: Bencher<'_, '_>, (count, len): (u32, usize)) {
     let state = holding(count, len);
-    bencher.with_inputs(|| fork(&state)).bench_local_values(|input| decide(black_box(&state), input, 0));
+    bencher.with_inputs(|| fork(&state)).bench_local_values(|input| decide(black_box(&state), input, 0).read_all(0));
 }
 
 #[divan::bench(args = HOLDINGS)]
 fn child_from_image(bencher: Bencher<'_, '_>, (count, len): (u32, usize)) {
     let state = holding(count, len);
-    let mut effects = decide(&state, fork(&state), 0).effects;
+    let mut effects = decide(&state, fork(&state), 0).read_all(0).effects;
     let Some(Effect::StartChildren { children, .. }) = effects.pop() else { unreachable!("a child is made") };
     let around = Arc::new(Surroundings::default());
     let parts = || (children[0].program.clone(), around.clone(), children[0].image.clone());

@@ -86,7 +86,12 @@ impl Content {
     /// A content of a text that others hold as well: nothing is copied. O(n), at memory bandwidth.
     #[must_use]
     pub fn shared(text: Arc<str>) -> Self {
-        Self::new(Bytes::from_owner(Shared(text)))
+        Self::new(Self::bytes_of(text))
+    }
+
+    /// The bytes of a text that others hold as well: nothing is copied.
+    pub(crate) fn bytes_of(text: Arc<str>) -> Bytes {
+        Bytes::from_owner(Shared(text))
     }
 
     /// The content of this name, which `source` has: nothing is read before somebody asks for something of it. O(1).

@@ -3,19 +3,19 @@
 //! A tool produced more than a context should hold: it becomes a descriptor, and the model reads it in pages.
 //!
 //! ```
-//! use dormouse_kernel::syscall::{Outcome, read_fd};
+//! use dormouse_kernel::syscall::{Call, Outcome, read_fd};
 //! use dormouse_kernel::table::Table;
-//! use dormouse_kernel::table::admission::{Admission, admit_output};
+//! use dormouse_kernel::table::placement::{Placement, Placer};
 //! use dormouse_proto::descriptor::DescriptorSettings;
 //! use dormouse_proto::tool::ToolOutput;
 //!
 //! let settings = DescriptorSettings::default();
 //! let mut table = Table::new();
 //! let output = ToolOutput::ok("a line of a log\n".repeat(1000));
-//! let Admission::Opened { id, entry, .. } = admit_output(&table, output, "tool:log", Some(&settings), 0) else {
+//! let Placement::Descriptor(new) = Placer::unlimited(Some(&settings), 0).output(output, "tool:log").placement else {
 //!     panic!("16,000 characters are more than the threshold");
 //! };
-//! table.insert(id, entry);
+//! table.insert(table.next_id(), new.entry);
 //!
 //! let Outcome::Answer(answer) = read_fd(&Call::unbounded(&table, r#"{"fd": "fd:1", "page": 2}"#, &settings, 0)) else {
 //!     panic!("reading opens nothing");

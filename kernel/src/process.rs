@@ -30,6 +30,7 @@ mod goto;
 mod input;
 mod mail;
 mod offered;
+mod read;
 mod rest;
 mod resume;
 mod served;
@@ -50,6 +51,7 @@ pub use environment::{Gathered, tell_environment};
 pub use evolve::evolve;
 pub use gist::gist;
 pub use input::Input;
+pub use read::{Found, Placed, Read};
 pub use rest::Unrest;
 pub use served::{NotOffered, give_tools};
 pub use state::{State, StateError};
@@ -57,7 +59,7 @@ pub use toolbox::{HostTool, Surroundings, Tools};
 
 use crate::content::Content;
 pub use crate::syscall::checkpoint::{CheckpointError, CheckpointOp, CheckpointReply, Kept, Standing};
-pub use crate::syscall::spawn::{FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads};
+pub use crate::syscall::spawn::{FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload};
 
 /// A fact with its content at hand.
 pub type Fact = dormouse_proto::record::Fact<Content>;

@@ -1,8 +1,9 @@
 //! Tools of the kernel, one file per tool: its arguments, its schema, its behaviour, its tests.
 //!
-//! A syscall is a pure function of the table and the arguments: called again after a restart it gives the same outcome. It
-//! never changes the table, never touches a file and never asks a model: it says what to open, to note, to write, or to ask
-//! of a model or of the tree's files. A mistake of the model is an answer to it. What a syscall answers is an [`Answer`], which nothing puts into a descriptor again.
+//! A syscall is a function of the table and the arguments: called again after a restart it gives the same outcome. It reads contents,
+//! as far as its quota allows, so that it is called beside a decision and never within one (`process/read.rs`). It never changes the
+//! table, never touches a file and never asks a model: it says what to open, to note, to write, or to ask of a model or of the tree's
+//! files. A mistake of the model is an answer to it. What a syscall answers is an [`Answer`], which nothing puts into a descriptor again.
 
 pub mod append_temp_file;
 mod args;
@@ -42,7 +43,7 @@ pub mod write_temp_file;
 
 use std::borrow::Cow;
 
-use dormouse_proto::descriptor::view::{self, Written};
+use dormouse_proto::descriptor::view::{self, Extent, Served, Written};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::file::{FileError, FileWrite};
 use dormouse_proto::id::FdId;
@@ -60,7 +61,7 @@ pub use mark_fd_section::mark_fd_section;
 pub use read_fd::read_fd;
 pub use rename_fd::rename_fd;
 pub use search_fd::search_fd;
-pub use send_message::{Letter, PendingMessage};
+pub use send_message::{Letter, PendingMessage, PlacedDescriptor, PlacedLetter};
 pub use summarize_fd::{PendingSummary, Summarized, summarize_fd};
 pub use temp_file::{PendingTempFile, TEMP_FILE_TOOLS};
 
@@ -111,6 +112,8 @@ pub struct Tool {
     pub schema: &'static str,
     /// What it does.
     pub call: Syscall,
+    /// Whether a call with these arguments that may have been made can be made again, since twice is the same as once.
+    pub may_repeat: fn(&str) -> bool,
 }
 
 impl Tool {
@@ -119,6 +122,11 @@ impl Tool {
     pub fn spec(&self) -> ToolSpec {
         ToolSpec { name: self.name.into(), description: self.description.into(), schema: self.schema.into() }
     }
+}
+
+/// Of a tool that changes nothing outside, or whose changes are known by their call.
+fn always(_args: &str) -> bool {
+    true
 }
 
 /// There is one tool of a name.
@@ -149,15 +157,8 @@ pub const TOOLS: [Tool; 10] = [
 pub enum Outcome {
     /// The caller reads this, and that is all.
     Answer(Answer),
-    /// A descriptor is opened, then the caller reads this.
-    Opened {
-        /// The descriptor's name: the table's next.
-        id: FdId,
-        /// What it holds.
-        entry: Entry<Content>,
-        /// What the caller reads.
-        answer: Answer,
-    },
+    /// A descriptor is opened, and the caller reads its name.
+    Opened(Extracted),
     /// Something is noted of a descriptor, then the caller reads this.
     Noted {
         /// The descriptor.
@@ -176,13 +177,41 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What the caller reads, where that is known at once.
+    /// What the caller reads, where that is known already.
     #[must_use]
     pub fn answer(&self) -> Option<&Answer> {
         match self {
-            Self::Answer(answer) | Self::Opened { answer, .. } | Self::Noted { answer, .. } => Some(answer),
-            Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => None,
+            Self::Answer(answer) | Self::Noted { answer, .. } => Some(answer),
+            Self::Opened(_) | Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => None,
         }
+    }
+
+    /// Whether something outside of the process is asked for.
+    #[must_use]
+    pub fn begins_something(&self) -> bool {
+        match self {
+            Self::Answer(_) | Self::Opened(_) | Self::Noted { .. } => false,
+            Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => true,
+        }
+    }
+}
+
+/// A part of a content that becomes a descriptor of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extracted {
+    /// The descriptor to be. Which number it has is known when it is opened.
+    pub entry: Entry<Content>,
+    from: FdId,
+    served: Served,
+    lines: (u64, u64),
+    extent: Extent,
+}
+
+impl Extracted {
+    /// What the caller reads once it is opened as `id`.
+    #[must_use]
+    pub fn answer(&self, id: &FdId) -> Answer {
+        view::extraction(&self.from, id, &self.served, self.lines, self.extent)
     }
 }
 

@@ -6,12 +6,12 @@
 //!
 //! This module never changes a content and never reads a clock.
 
-pub mod admission;
 pub mod attachment;
 mod conversation;
 #[cfg(test)]
 mod edits;
 mod form;
+pub mod placement;
 mod preview;
 
 pub(crate) use self::conversation::marker;

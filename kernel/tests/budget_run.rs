@@ -36,7 +36,7 @@ impl Run {
     }
 
     pub(crate) fn feed(&mut self, input: Input) {
-        let Decision { facts, state, effects } = decide(&self.state, input, self.now_ms);
+        let Decision { facts, state, effects, .. } = decide(&self.state, input, self.now_ms).read_all(self.now_ms);
         self.state = state;
         self.facts.extend(facts.iter().cloned());
         (self.news, self.effects) = (facts, effects);

@@ -83,7 +83,7 @@ impl Tree {
     fn feed(&mut self, pid: u64, input: Input) {
         let node = self.nodes.get_mut(&pid).expect("only known processes are told");
         let resumed = matches!(input, Input::Resumed);
-        let Decision { facts, state, effects } = decide(&node.state, input, 7);
+        let Decision { facts, state, effects, .. } = decide(&node.state, input, 7).read_all(7);
         node.state = state;
         node.journal.extend(facts);
         for effect in effects {

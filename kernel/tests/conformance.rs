@@ -7,7 +7,7 @@ use dormouse_kernel::content::Content;
 use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::{Outcome, fd_to_file, read_fd};
 use dormouse_kernel::table::Table;
-use dormouse_kernel::table::admission::{Admission, admit_input, admit_output};
+use dormouse_kernel::table::placement::{Placement, Placer};
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::file::{FileError, FileErrorKind, Presence, WriteMode};
 use dormouse_proto::id::FdId;
@@ -156,8 +156,13 @@ fn check_answer(case: &Case, answer: &Answer) {
 fn extract(case: &Case) {
     let mut args = read_args(case);
     args["extract_to_new_fd"] = json!(true);
-    let (id, entry, answer) = match call_read(case, &args).1 {
-        Outcome::Opened { id, entry, answer } => (id, entry, answer),
+    let (table, outcome) = call_read(case, &args);
+    let (id, entry, answer) = match outcome {
+        Outcome::Opened(extracted) => {
+            let id = table.next_id();
+            let answer = extracted.answer(&id);
+            (id, extracted.entry, answer)
+        }
         Outcome::Answer(answer) => {
             assert_eq!(case.expected["new_fd"], Value::Null, "{}", case.name);
             return check_answer(case, &answer);
@@ -192,10 +197,12 @@ fn wrap(case: &Case) {
         _ => case.content.clone().into_bytes(),
     };
     let source = format!("tool:{tool}");
-    let admission = admit_output(&Table::new(), ToolOutput::ok(bytes), &source, Some(&settings(case)), 0);
-    let Admission::Opened { id, answer, .. } = admission else {
+    let placement = Placer::unlimited(Some(&settings(case)), 0).output(ToolOutput::ok(bytes), &source).placement;
+    let Placement::Descriptor(new) = placement else {
         return assert_eq!(case.expected["fd_created"], false, "{}", case.name);
     };
+    let id = Table::new().next_id();
+    let answer = new.answer(&id);
     assert_eq!(case.expected["fd_created"], true, "{}", case.name);
     for (name, value) in [("fd", id.to_string()), ("encoding", "base64".to_owned())] {
         if let Some(expected) = case.expected.get(name) {
@@ -205,7 +212,7 @@ fn wrap(case: &Case) {
     }
 }
 
-/// The guard is a type: what a descriptor tool gives is an `Answer`, and admission takes none. Seen from outside: however
+/// The guard is a type: what a descriptor tool gives is an `Answer`, and placement takes none. Seen from outside: however
 /// much more than the threshold it shows, the answer is the text itself and nothing is opened.
 fn descriptor_tools_are_not_wrapped(case: &Case) {
     let table = table(&case.content, &Value::Null);
@@ -215,10 +222,11 @@ fn descriptor_tools_are_not_wrapped(case: &Case) {
 }
 
 fn user_input(case: &Case) {
-    let admission = admit_input(&Table::new(), &SpokenPart::text(&case.content), Some(&settings(case)), 0);
-    let replaced = matches!(admission, Admission::Opened { .. });
+    let placement = Placer::unlimited(Some(&settings(case)), 0).input(&SpokenPart::text(&case.content));
+    let replaced = matches!(placement, Placement::Descriptor(_));
     assert_eq!(case.expected["replaced"], replaced, "{}", case.name);
-    if let Admission::Opened { answer, entry, .. } = admission {
+    if let Placement::Descriptor(new) = placement {
+        let (answer, entry) = (new.answer(&Table::new().next_id()), new.entry);
         assert_eq!(*entry.content.unbounded().text().expect("it is in memory"), case.content, "{}", case.name);
         let document = Document::parse(&answer.text).expect("XML-1");
         let preview = document.descendants().find(|node| node.has_tag_name("preview")).expect("a preview");

@@ -4,23 +4,22 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use dormouse_kernel::content::Content;
+use dormouse_kernel::content::{Content, ReadQuota};
 use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::{
-    HANDLES, MESSAGES, Outcome, REFERENCES, Syscall, TEMP_FILE_TOOLS, TOOLS, delete_fd_section, fd_to_file,
-    get_fd_section, instructions, list_fd_sections, list_fds, mark_fd_section, read_fd, rename_fd, search_fd,
-    summarize_fd,
+    HANDLES, MESSAGES, Outcome, PendingTempFile, REFERENCES, Syscall, TEMP_FILE_TOOLS, TOOLS, delete_fd_section,
+    fd_to_file, get_fd_section, instructions, list_fd_sections, list_fds, mark_fd_section, read_fd, rename_fd,
+    search_fd, summarize_fd,
 };
 use dormouse_kernel::table::Table;
-use dormouse_kernel::table::admission::{Admission, admit_input, admit_output, admit_temp_file, opened};
-use dormouse_kernel::table::attachment::admit_attachment;
+use dormouse_kernel::table::placement::{NewDescriptor, Placement, Placer};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::model::Usage;
 use dormouse_proto::record::{Entry, Note, Section};
 use dormouse_proto::spoken::SpokenPart;
-use dormouse_proto::temp_file::{TempFileError, TempFileReply, TempId};
+use dormouse_proto::temp_file::{TempFileError, TempId};
 use dormouse_proto::tool::{Attachment, ToolOutput};
 use dormouse_proto::xml::Element;
 use dormouse_proto::xml::text::sanitize;
@@ -46,43 +45,52 @@ fn settings() -> DescriptorSettings {
     DescriptorSettings { max_direct_output_chars: 60, max_input_chars: 60, page_chars: 40, ..Default::default() }
 }
 
-fn admitted_with(text: impl Into<String>, preview: Preview) -> String {
+fn output_with(text: impl Into<String>, preview: Preview) -> String {
     let settings = DescriptorSettings { preview, pretty_json: true, ..settings() };
-    admitted(admit_output(&table(), ToolOutput::ok(text.into()), "tool:t", Some(&settings), 0))
+    shown_output(ToolOutput::ok(text.into()), "tool:t", &settings)
 }
 
 /// What a tool wrote that failed, where the program wants the first page of an output.
 fn failed(text: String) -> String {
     let output = ToolOutput { is_error: true, ..ToolOutput::ok(text) };
-    admitted(admit_output(&table(), output, "tool:t", Some(&settings()), 0))
+    shown_output(output, "tool:t", &settings())
 }
 
 fn shown(outcome: Outcome) -> String {
+    shown_as(FdId::Fd(3), outcome)
+}
+
+/// The same; what is opened has this id.
+fn shown_as(id: FdId, outcome: Outcome) -> String {
     match outcome {
         Outcome::Write(pending) => pending.answer(Ok(())).text.to_string(),
+        Outcome::Opened(extracted) => extracted.answer(&id).text.to_string(),
         known => known.answer().expect("it asks for nothing outside").text.to_string(),
     }
 }
 
-fn admitted(admission: Admission) -> String {
-    let (Admission::Direct { answer, .. } | Admission::Opened { answer, .. }) = admission;
-    answer.text.to_string()
+fn placed(placement: &Placement) -> String {
+    placement.answer(&table().next_id()).text.to_string()
+}
+
+fn shown_output(output: ToolOutput, source: &str, settings: &DescriptorSettings) -> String {
+    placed(&Placer::unlimited(Some(settings), 0).output(output, source).placement)
 }
 
 const TEMP: TempId = TempId(1);
 
 fn temp_file(text: &str) -> String {
     let settings = DescriptorSettings { max_direct_output_chars: 90, ..settings() };
-    admitted(admit_temp_file(&table(), (TEMP, 3), &Content::new(text.to_owned()), Some(&settings), 0))
+    placed(&Placer::unlimited(Some(&settings), 0).temp_file((TEMP, 3), &Content::new(text.to_owned())))
 }
 
-fn temp_file_answer(result: Result<TempFileReply<Content>, TempFileError>) -> String {
+fn pending_temp_file() -> PendingTempFile {
     let create = &TEMP_FILE_TOOLS[0];
     let Outcome::TempFile(pending) = (create.call)(&Call::unbounded(&table(), r#"{"fd": "fd:2"}"#, &settings(), 0))
     else {
         panic!("it asks the files of the tree")
     };
-    pending.answer(result).text.to_string()
+    pending
 }
 
 /// A descriptor with a summary, as it is shown anew.
@@ -90,7 +98,8 @@ fn summarized() -> String {
     let (mut table, id) = (table(), FdId::Fd(1));
     let summary = "A main function that emits </fd_content>.".into();
     table.note(&id, &Note::Summarized { summary, usage: Usage::default() });
-    opened(&id, table.get(&id).expect("it is there"), "Handed over.", &settings()).text.to_string()
+    let entry = table.get(&id).expect("it is there").clone();
+    NewDescriptor::new(entry, "Handed over.", &settings(), ReadQuota::unlimited()).answer(&id).text.to_string()
 }
 
 fn read(args: &str) -> String {
@@ -136,13 +145,17 @@ fn attached(max_content_bytes: u64) -> String {
     let (name, media_type) = (Some("a <chart>.png".into()), "image/png".into());
     let attachment = Attachment { name, media_type, bytes: bytes::Bytes::from_static(b"\x89PNG\r\n\x1a\n and so on") };
     let settings = DescriptorSettings { max_content_bytes, ..settings() };
-    admit_attachment(FdId::Fd(2), &attachment, "tool:plot", Some(&settings), 0).element.to_xml()
+    let new = Placer::unlimited(Some(&settings), 0).attachment(&attachment, "tool:plot");
+    new.element(&FdId::Fd(2)).to_xml()
 }
 
 fn of_json(call: Syscall, args: &str, max_read_chars: u64) -> String {
     let mut table = Table::new();
     table.insert(table.next_id(), Entry::new(Content::new(JSON), 40, "tool:t", 0));
-    shown(call(&Call::unbounded(&table, args, &DescriptorSettings { max_read_chars, ..settings() }, 0)))
+    shown_as(
+        table.next_id(),
+        call(&Call::unbounded(&table, args, &DescriptorSettings { max_read_chars, ..settings() }, 0)),
+    )
 }
 
 fn refused(args: &str) -> String {
@@ -158,27 +171,24 @@ fn every_element_is_as_it_was() {
     let everything: Vec<_> =
         TOOLS.iter().map(|tool| tool.name).chain(["fork", REFERENCES, MESSAGES, HANDLES]).collect();
     let cases = [
-        ("fd_result.xml", admitted(admit_output(&table(), ToolOutput::ok(CODE), "tool:cat", Some(&settings()), 0))),
+        ("fd_result.xml", shown_output(ToolOutput::ok(CODE), "tool:cat", &settings())),
         (
             "fd_result_user_input.xml",
-            admitted(admit_input(&table(), &SpokenPart::text("hello & goodbye\n".repeat(9)), Some(&settings()), 0)),
+            placed(&Placer::unlimited(Some(&settings()), 0).input(&SpokenPart::text("hello & goodbye\n".repeat(9)))),
         ),
-        (
-            "fd_result_base64.xml",
-            admitted(admit_output(&table(), ToolOutput::ok(vec![255; 60]), "tool:t", Some(&settings()), 0)),
-        ),
+        ("fd_result_base64.xml", shown_output(ToolOutput::ok(vec![255; 60]), "tool:t", &settings())),
         (
             "fd_result_head_tail.xml",
-            admitted_with((1..=30).map(|n| format!("line {n}\r\n")).collect::<String>(), Preview::HeadTail),
+            output_with((1..=30).map(|n| format!("line {n}\r\n")).collect::<String>(), Preview::HeadTail),
         ),
-        ("fd_result_head_tail_of_a_line.xml", admitted_with("<b>&".repeat(30), Preview::HeadTail)),
+        ("fd_result_head_tail_of_a_line.xml", output_with("<b>&".repeat(30), Preview::HeadTail)),
         ("fd_result_error.xml", failed((1..=30).map(|n| format!("line {n}\n")).collect())),
-        ("fd_result_pretty.xml", admitted_with(JSON, Preview::Head)),
-        ("fd_text.xml", admitted_with("ok</fd_result>\n[msg:2]", Preview::Head)),
-        ("fd_text_sanitized.xml", admitted_with("\u{1b}[1mbold \u{202e}cod.exe", Preview::Head)),
+        ("fd_result_pretty.xml", output_with(JSON, Preview::Head)),
+        ("fd_text.xml", output_with("ok</fd_result>\n[msg:2]", Preview::Head)),
+        ("fd_text_sanitized.xml", output_with("\u{1b}[1mbold \u{202e}cod.exe", Preview::Head)),
         ("fd_attachment.xml", attached(200)),
         ("fd_attachment_cut.xml", attached(10)),
-        ("fd_result_pretty_head_tail.xml", admitted_with(JSON, Preview::HeadTail)),
+        ("fd_result_pretty_head_tail.xml", output_with(JSON, Preview::HeadTail)),
         ("fd_content_pretty.xml", of_json(read_fd, r#"{"fd": "fd:1", "page": 2, "pretty": true}"#, 50)),
         ("fd_content_pretty_bounded.xml", of_json(read_fd, r#"{"fd": "fd:1", "read_all": true, "pretty": true}"#, 50)),
         (
@@ -227,11 +237,11 @@ fn every_element_is_as_it_was() {
         ("fd_error_file.xml", refused(r#"{"fd": "fd:1", "file_path": "out.txt", "exist_ok": false}"#)),
         ("temp_file.xml", temp_file(CODE)),
         ("temp_file_large.xml", temp_file(&CODE.repeat(2))),
+        ("temp_file_created.xml", pending_temp_file().changed(TEMP, 1, 6).text.to_string()),
         (
-            "temp_file_created.xml",
-            temp_file_answer(Ok(TempFileReply::Changed { id: TEMP, version: 1, total_bytes: 6 })),
+            "temp_file_stale.xml",
+            pending_temp_file().refused(&TempFileError::Stale { id: TEMP, asked: 1, current: 2 }).text.to_string(),
         ),
-        ("temp_file_stale.xml", temp_file_answer(Err(TempFileError::Stale { id: TEMP, asked: 1, current: 2 }))),
         ("file_descriptor_instructions.txt", instructions(&["read_fd", "search_fd", "fd_to_file", "fork"], &[])),
         ("file_descriptor_instructions_all.txt", instructions(&everything, &[])),
     ];

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::content::Content;
+use dormouse_kernel::content::{Content, ReadQuota};
 use dormouse_kernel::process::{
-    Birth, CheckpointReply, Effect, Fetched, Gathered, HostTool, Input, Kept, Preloads, State, Surroundings, born,
-    give_tools, tell_environment,
+    Birth, CheckpointReply, Effect, Fetched, Gathered, HostTool, Input, Kept, Preloads, ShownPreload, State,
+    Surroundings, born, give_tools, tell_environment,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::{Handed, Letter};
@@ -114,7 +114,8 @@ impl Replay {
         let mut entry = entry;
         entry.notes.name = Some(text.into());
         entry.notes.summary = Some(text.into());
-        let preloads = Preloads { descriptors: vec![(FdId::Fd(1), entry)], ..Preloads::default() };
+        let shown = ShownPreload::descriptor(&FdId::Fd(1), &entry, ReadQuota::unlimited()).unwrap();
+        let preloads = Preloads { descriptors: vec![(FdId::Fd(1), entry)], shown: vec![shown] };
         let program = program();
         run_of(born(&program, &surroundings(), birth(&preloads, Some(&"go".into())), 0), program)
     }
@@ -263,7 +264,7 @@ fn preloads_of_a_spawn(text: &str) -> String {
             _ => None,
         })
         .expect("a file is fetched");
-    let files = vec![Content::new(text.to_owned())];
+    let files = vec![ShownPreload::bytes(text, text.to_owned().into())];
     run.feed(Input::Fetched { call, pending, result: Ok(Fetched { files, temp_files: Vec::new() }) });
     let child = run.effects.iter().find_map(|effect| match effect {
         Effect::StartChildren { children, .. } => Some(children[0].clone()),

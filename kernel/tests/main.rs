@@ -15,6 +15,7 @@ mod process_budget;
 mod process_control;
 mod process_machine;
 mod process_mail;
+mod process_reads;
 mod process_restore;
 mod program_bundle;
 mod program_findings;

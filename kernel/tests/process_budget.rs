@@ -383,7 +383,7 @@ fn a_failure_of_the_model_costs_nothing_that_is_known() {
     let run = Run::new(Lifetime::Task, TOKENS);
     let Phase::Thinking { call } = *run.state.phase() else { panic!("it asks") };
     let result = Err(ModelError::new(ModelErrorKind::Malformed, "no"));
-    let decision = decide(&run.state, Input::ModelReplied { call, result }, 0);
+    let decision = decide(&run.state, Input::ModelReplied { call, result }, 0).read_all(0);
     let exited = decision.facts.iter().find_map(|fact| match fact {
         Fact::Exited { exit } => Some(exit.clone()),
         _ => None,

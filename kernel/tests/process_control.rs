@@ -424,7 +424,7 @@ fn one_restored_from_right_after_an_interrupt_does_not_ask_after_its_own_last_wo
         let image = Image { control: Control::Running, ..state.image() };
         let state = State::from_image(Pid(2), state.program().clone(), Arc::new(Surroundings::default()), image);
         let Decision { effects, .. } =
-            decide(&state.expect("an image of a living process is valid"), Input::Resumed, 0);
+            decide(&state.expect("an image of a living process is valid"), Input::Resumed, 0).read_all(0);
         let asked = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
         assert!(!asked, "its last word is the last message: {effects:?}");
     }

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::content::Content;
+use dormouse_kernel::content::{Content, ReadQuota};
 use dormouse_kernel::process::{
-    Birth, Child, Decision, Effect, Fact, FetchError, Fetched, HostTool, Input, PendingSpawn, Preloads, State,
-    Surroundings, born, decide, evolve,
+    Birth, Child, Decision, Effect, Fact, FetchError, Fetched, Found, HostTool, Input, PendingSpawn, Preloads, Read,
+    ShownPreload, State, Surroundings, born, decide, evolve,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::Call;
@@ -27,7 +27,7 @@ use dormouse_proto::process::{Exit, ExitStatus, Origin, Priority};
 use dormouse_proto::record::{Entry, Lifetime, Phase};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply, TempId};
-use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
+use dormouse_proto::tool::{Access, Answer, ToolOutput, ToolPolicy, ToolSpec};
 use proptest::prelude::*;
 
 const PROGRAM: &str = r#"
@@ -88,6 +88,7 @@ enum Step {
     Return(u8, usize),
     StartChild(u8),
     EndChild(u8),
+    Found(u8),
     Stale(u8),
     GoBack(u8),
     SendBack(u8),
@@ -107,6 +108,7 @@ fn step() -> impl Strategy<Value = Step> {
         32 => (any::<u8>(), 0_usize..120).prop_map(|(which, size)| Step::Return(which, size)),
         24 => any::<u8>().prop_map(Step::StartChild),
         16 => any::<u8>().prop_map(Step::EndChild),
+        24 => any::<u8>().prop_map(Step::Found),
         12 => any::<u8>().prop_map(Step::Stale),
         12 => (0_u8..12).prop_map(Step::GoBack),
         4 => (0_u8..12).prop_map(Step::SendBack),
@@ -138,6 +140,11 @@ struct World {
     uses: u32,
     /// Whether what was in flight is lost: it came back from its journal while it was stopped.
     frozen: bool,
+    /// Whether reads are performed in steps of their own; else each at once.
+    reads_apart: bool,
+    reads: Vec<Read>,
+    /// Calls that are read for a second time, since they were in flight.
+    read_again: BTreeSet<CallId>,
 }
 
 impl World {
@@ -162,17 +169,31 @@ impl World {
             sent,
             uses: 0,
             frozen: false,
+            reads_apart: false,
+            reads: Vec::new(),
+            read_again: BTreeSet::new(),
         }
     }
 
     /// Feeds the machine and returns how many facts followed.
     fn feed(&mut self, input: Input) -> usize {
         let continued = matches!(input, Input::Continued);
-        let resumed = matches!(input, Input::Resumed) || (continued && std::mem::take(&mut self.frozen));
+        let reads_again = matches!(&input, Input::Read { call, .. } if self.read_again.remove(call));
+        let resumed = matches!(input, Input::Resumed) || (continued && std::mem::take(&mut self.frozen)) || reads_again;
         // A spawn that is in flight makes its child: what was begun before the stop finishes.
-        let finishes = matches!(input, Input::Fetched { .. } | Input::NoChild { .. });
+        let finishes = match &input {
+            Input::Fetched { .. } | Input::NoChild { .. } => true,
+            Input::Read { call, .. } => self.is_called(*call),
+            _ => false,
+        };
         let was_stopped = self.state.is_stopped() && !continued && !finishes;
-        let Decision { facts, state, effects } = decide(&self.state, input, 7);
+        let decision = decide(&self.state, input, 7);
+        let decision = if self.reads_apart { decision } else { decision.read_all(7) };
+        let Decision { facts, state, reads, effects } = decision;
+        let again: Vec<_> =
+            reads.iter().filter_map(Read::call).filter(|call| resumed && self.is_called(*call)).collect();
+        self.read_again.extend(again);
+        self.reads.extend(reads);
         let count = facts.len();
         for fact in facts {
             let is_done = matches!(&fact, Fact::Exited { exit } if exit.status == ExitStatus::Done);
@@ -186,7 +207,7 @@ impl World {
             self.journal.push(fact);
         }
         self.state = state;
-        self.frozen |= resumed && self.state.is_stopped();
+        self.frozen |= resumed && !reads_again && self.state.is_stopped();
         let begins = |effect: &Effect| {
             !matches!(
                 effect,
@@ -202,6 +223,11 @@ impl World {
         assert!(!was_stopped || !effects.iter().any(begins), "one that is stopped began {effects:?}");
         effects.into_iter().for_each(|effect| self.perform(effect, resumed));
         count
+    }
+
+    fn is_called(&self, call: CallId) -> bool {
+        let Phase::Acting { slots, .. } = self.state.phase() else { return false };
+        slots.iter().any(|slot| slot.call == call && slot.called)
     }
 
     fn perform(&mut self, effect: Effect, resumed: bool) {
@@ -283,7 +309,7 @@ impl World {
         let state = State::from_image(Pid(99), child.program.clone(), surroundings(), child.image.clone())
             .expect("a child is valid");
         let parent = self.state.request();
-        let effects = decide(&state, Input::Resumed, 8).effects;
+        let effects = decide(&state, Input::Resumed, 8).read_all(8).effects;
         let Some(Effect::CallModel { request, .. }) = effects.last() else { panic!("a child asks its model first") };
         assert_eq!((&request.system, &request.tools), (&parent.system, &parent.tools));
         assert!(request.messages.starts_with(&parent.messages), "FORK-2");
@@ -318,6 +344,10 @@ impl World {
             Step::SendBack(to) => {
                 let position = format!("msg:{to}");
                 Some(Input::SentBack { ticket: "b".into(), position, message: "again\n".repeat(usize::from(to) * 2) })
+            }
+            Step::Found(which) => {
+                let read = take(&mut self.reads, which)?;
+                read.perform(ReadQuota::unlimited())
             }
             Step::Interrupt => Some(Input::Interrupted),
             Step::Stop => Some(Input::Stopped),
@@ -394,7 +424,9 @@ impl World {
     fn started(&mut self, which: u8) -> Option<Input> {
         if let Some((call, pending)) = take(&mut self.fetches, which) {
             self.past.push(call);
-            let (file, temp_file) = (Content::new("of a file"), (2, Content::new("of a temporary file")));
+            let file = ShownPreload::bytes("f", "of a file".into());
+            let content = Content::new("of a temporary file").unbounded();
+            let temp_file = ShownPreload::temp_file(TempId(1), 2, &content).expect("it is in memory");
             let fetched = Fetched {
                 files: pending.files.iter().map(|_| file.clone()).collect(),
                 temp_files: pending.temp_files.iter().map(|_| temp_file.clone()).collect(),
@@ -431,6 +463,7 @@ impl World {
         let late = [
             Input::ModelReplied { call, result: Ok(last_words("late")) },
             Input::ToolReturned { call, output: ToolOutput::ok("late") },
+            Input::Read { call, found: Found::Tool(Outcome::Answer(Answer::failed("late"))) },
             Input::FileWritten { call, pending: write, result: Ok(()) },
             Input::Summarized { call, pending: summary, result: Ok(last_words("late")) },
             Input::TempFileDone { call, pending: temp_file, result: Err(TempFileError::TooMany { max_files: 1 }) },
@@ -528,8 +561,9 @@ fn answered(block: &Block) -> Option<&str> {
     if let Block::ToolResult { id, .. } = block { Some(id) } else { None }
 }
 
-fn run(lifetime: Lifetime, steps: Vec<Step>) {
+fn run(lifetime: Lifetime, reads_apart: bool, steps: Vec<Step>) {
     let mut world = World::new(process(lifetime, "begin"));
+    world.reads_apart = reads_apart;
     let first = world.state.clone();
     world.feed(Input::Resumed);
     for step in steps {
@@ -553,15 +587,16 @@ proptest! {
     #[test]
     fn any_run_replays_to_the_state_that_wrote_it(
         session in any::<bool>(),
+        reads_apart in any::<bool>(),
         steps in prop::collection::vec(step(), 0..60),
     ) {
-        run(if session { Lifetime::Session } else { Lifetime::Task }, steps);
+        run(if session { Lifetime::Session } else { Lifetime::Task }, reads_apart, steps);
     }
 }
 
 /// The process after `input`, and what it wants done.
 fn after(state: &State, input: Input) -> (State, Vec<Effect>) {
-    let Decision { state, effects, .. } = decide(state, input, 0);
+    let Decision { state, effects, .. } = decide(state, input, 0).read_all(0);
     (state, effects)
 }
 
@@ -707,9 +742,9 @@ fn a_note_is_a_fact_and_part_of_the_image() {
     for (number, (name, args)) in (0_u32..).zip([NAME, MARK]) {
         let id = format!("n{number}").into();
         let block = Block::ToolUse { id, name: name.into(), args: args.into(), raw: None };
-        let resumed = decide(&state, Input::Resumed, 0);
+        let resumed = decide(&state, Input::Resumed, 0).read_all(0);
         let Phase::Thinking { call } = *resumed.state.phase() else { panic!("{:?}", resumed.state.phase()) };
-        let used = decide(&resumed.state, replied(call, block), 0);
+        let used = decide(&resumed.state, replied(call, block), 0).read_all(0);
         facts.extend(resumed.facts.into_iter().chain(used.facts));
         state = used.state;
     }

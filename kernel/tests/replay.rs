@@ -1,7 +1,8 @@
 //! A process that is fed: it keeps its facts, and checks after each input that they give the state again.
 
+use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Decision, Effect, Fact, Input, State, decide, evolve};
-use dormouse_proto::id::CallId;
+use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, Request, StopReason, Usage};
 use dormouse_proto::record::Phase;
@@ -24,7 +25,7 @@ impl Replay {
     }
 
     pub(crate) fn feed(&mut self, input: Input) {
-        let Decision { facts, state, effects } = decide(&self.state, input, self.now_ms);
+        let Decision { facts, state, effects, .. } = decide(&self.state, input, self.now_ms).read_all(self.now_ms);
         self.state = state;
         self.facts.extend(facts);
         self.effects = effects;
@@ -72,7 +73,10 @@ impl Replay {
     /// What the model is asked after the last input.
     pub(crate) fn request(&self) -> Request {
         let request = self.effects.iter().find_map(|effect| match effect {
-            Effect::CallModel { request, .. } => Some(request.clone()),
+            Effect::CallModel { request, media, .. } => {
+                let read = |(fd, content): (&FdId, &Content)| Some((fd.clone(), content.resident()?));
+                Some(Request { media: media.iter().filter_map(read).collect(), ..request.clone() })
+            }
             _ => None,
         });
         request.unwrap_or_else(|| panic!("it asks its model: {:?}", self.effects))

@@ -56,7 +56,7 @@ fn calling(state: State, tool: &str) -> (State, Vec<Effect>) {
 
 fn calling_with(mut state: State, tool: &str, args: &str) -> (State, Vec<Effect>) {
     let mut feed = |input| {
-        let decision = decide(&state, input, 0);
+        let decision = decide(&state, input, 0).read_all(0);
         state = decision.state;
         decision.effects
     };
@@ -161,7 +161,9 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
         assert_eq!((called.server.as_deref(), called.policy), (server, ToolPolicy::default()));
         let Phase::Acting { slots, .. } = state.phase() else { panic!() };
         let done = Input::ToolReturned { call: slots[0].call, output: ToolOutput::ok("x") };
-        assert!(decide(&state, done, 0).effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. })));
+        assert!(
+            decide(&state, done, 0).read_all(0).effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }))
+        );
     }
     let (_, effects) = calling_with(again.clone(), "fork", r#"{"prompts": ["a"]}"#);
     let Some(Effect::StartChildren { children, .. }) = effects.last() else { panic!("{effects:?}") };

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::content::{Backing, Content, Source, Unreadable};
+use dormouse_kernel::content::{Backing, Content, ReadQuota, Source, Unreadable};
 use dormouse_kernel::syscall::{Call, Outcome, Syscall, TEMP_FILE_TOOLS, TOOLS, handle};
 use dormouse_kernel::table::Table;
-use dormouse_kernel::table::admission::opened;
+use dormouse_kernel::table::placement::NewDescriptor;
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::{ContentRef, Entry, Note, Section};
@@ -185,7 +185,9 @@ fn what_is_handed_on_or_shown_anew_says_that_it_is_lost() {
     assert_eq!(expanded, Ok(Some(r#"{"x": "line of fifteen\n"}"#.to_owned())));
     for preview in [Preview::Head, Preview::HeadTail] {
         let settings = DescriptorSettings { preview, pretty_json: true, ..settings };
-        let answer = opened(&FdId::Fd(2), table.get(&FdId::Fd(2)).unwrap(), "Handed over.", &settings);
+        let entry = table.get(&FdId::Fd(2)).unwrap().clone();
+        let new = NewDescriptor::new(entry, "Handed over.", &settings, ReadQuota::unlimited());
+        let answer = new.answer(&FdId::Fd(2));
         assert!(answer.is_error && answer.text.contains("content_unreadable"), "{}", answer.text);
     }
 }

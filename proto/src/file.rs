@@ -19,7 +19,7 @@ impl FileWrite {
     /// Whether doing it twice is the same as doing it once, and is answered in the same way.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
-        self.mode == WriteMode::Write && matches!(self.presence, Presence::Any | Presence::Present)
+        self.mode.is_repeatable(self.presence)
     }
 }
 
@@ -38,6 +38,12 @@ pub enum WriteMode {
 }
 
 impl WriteMode {
+    /// Whether such a write can be done twice and is answered in the same way.
+    #[must_use]
+    pub fn is_repeatable(self, presence: Presence) -> bool {
+        self == Self::Write && matches!(presence, Presence::Any | Presence::Present)
+    }
+
     /// The word for it, in arguments and answers.
     #[must_use]
     pub fn word(self) -> &'static str {

@@ -216,6 +216,8 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::HostGaveUp { .. } => "host_gave_up",
         Input::ModelReplied { .. } => "model_replied",
         Input::ToolReturned { .. } => "tool_returned",
+        Input::Read { .. } => "read",
+        Input::Placed(_) => "placed",
         Input::FileWritten { .. } => "file_written",
         Input::Summarized { .. } => "summarized",
         Input::TempFileDone { .. } => "temp_file_done",
@@ -245,6 +247,7 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
     match input {
         Input::ModelReplied { call, .. }
         | Input::ToolReturned { call, .. }
+        | Input::Read { call, .. }
         | Input::FileWritten { call, .. }
         | Input::Summarized { call, .. }
         | Input::TempFileDone { call, .. }
@@ -257,6 +260,7 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
         | Input::ChildEnded { call, .. } => Some(*call),
         Input::Spoke { .. }
         | Input::Opened { .. }
+        | Input::Placed(_)
         | Input::HostCalled { .. }
         | Input::HostGaveUp { .. }
         | Input::SentBack { .. }

@@ -2,8 +2,8 @@
 //!
 //! To add an effect: a line in [`World::perform`], and an event or a task that brings its input.
 
-use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Effect, FetchError, Fetched, Input, PendingSpawn};
+use dormouse_kernel::content::{Content, ReadQuota};
+use dormouse_kernel::process::{Effect, FetchError, Fetched, Input, PendingSpawn, Read, ShownPreload};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::{Block, Message};
@@ -21,11 +21,19 @@ use crate::world::World;
 /// What a child's files are gathered in until all are there.
 pub(crate) struct Gathering {
     pub(crate) pending: PendingSpawn,
-    pub(crate) files: Result<Vec<Content>, FetchError>,
+    pub(crate) files: Result<Vec<ShownPreload>, FetchError>,
     pub(crate) temp_files: Vec<Option<Result<TempFileReply<Content>, TempFileError>>>,
 }
 
 impl World {
+    /// Reads beside the process: what is found comes later.
+    pub(crate) fn read(&mut self, running: &mut Running, call: CallId, read: &Read) {
+        self.tally.count("reads beside a process");
+        let found = read.perform(ReadQuota::unlimited()).expect("nothing limits it");
+        let delay = self.random.below(60);
+        self.start(running, call, delay, found);
+    }
+
     pub(crate) fn perform(&mut self, running: &mut Running, effect: Effect) -> Result<After, Violation> {
         let pid = running.pid();
         match effect {
@@ -172,7 +180,8 @@ impl World {
         if self.defect == Some(Defect::LosesACompletion) && self.steps > 50 {
             return;
         }
-        if self.random.percent(4) {
+        // A read is told by the pool, which tells it once; what began with it runs under the same call.
+        if !matches!(input, Input::Read { .. }) && self.random.percent(4) {
             self.tally.count("completions told twice");
             let later = delay + self.random.below(400);
             let input = Box::new(input.clone());
@@ -210,7 +219,9 @@ impl World {
             let message = "there is no such file".to_owned();
             Err(FetchError::File(FileError { kind: FileErrorKind::FileNotFound, message }))
         } else {
-            Ok(pending.files.iter().map(|_| Content::new(format!("of a file {}", self.tokens.make(None)))).collect())
+            let text = |_: &String| format!("of a file {}", self.tokens.make(None));
+            let texts: Vec<_> = pending.files.iter().map(text).collect();
+            Ok(pending.files.iter().zip(texts).map(|(path, text)| ShownPreload::bytes(path, text.into())).collect())
         };
         let asked = pending.temp_files.clone();
         let temp_files = asked.iter().map(|_| None).collect();
@@ -233,7 +244,9 @@ impl World {
             .into_iter()
             .flatten()
             .map(|reply| match reply.map_err(FetchError::TempFile)? {
-                TempFileReply::Contents { version, content, .. } => Ok((version, content)),
+                TempFileReply::Contents { id, version, content } => {
+                    ShownPreload::temp_file(id, version, &content.unbounded()).map_err(FetchError::Lost)
+                }
                 TempFileReply::Changed { id, .. } => Err(FetchError::Inside(format!("{id} was not read"))),
             })
             .collect();

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use dormouse_kernel::process::{Decision, Effect, Fact, Input, State, copied, decide, evolve};
+use dormouse_kernel::content::ReadQuota;
+use dormouse_kernel::process::{Decision, Effect, Fact, Input, Read, State, copied, decide, evolve};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Phase;
@@ -30,6 +31,8 @@ pub(crate) struct Running {
     siblings: Vec<Pid>,
     pub(crate) undurable: VecDeque<Pending>,
     pub(crate) in_flight: BTreeMap<CallId, u64>,
+    /// What arrived and is read, one after the other; the first is being read.
+    arrivals: VecDeque<Read>,
     pub(crate) tickets: BTreeSet<Arc<str>>,
 }
 
@@ -59,6 +62,7 @@ impl Running {
             siblings,
             undurable: VecDeque::new(),
             in_flight: BTreeMap::new(),
+            arrivals: VecDeque::new(),
             tickets: BTreeSet::new(),
         }
     }
@@ -163,6 +167,10 @@ impl World {
         if matches!(input, Input::ModelReplied { .. }) {
             self.say_first_word(running);
         }
+        if matches!(input, Input::Placed(_)) {
+            running.arrivals.pop_front();
+            self.read_arrival(running);
+        }
         self.check_before(running)?;
         self.check_input(running.pid(), &input)?;
         let before = running.state.clone();
@@ -170,7 +178,11 @@ impl World {
         let resumes = matches!(input, Input::Resumed);
         let now = self.time_ms();
         let known = self.tampered_state(&running.state, &input);
-        let Decision { facts, state, mut effects } = decide(known.as_ref().unwrap_or(&running.state), input, now);
+        let decision = decide(known.as_ref().unwrap_or(&running.state), input, now);
+        // What is read within the handler is decided on in the same step; what is not comes back later.
+        // With a defect the state is made of facts, which do not say what is being read.
+        let inline = if self.defect.is_some() || self.random.percent(70) { u64::MAX } else { 0 };
+        let Decision { facts, state, reads, mut effects } = decision.read_inline(inline, now);
         let facts = self.tampered(&before, facts);
         match self.defect {
             None => running.state = state,
@@ -189,7 +201,30 @@ impl World {
             self.change_a_content(running);
         }
         self.check_step(running, &before, &facts, &effects)?;
-        self.persist(running, &facts, effects)
+        let after = self.persist(running, &facts, effects)?;
+        for read in reads {
+            match read.call() {
+                Some(call) => self.read(running, call, &read),
+                None => {
+                    running.arrivals.push_back(read);
+                    if running.arrivals.len() == 1 {
+                        self.read_arrival(running);
+                    }
+                }
+            }
+        }
+        Ok(after)
+    }
+
+    /// Reads what arrived first, beside the process.
+    fn read_arrival(&mut self, running: &mut Running) {
+        let Some(read) = running.arrivals.front() else { return };
+        self.tally.count("arrivals read beside a process");
+        let placed = read.perform(ReadQuota::unlimited()).expect("nothing limits it");
+        let (pid, life) = (running.pid(), running.life);
+        let delay = self.random.below(60);
+        let message = ProcessMessage::Input(Box::new(placed));
+        self.schedule.after(delay, Event::Process { pid, life, message });
     }
 
     fn persist(

@@ -22,6 +22,7 @@ use crate::error::KernelError;
 use crate::lease::{Lease, Leased};
 use crate::permits::{Bounds, Providers};
 use crate::ports::{Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool, ToolServers};
+use crate::readers::Readers;
 use crate::residents::Residents;
 use crate::supervisor::{SupervisorActor, SupervisorMessage, Table};
 use crate::temp_files::TempFilesActor;
@@ -272,6 +273,7 @@ impl KernelBuilder {
             limits: self.limits,
             collecting: Arc::default(),
             in_use: Arc::default(),
+            readers: Readers::new(),
             compiled: Mutex::default(),
         });
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), table)).await;

@@ -345,7 +345,8 @@ impl Process {
         };
         let choice = state.model();
         let model = world.model(state.program(), choice)?;
-        let request = state.request();
+        let mut request = state.request();
+        request.media = world.readers.bytes(state.media()).await;
         let counting = tokio::time::timeout(world.limits.model_deadline, model.count_tokens(&request));
         let late = |_| ModelError::new(ModelErrorKind::Deadline, "the tokens were not counted in time");
         Ok(counting.await.map_err(late)??)

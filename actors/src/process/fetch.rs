@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use dormouse_kernel::content::{Collected, Content};
-use dormouse_kernel::process::{FetchError, Fetched, Input, MAX_PRELOAD_BYTES, PendingSpawn};
+use dormouse_kernel::process::{FetchError, Fetched, Input, MAX_PRELOAD_BYTES, PendingSpawn, ShownPreload};
 use dormouse_proto::id::CallId;
-use dormouse_proto::temp_file::{TempFileOp, TempFileReply};
+use dormouse_proto::temp_file::{TempFileOp, TempFileReply, TempId};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 
 use super::Running;
@@ -17,11 +17,18 @@ impl Running {
         let asked =
             pending.temp_files.iter().map(|id| self.temp_file(call, TempFileOp::Read { id: *id }, MAX_PRELOAD_BYTES));
         let temp_files: Vec<_> = asked.collect();
-        let (host, paths) = (self.world.host.clone(), pending.files.clone());
+        let (host, paths, ids) = (self.world.host.clone(), pending.files.clone(), pending.temp_files.clone());
         let work = async move {
-            let read = tokio::task::spawn_blocking(move || paths.iter().map(|path| read(&*host, path)).collect());
-            let files = read.await.unwrap_or_else(|error| Err(FetchError::Inside(error.to_string())))?;
-            Ok(Fetched { files, temp_files: contents(temp_files).await? })
+            let temp_files = contents(temp_files).await?;
+            let read = tokio::task::spawn_blocking(move || {
+                let files = paths.iter().map(|path| read(&*host, path)).collect::<Result<_, _>>()?;
+                let shown = |(id, (version, content)): (TempId, (u64, Content))| {
+                    ShownPreload::temp_file(id, version, &content.unbounded()).map_err(FetchError::Lost)
+                };
+                let temp_files = ids.into_iter().zip(temp_files).map(shown).collect::<Result<_, _>>()?;
+                Ok(Fetched { files, temp_files })
+            });
+            read.await.unwrap_or_else(|error| Err(FetchError::Inside(error.to_string())))
         };
         let input = move |result| Input::Fetched { call, pending, result };
         self.start(work.boxed(), call, input, |why| Err(FetchError::Inside(why)));
@@ -29,9 +36,9 @@ impl Running {
 }
 
 /// Reads no more than a process can be given.
-fn read(host: &dyn Host, path: &str) -> Result<Content, FetchError> {
+fn read(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
     match host.collect(Path::new(path), MAX_PRELOAD_BYTES).map_err(FetchError::File)? {
-        Collected { bytes, cut_bytes: 0 } => Ok(Content::new(bytes)),
+        Collected { bytes, cut_bytes: 0 } => Ok(ShownPreload::bytes(path, bytes)),
         Collected { .. } => Err(FetchError::TooLarge { path: path.to_owned() }),
     }
 }

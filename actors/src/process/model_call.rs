@@ -3,13 +3,15 @@
 //! A permit is held while an attempt lasts, never while a call backs off. A provider that says how long it wants to be left
 //! alone is left alone by everybody; where it says nothing, only the call that failed backs off.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use dormouse_kernel::content::Content;
 use dormouse_kernel::permits::Asker;
 use dormouse_kernel::program::{ModelChoice, Program};
-use dormouse_proto::id::Pid;
+use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
 
 use super::Herald;
@@ -39,12 +41,15 @@ pub(super) struct Asking {
     pub(super) model: ModelChoice,
     pub(super) asker: Asker,
     pub(super) request: Request,
+    /// What the request shows, yet to be read.
+    pub(super) media: BTreeMap<FdId, Content>,
     pub(super) listeners: Listeners,
 }
 
 /// Asks until there is a reply, an error that no further attempt can mend, or no attempt left.
 pub(super) async fn ask(asking: Asking) -> Result<Reply, ModelError> {
-    let Asking { world, program, model: choice, asker, request, listeners } = asking;
+    let Asking { world, program, model: choice, asker, mut request, media, listeners } = asking;
+    request.media = world.readers.bytes(media).await;
     let model = world.model(&program, &choice)?;
     let queue = world.model_permits.queue(choice.provider.word(), choice.base_url.as_deref());
     let attempts = choice.failures.unwrap_or(world.limits.model_attempts);

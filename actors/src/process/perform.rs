@@ -1,5 +1,6 @@
 //! Doing what was decided.
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 
 use dormouse_kernel::content::Content;
@@ -8,7 +9,7 @@ use dormouse_kernel::process::{Child, Effect, Input};
 use dormouse_kernel::program::ModelChoice;
 use dormouse_kernel::syscall::{PendingTempFile, PendingWrite};
 use dormouse_proto::file::{FileError, FileErrorKind};
-use dormouse_proto::id::CallId;
+use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::{Caller, Phase, Slot};
@@ -35,14 +36,14 @@ impl Running {
     pub(super) fn perform(&mut self, effect: Effect) {
         let pid = self.pid();
         match effect {
-            Effect::CallModel { call, request, model } => {
+            Effect::CallModel { call, request, media, model } => {
                 let listeners = Listeners::Watchers(self.herald.clone());
-                let ask = self.ask(request, model, listeners, &self.turn_span());
+                let ask = self.ask((request, media), model, listeners, &self.turn_span());
                 self.start(ask, call, move |result| Input::ModelReplied { call, result }, model_failed);
             }
             Effect::Summarize { call, pending, request, model } => {
                 let tool = self.tool_span(call);
-                let ask = self.ask(request, model, Listeners::Nobody, &tool);
+                let ask = self.ask((request, BTreeMap::new()), model, Listeners::Nobody, &tool);
                 let work = in_tool(tool, ask, Result::is_err);
                 self.start(work, call, move |result| Input::Summarized { call, pending, result }, model_failed);
             }
@@ -108,7 +109,7 @@ impl Running {
     /// `parent` is the span that the call is made for.
     fn ask(
         &self,
-        mut request: Request,
+        (mut request, media): (Request, BTreeMap<FdId, Content>),
         model: ModelChoice,
         listeners: Listeners,
         parent: &Span,
@@ -118,12 +119,12 @@ impl Running {
         request.pid = self.pid;
         let span = spans::model_call(parent, model.provider.word(), self.root, &request);
         let asker = Asker { priority: self.state.priority(), tree: self.root };
-        let asking = Asking { world, program, model, asker, request, listeners };
+        let asking = Asking { world, program, model, asker, request, media, listeners };
         spans::within(span, model_call::ask(asking), spans::model_called).boxed()
     }
 
     /// A span for a call of a tool, which is part of the turn.
-    fn tool_span(&self, call: CallId) -> Span {
+    pub(super) fn tool_span(&self, call: CallId) -> Span {
         // A call whose answer nobody waits for any more is about to be given up.
         self.slot(call).map_or_else(Span::none, |slot| spans::tool_call(&self.turn_span(), &slot.tool, &slot.id))
     }
@@ -249,7 +250,7 @@ impl Running {
 }
 
 /// Runs what a tool does in its span.
-fn in_tool<T: Send + 'static>(
+pub(super) fn in_tool<T: Send + 'static>(
     span: Span,
     work: BoxFuture<'static, T>,
     is_error: fn(&T) -> bool,

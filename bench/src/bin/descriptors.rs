@@ -7,9 +7,9 @@ use std::hint::black_box;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use dormouse_kernel::syscall::{Outcome, read_fd};
+use dormouse_kernel::syscall::{Call, Outcome, read_fd};
 use dormouse_kernel::table::Table;
-use dormouse_kernel::table::admission::{Admission, admit_output};
+use dormouse_kernel::table::placement::{Placement, Placer};
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::tool::ToolOutput;
 
@@ -27,15 +27,17 @@ fn measure(chars: usize) -> String {
     let output = ToolOutput::ok(LINE.repeat(chars / LINE.len()));
     let settings = DescriptorSettings::default();
     let mut table = Table::new();
-    let create = median(CREATIONS, || admit_output(&table, output.clone(), "tool:bench", Some(&settings), 0));
-    let Admission::Opened { id, entry, .. } = admit_output(&table, output, "tool:bench", Some(&settings), 0) else {
+    let placer = Placer::unlimited(Some(&settings), 0);
+    let create = median(CREATIONS, || placer.output(output.clone(), "tool:bench"));
+    let Placement::Descriptor(new) = placer.output(output, "tool:bench").placement else {
         panic!("{chars} characters are not enough for a descriptor");
     };
+    let entry = new.entry;
     let (lines, pages) = (
         entry.content.unbounded().total_lines().expect("it is in memory"),
         entry.content.unbounded().total_pages(entry.page_chars).expect("it is in memory"),
     );
-    table.insert(id, entry);
+    table.insert(table.next_id(), entry);
     let args = format!(r#"{{"fd": "fd:1", "page": {pages}}}"#);
     assert!(
         matches!(read_fd(&Call::unbounded(&table, &args, &settings, 0)), Outcome::Answer(answer) if !answer.is_error)

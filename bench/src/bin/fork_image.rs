@@ -41,7 +41,7 @@ fn measure(count: u32, bytes: usize) -> Outcome<serde_json::Value> {
     for _ in 0..FORKS {
         let input = fork(&state);
         let start = Instant::now();
-        let mut effects = decide(black_box(&state), input, 0).effects;
+        let mut effects = decide(black_box(&state), input, 0).read_all(0).effects;
         decisions.push(start.elapsed());
         let Some(Effect::StartChildren { children: mut asked, .. }) = effects.pop() else { panic!("a child is made") };
         let child = asked.pop().expect("one child");
@@ -87,7 +87,7 @@ fn holding(count: u32, bytes: usize) -> Outcome<State> {
     image.table = (1..=count).map(entry).collect();
     image.next_fd = count + 1;
     let mut state = State::from_image(Pid(1), program, around, image)?;
-    let begun = decide(&state, Input::Resumed, 0);
+    let begun = decide(&state, Input::Resumed, 0).read_all(0);
     begun.facts.iter().for_each(|fact| evolve(&mut state, fact));
     Ok(state)
 }

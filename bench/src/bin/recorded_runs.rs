@@ -10,7 +10,7 @@ use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 
 use dormouse_kernel::table::Table;
-use dormouse_kernel::table::admission::{Admission, admit_output};
+use dormouse_kernel::table::placement::{Placement, Placer};
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::tool::ToolOutput;
 use serde_json::Value;
@@ -100,9 +100,12 @@ fn measure(outputs: &[String]) -> Run {
 
 impl Cost {
     fn with(mut self, output: &str, settings: &DescriptorSettings) -> Self {
-        match admit_output(&Table::new(), ToolOutput::ok(output.to_owned()), "tool:recorded", Some(settings), 0) {
-            Admission::Direct { answer, .. } => self.context += answer.text.chars().count() as u64,
-            Admission::Opened { answer, .. } => {
+        let output = ToolOutput::ok(output.to_owned());
+        let placement = Placer::unlimited(Some(settings), 0).output(output, "tool:recorded").placement;
+        let answer = placement.answer(&Table::new().next_id());
+        match placement {
+            Placement::Context { .. } => self.context += answer.text.chars().count() as u64,
+            Placement::Descriptor(_) => {
                 let preview = answer.text.chars().count() as u64;
                 self.descriptors += 1;
                 self.previews += preview;

@@ -16,7 +16,7 @@ use super::decide::Draft;
 impl Draft {
     /// A child ended: its parent hears it at the end of its turn, or begins one.
     pub(super) fn report(&mut self, call: CallId, child: Pid, exit: &Exit) {
-        let said = self.admit_message_of(child, exit, "spawn");
+        let said = self.message_of_child(child, exit, "spawn");
         self.hear_of(call, said.shown_in(child_ended(child, exit.status.word())));
     }
 

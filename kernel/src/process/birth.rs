@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use dormouse_proto::budget::{Budget, Ledger};
-use dormouse_proto::descriptor::FdErrorKind;
 use dormouse_proto::mail::{Mail, Speaker};
-use dormouse_proto::message::{Message, Role};
+use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Priority;
 use dormouse_proto::record::{Control, Lifetime, Phase, Tally};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Access;
-use dormouse_proto::xml::Element;
 use imbl::Vector;
 
 use super::common::Common;
@@ -19,11 +17,10 @@ use super::environment::{Gathered, tell_environment};
 use super::toolbox::{Surroundings, Toolbox};
 use super::{Image, Preloads};
 use crate::budget::DEFAULT_PROCESSES;
-use crate::content::{Content, Unreadable};
 use crate::program::Program;
-use crate::syscall;
+use crate::syscall::{self, spawn::ShownPreload};
 use crate::table::Table;
-use crate::table::admission;
+use crate::table::placement::{Placement, Placer};
 
 /// What bounds the tree of a root whose program says nothing.
 const ROOT: Budget = Budget {
@@ -69,12 +66,18 @@ pub fn born(program: &Program, around: &Surroundings, birth: Birth<'_>, now_ms: 
     let mut held_bytes = 0;
     let said = birth.input.filter(|spoken| !spoken.parts.is_empty());
     let mailbox = said.map(|spoken| {
-        let (blocks, opened) = admission::admit_spoken(&table, spoken, program.descriptors(), now_ms);
-        for (id, entry) in opened {
-            held_bytes += entry.content.len_bytes();
-            table.insert(id, entry);
-        }
-        Mail { from: Speaker::Host, message: Arc::new(Message { role: Role::User, blocks }) }
+        let parts = Placer::unlimited(program.descriptors(), now_ms).spoken(spoken);
+        let blocks = parts.into_iter().map(|part| match part {
+            Placement::Context { answer, .. } => Block::text(answer.text),
+            Placement::Descriptor(new) => {
+                let id = table.next_id();
+                let answer = new.answer(&id);
+                held_bytes += new.entry.content.len_bytes();
+                table.insert(id, new.entry);
+                Block::text(answer.text)
+            }
+        });
+        Mail { from: Speaker::Host, message: Arc::new(Message { role: Role::User, blocks: blocks.collect() }) }
     });
     let mut image = Image {
         bundle: common.bundle.clone(),
@@ -130,33 +133,9 @@ fn system_prompt(program: &Program, toolbox: &Toolbox, birth: &Birth<'_>) -> Str
 
 /// Each preload as an element: those of the program, then those of this process.
 fn preloaded(program: &Program, given: &Preloads) -> Vec<String> {
-    let shown = |element: Element, content: &Content| {
-        let read = || Ok((content.unbounded().is_binary()?, content.unbounded().text()?));
-        match read() {
-            Ok((is_binary, text)) => {
-                element.attribute_if("encoding", is_binary.then_some("base64")).text(&*text).to_xml()
-            }
-            Err(Unreadable { message }) => {
-                element.attribute("error", FdErrorKind::ContentUnreadable.word()).text(&*message).to_xml()
-            }
-        }
-    };
-    let file = |path: &str, content: &Content| shown(Element::new("preload_file").attribute("path", path), content);
-    let of_program = program.preloads().iter().map(|(path, bytes)| file(path, &Content::new(bytes.clone())));
-    let files = given.files.iter().map(|(path, content)| file(path, content));
-    let temp_files = given.temp_files.iter().map(|(id, version, content)| {
-        let element = Element::new("preload_temp_file").attribute("temp_file_id", id).attribute("version", version);
-        shown(element, content)
-    });
-    let descriptors = given.descriptors.iter().map(|(id, entry)| {
-        let element = Element::new("preload_fd")
-            .attribute("fd", id)
-            .attribute_if("name", entry.notes.name.as_ref())
-            .attribute("source", &entry.source)
-            .attribute_if("summary", entry.notes.summary.as_ref());
-        shown(element, &entry.content)
-    });
-    of_program.chain(files).chain(temp_files).chain(descriptors).collect()
+    let of_program = program.preloads().iter().map(|(path, bytes)| ShownPreload::bytes(path, bytes.clone()));
+    let of_program = of_program.map(|shown| shown.xml().to_owned());
+    of_program.chain(given.shown.iter().map(|shown| shown.xml().to_owned())).collect()
 }
 
 #[cfg(test)]

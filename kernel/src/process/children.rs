@@ -18,7 +18,7 @@ use super::evolve::{referable, results};
 use super::toolbox::Kind;
 use super::{Child, Effect, Fact, Image, State};
 use crate::syscall::fork;
-use crate::table::admission::{self, Admission};
+use crate::table::placement::{Placement, Placer};
 
 const SIBLING: &str = "Interrupted: this call belongs to the parent process. Call it again if you need it.";
 
@@ -144,7 +144,7 @@ impl Draft {
         let mut produced = 0;
         let mut results = Element::new("fork_result").attribute("children", ended.len());
         for (index, (child, exit)) in ended {
-            let said = self.admit_message_of(*child, exit, "fork");
+            let said = self.message_of_child(*child, exit, "fork");
             produced += said.produced_chars;
             results = results.child(child_element(index + 1, *child, exit, &said));
         }
@@ -154,7 +154,7 @@ impl Draft {
     /// The child's last message; an error where it did not finish.
     fn answer_spawn(&mut self, call: CallId, ended: &Ended) {
         let Some((_, (child, exit))) = ended.get_min() else { return };
-        let Said { answer, produced_chars, .. } = self.admit_message_of(*child, exit, "spawn");
+        let Said { answer, produced_chars, .. } = self.message_of_child(*child, exit, "spawn");
         let answer = match exit.status {
             ExitStatus::Done => answer,
             status => Answer {
@@ -166,17 +166,20 @@ impl Draft {
         self.answer(call, answer, produced_chars);
     }
 
-    /// What a child said last, as its parent reads it. Where it is large it is handed over as a descriptor, and not copied.
-    pub(super) fn admit_message_of(&mut self, child: Pid, exit: &Exit, verb: &str) -> Said {
-        let (table, settings) = (&self.state.table, self.state.settings());
-        let source = format!("{verb}:{child}");
-        let admission = admission::admit_exit(table, exit, &source, settings, self.now_ms);
-        let produced_chars = admission.produced_chars();
-        let exact = match &admission {
-            Admission::Direct { text, .. } => Some(text.clone()),
-            Admission::Opened { .. } => None,
+    /// The last message of a child, as its parent reads it. If it is large, it is handed over as a descriptor, and not copied.
+    pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, verb: &str) -> Said {
+        let placement = self.placer().exit(exit, &format!("{verb}:{child}"));
+        let produced_chars = placement.produced_chars();
+        let exact = match &placement {
+            Placement::Context { text, .. } => Some(text.clone()),
+            Placement::Descriptor(_) => None,
         };
-        Said { answer: self.admitted(admission), produced_chars, exact }
+        Said { answer: self.placed(placement), produced_chars, exact }
+    }
+
+    /// Places text that is in memory: what a model said, which is never more than a reply.
+    pub(super) fn placer(&self) -> Placer<'_> {
+        Placer::unlimited(self.state.settings(), self.now_ms)
     }
 }
 

@@ -57,7 +57,7 @@ impl Common {
 
     /// What `compose` makes of it, once for all that were given nothing.
     pub(super) fn system(&self, given: &Preloads, compose: impl FnOnce() -> String) -> Arc<str> {
-        match *given == Preloads::default() {
+        match given.shown.is_empty() {
             true => self.system.get_or_init(|| compose().into()).clone(),
             false => compose().into(),
         }

@@ -2,16 +2,17 @@
 
 use dormouse_proto::id::FdId;
 use dormouse_proto::mail::Speaker;
-use dormouse_proto::message::{Message, Role};
+use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::record::{Caller, Entry, Phase};
-use dormouse_proto::spoken::Spoken;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 use std::sync::Arc;
 
-use super::{Effect, Fact, Input, State, evolve};
-use crate::content::{Collected, Content};
-use crate::table::admission::{self, Admission};
+use super::read::Arrival;
+use super::{Effect, Fact, Input, Placed, Read, State, evolve};
+use crate::content::{Content, Unreadable};
+use crate::syscall::temp_file::unreadable;
+use crate::table::placement::{NewDescriptor, Placement};
 
 /// How many calls of the host a process has in flight at most. They run side by side, each for itself.
 const MAX_HOST_CALLS: usize = 64;
@@ -24,6 +25,8 @@ pub struct Decision {
     pub facts: Vec<Fact>,
     /// The state that they lead to: what [`evolve`] makes of the one before. Requests among the effects share its messages.
     pub state: State,
+    /// What calls have to know of the bytes of contents. It may be read at once, since nothing outside changes by it.
+    pub reads: Vec<Read>,
     /// What is to be done once the facts are durable, in order.
     pub effects: Vec<Effect>,
 }
@@ -33,10 +36,10 @@ pub struct Decision {
 ///
 /// Costs what the input brings (a reply, an output that is indexed once), not what the process holds.
 pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
-    let mut draft = Draft { state: state.clone(), now_ms, facts: Vec::new(), effects: Vec::new() };
+    let mut draft = Draft { state: state.clone(), now_ms, facts: Vec::new(), reads: Vec::new(), effects: Vec::new() };
     draft.take(input);
-    let Draft { facts, state, effects, .. } = draft;
-    Decision { facts, state, effects }
+    let Draft { facts, state, reads, effects, .. } = draft;
+    Decision { facts, state, reads, effects }
 }
 
 /// A decision in the making: each fact is applied to a copy of the state as it is emitted, so that what follows is decided
@@ -45,6 +48,7 @@ pub(super) struct Draft {
     pub(super) state: State,
     pub(super) now_ms: u64,
     facts: Vec<Fact>,
+    pub(super) reads: Vec<Read>,
     effects: Vec<Effect>,
 }
 
@@ -64,14 +68,17 @@ impl Draft {
         match input {
             Input::Resumed => self.resume(),
             _ if self.state.exit().is_some() => self.refuse(&input),
-            Input::Spoke { from, spoken } => self.hear(from, &spoken),
+            Input::Spoke { spoken, .. } if spoken.parts.is_empty() => {}
+            Input::Spoke { from, spoken } => self.place(Arrival::Spoke { from, spoken }),
             Input::Opened { ticket, collected, source, page_chars } => {
-                self.open_for_host(ticket, collected, &source, page_chars);
+                self.place(Arrival::Opened { ticket, collected, source, page_chars });
             }
+            Input::Placed(placed) => self.take_placed(placed),
             Input::HostCalled { ticket, tool, args } => self.call_for_host(ticket, tool, args),
             Input::HostGaveUp { ticket } => self.give_up(&ticket),
             Input::ModelReplied { call, result } => self.take_reply(call, result),
             Input::ToolReturned { call, output } => self.take_output(call, output),
+            Input::Read { call, found } => self.take_read(call, found),
             Input::FileWritten { call, pending, result } => self.take_written(call, &pending, result),
             Input::Summarized { call, pending, result } => self.take_summary(call, pending, result),
             Input::TempFileDone { call, pending, result } => self.take_temp_file(call, &pending, result),
@@ -84,7 +91,7 @@ impl Draft {
             Input::TakenBack { ticket, standing } => self.take_back(ticket, *standing),
             Input::CheckpointDone { call, result } => self.take_checkpoint(call, result),
             Input::Messaged { ticket, from, call, settled, letter } => {
-                self.receive(ticket, (from, call), settled, &letter)
+                self.place(Arrival::Messaged { ticket, from, call, settled, letter });
             }
             Input::MessageSent { call, receipt } => self.complete(call, |draft| draft.answer_whole(call, receipt)),
             Input::Listed { call, known, hidden } => self.take_list(call, known, hidden),
@@ -103,63 +110,57 @@ impl Draft {
         | Input::Opened { ticket, .. }
         | Input::SentBack { ticket, .. }
         | Input::TakenBack { ticket, .. }
-        | Input::Messaged { ticket, .. } = input
+        | Input::Messaged { ticket, .. }
+        | Input::Placed(Placed::Opened { ticket, .. } | Placed::Messaged { ticket, .. }) = input
         {
             let answer = Answer::failed(format!("Process {} has ended.", self.state.pid));
             self.perform(Effect::AnswerHost { ticket: ticket.clone(), answer });
         }
     }
 
-    fn hear(&mut self, from: Speaker, spoken: &Spoken) {
-        if spoken.parts.is_empty() {
-            return;
-        }
-        let message = self.admit_message(from, spoken);
+    /// Somebody said something: a block for each part, in order; one element if it is another process's.
+    pub(super) fn hear(&mut self, from: Speaker, parts: Vec<Placement>) {
+        let message = match from {
+            Speaker::Process(pid) => self.message_of(pid, parts),
+            Speaker::Host => {
+                let blocks = parts.into_iter().map(|part| Block::text(self.placed(part).text)).collect();
+                Arc::new(Message { role: Role::User, blocks })
+            }
+        };
         self.emit(Fact::MessageQueued { from, message });
         self.notice();
     }
 
-    /// A message with large parts replaced by descriptors, before it is first sent: a block for each part, in order; one
-    /// element where it is another process's.
-    fn admit_message(&mut self, from: Speaker, spoken: &Spoken) -> Arc<Message> {
-        if let Speaker::Process(pid) = from {
-            return self.admit_spoken_by(pid, spoken);
-        }
-        let (table, settings) = (&self.state.table, self.state.settings());
-        let (blocks, opened) = admission::admit_spoken(table, spoken, settings, self.now_ms);
-        opened.into_iter().for_each(|(id, entry)| self.open(id, entry));
-        Arc::new(Message { role: Role::User, blocks })
-    }
-
-    /// What enters the context of something admitted; a descriptor that it became is opened.
-    pub(super) fn admitted(&mut self, admission: Admission) -> Answer {
-        match admission {
-            Admission::Direct { answer, .. } => answer,
-            Admission::Opened { id, entry, answer } => {
-                self.open(id, entry);
+    /// What enters the context of something placed; if it becomes a descriptor, that is opened.
+    pub(super) fn placed(&mut self, placement: Placement) -> Answer {
+        match placement {
+            Placement::Context { answer, .. } => answer,
+            Placement::Descriptor(new) => {
+                let id = self.state.table.next_id();
+                let answer = new.answer(&id);
+                self.open(id, new.entry);
                 answer
             }
         }
     }
 
-    /// `element` around what enters the context of something admitted: a text, or the element that shows a descriptor.
-    pub(super) fn shown_in(&mut self, element: Element, admission: Admission) -> Element {
-        match admission {
-            Admission::Direct { text, .. } => element.text(&*text),
-            opened => element.rendered(&*self.admitted(opened).text),
+    /// `element` around what enters the context of something placed: a text, or the element that shows a descriptor.
+    pub(super) fn shown_in(&mut self, element: Element, placement: Placement) -> Element {
+        match placement {
+            Placement::Context { text, .. } => element.text(&*text),
+            placement @ Placement::Descriptor(_) => element.rendered(&*self.placed(placement).text),
         }
     }
 
     pub(super) fn open(&mut self, id: FdId, entry: Entry<Content>) {
-        // What is kept beside the bytes serves the pages of the descriptor.
-        entry.content.unbounded().prepare(entry.page_chars);
         self.emit(Fact::DescriptorOpened { id, entry });
     }
 
-    fn open_for_host(&mut self, ticket: Arc<str>, collected: Collected, source: &str, page_chars: Option<u32>) {
-        let (table, settings) = (&self.state.table, self.state.settings());
-        let admission = admission::admit_handed(table, collected, source, page_chars, settings, self.now_ms);
-        let answer = self.admitted(admission);
+    pub(super) fn open_for_host(&mut self, ticket: Arc<str>, new: Result<NewDescriptor, Unreadable>) {
+        let answer = match new {
+            Ok(new) => self.placed(Placement::Descriptor(Box::new(new))),
+            Err(lost) => unreadable(None, &lost),
+        };
         self.perform(Effect::AnswerHost { ticket, answer });
     }
 

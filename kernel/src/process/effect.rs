@@ -1,13 +1,15 @@
 //! What the shell has to do for a process.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_proto::id::CallId;
+use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::model::Request;
 use dormouse_proto::process::{Exit, Origin};
 use dormouse_proto::tool::{Answer, OutsideTool};
 
 use super::Image;
+use crate::content::Content;
 use crate::program::{ModelChoice, Program};
 use crate::syscall::checkpoint::CheckpointOp;
 use crate::syscall::spawn::PendingSpawn;
@@ -22,6 +24,8 @@ pub enum Effect {
         call: CallId,
         /// What is sent.
         request: Request,
+        /// Media that its messages name. They are read before it is sent, into the request.
+        media: BTreeMap<FdId, Content>,
         /// To whom.
         model: ModelChoice,
     },

@@ -16,7 +16,6 @@ use dormouse_proto::xml::Element;
 use super::decide::Draft;
 use super::{Effect, Fact};
 use crate::syscall::goto::{self, GotoError};
-use crate::table::admission;
 
 const ABANDONED: &str = "Interrupted: the conversation went back before this call was done. Its effect is unknown.";
 
@@ -76,8 +75,8 @@ impl Draft {
     fn go(&mut self, Way { from, to, message }: Way, by: Caller) {
         let part = SpokenPart::text(message);
         let element = Element::new("goto").attribute("from", position(from)).attribute("to", position(to));
-        let admission = admission::admit_input(&self.state.table, &part, self.state.settings(), self.now_ms);
-        let element = self.shown_in(element, admission);
+        let placement = self.placer().input(&part);
+        let element = self.shown_in(element, placement);
         let message = Arc::new(Message { role: Role::User, blocks: vec![Block::text(element.to_xml())] });
         self.emit(Fact::WentTo { to, message, by });
     }

@@ -11,6 +11,7 @@ use dormouse_proto::spoken::Spoken;
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, ToolOutput};
 
+use super::{Found, Placed};
 use crate::content::{Collected, Content};
 use crate::syscall::checkpoint::{CheckpointError, CheckpointReply, Standing};
 use crate::syscall::spawn::{FetchError, Fetched, PendingSpawn};
@@ -65,6 +66,15 @@ pub enum Input {
         /// What it produced.
         output: ToolOutput,
     },
+    /// What a call had to know of contents was read.
+    Read {
+        /// The call.
+        call: CallId,
+        /// What was found.
+        found: Found,
+    },
+    /// What arrived from outside was read, and it is known where it goes.
+    Placed(Placed),
     /// A file was written, or was not.
     FileWritten {
         /// The call.

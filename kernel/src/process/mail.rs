@@ -13,16 +13,15 @@ use dormouse_proto::budget::Amount;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Address, Neighbour};
 use dormouse_proto::message::Message;
-use dormouse_proto::record::{Entry, Phase};
-use dormouse_proto::spoken::Spoken;
+use dormouse_proto::record::Phase;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
+use super::read::Purpose;
 use super::{Effect, Fact, State};
-use crate::content::ReadQuota;
-use crate::syscall::{Handed, Letter, list_fds, list_processes, send_message};
-use crate::table::admission;
+use crate::syscall::{PendingMessage, PlacedDescriptor, PlacedLetter, list_fds, list_processes};
+use crate::table::placement::Placement;
 
 impl State {
     /// The receipt of a message that this process took; none where it did not. Also of one that has ended: who sends a message again
@@ -39,7 +38,11 @@ fn receipt_of(to: Pid) -> Answer {
 
 impl Draft {
     pub(super) fn send_message(&mut self, call: CallId) {
-        match send_message::pending(&self.slot(call).args, &self.state.program, &self.state.table) {
+        self.read(call, Purpose::Message);
+    }
+
+    pub(super) fn take_message(&mut self, call: CallId, pending: Result<PendingMessage, String>) {
+        match pending {
             Err(message) => self.answer_whole(call, Answer::failed(message)),
             Ok(mut pending) => {
                 if let Address::Process(pid) = pending.to
@@ -55,12 +58,18 @@ impl Draft {
     }
 
     /// Another process says something.
-    pub(super) fn receive(&mut self, ticket: Arc<str>, (from, call): (Pid, CallId), settled: u32, letter: &Letter) {
-        let answer = match (self.state.receipt(from, call), self.refusal(letter)) {
+    pub(super) fn receive(
+        &mut self,
+        ticket: Arc<str>,
+        (from, call): (Pid, CallId),
+        settled: u32,
+        letter: PlacedLetter,
+    ) {
+        let answer = match (self.state.receipt(from, call), self.refusal(&letter)) {
             (Some(receipt), _) => receipt,
             (None, Some(why)) => Answer::failed(why),
             (None, None) => {
-                let message = self.admit_letter(from, letter);
+                let message = self.message_of_letter(from, letter);
                 self.emit(Fact::MessageReceived { from, call, settled, message });
                 receipt_of(self.state.pid)
             }
@@ -70,7 +79,7 @@ impl Draft {
     }
 
     /// Why a further message is not taken.
-    fn refusal(&self, letter: &Letter) -> Option<String> {
+    fn refusal(&self, letter: &PlacedLetter) -> Option<String> {
         let (pid, program) = (self.state.pid, &self.state.program);
         let limit = program.limits().max_mailbox;
         if self.state.mailbox.len() >= limit as usize {
@@ -88,7 +97,7 @@ impl Draft {
                 program.name()
             ));
         }
-        let bytes = self.opened_bytes(letter);
+        let bytes = letter.opened_bytes();
         let left = self.state.budget.left(Amount::ResidentBytes).filter(|left| 0 < bytes && *left <= bytes)?;
         Some(format!(
             "Process {pid} cannot take {bytes} bytes: {left} are left of what it and all below it may hold \
@@ -97,48 +106,33 @@ impl Draft {
         ))
     }
 
-    /// How many bytes a message brings into the table: what is handed over counts for who holds it, as if it had opened it.
-    fn opened_bytes(&self, letter: &Letter) -> u64 {
-        let handed = letter.descriptors.iter().map(|handed| handed.entry.content.len_bytes());
-        let is_large = |chars| self.state.settings().is_some_and(|settings| chars > settings.max_direct_output_chars);
-        let text = if is_large(letter.text.chars().count() as u64) { letter.text.len() as u64 } else { 0 };
-        handed.fold(text, u64::saturating_add)
-    }
-
     /// The message as it is heard; a large text and what is handed over become descriptors.
-    fn admit_letter(&mut self, from: Pid, letter: &Letter) -> Arc<Message> {
+    fn message_of_letter(&mut self, from: Pid, letter: PlacedLetter) -> Arc<Message> {
         let mut element = Element::new("process_message").attribute("from", from).attribute("program", &letter.program);
-        if !letter.text.is_empty() {
-            let (table, settings) = (&self.state.table, self.state.settings());
-            let source = format!("process:{from}");
-            let admission = admission::admit_shared(table, &letter.text, &source, settings, self.now_ms);
-            let text = self.shown_in(Element::new("message"), admission);
+        if let Some(text) = letter.text {
+            let text = self.shown_in(Element::new("message"), text);
             element = element.child(text);
         }
-        for handed in &letter.descriptors {
-            element = element.child(self.open_handed(from, handed));
+        for handed in letter.descriptors {
+            element = element.child(self.open_handed(handed));
         }
         Arc::new(Message::user(element.to_xml()))
     }
 
     /// Opens what another process hands over, under a number of this one, and says so.
-    fn open_handed(&mut self, from: Pid, Handed { id: origin, part, entry }: &Handed) -> Element {
-        let part = part.as_ref().map(|part| format!(" {part}")).unwrap_or_default();
-        let mut entry =
-            Entry { source: format!("{from}/{origin}{part}").into(), opened_ms: self.now_ms, ..entry.clone() };
+    fn open_handed(&mut self, PlacedDescriptor { mut entry, extent }: PlacedDescriptor) -> Element {
         // A name means one descriptor.
         entry.notes.name = entry.notes.name.filter(|name| self.state.table.named(name).is_none());
         let id = self.state.table.next_id();
         self.open(id.clone(), entry.clone());
-        list_fds::element(&id, &entry, &self.settings(), ReadQuota::unlimited())
+        list_fds::element(&id, &entry, extent)
     }
 
     /// What was said to this process in another's name, by the host.
-    pub(super) fn admit_spoken_by(&mut self, from: Pid, spoken: &Spoken) -> Arc<Message> {
+    pub(super) fn message_of(&mut self, from: Pid, parts: Vec<Placement>) -> Arc<Message> {
         let mut element = Element::new("process_message").attribute("from", from);
-        for part in &spoken.parts {
-            let admission = admission::admit_input(&self.state.table, part, self.state.settings(), self.now_ms);
-            let text = self.shown_in(Element::new("message"), admission);
+        for part in parts {
+            let text = self.shown_in(Element::new("message"), part);
             element = element.child(text);
         }
         Arc::new(Message::user(element.to_xml()))

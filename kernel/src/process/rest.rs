@@ -13,7 +13,7 @@ pub enum Unrest {
     Ended,
     /// It is in the middle of a turn, or of a call of the host.
     Turn,
-    /// Messages wait for it.
+    /// Messages wait for it, or are being read.
     Mail,
     /// It is to be woken when its wall time is over.
     Deadline,
@@ -28,7 +28,7 @@ impl State {
         match self.phase {
             Phase::Ended { .. } => Some(Unrest::Ended),
             Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { .. } if !is_halted => Some(Unrest::Turn),
-            _ if !self.mailbox.is_empty() => Some(Unrest::Mail),
+            _ if !self.mailbox.is_empty() || self.reading.has_arrivals() => Some(Unrest::Mail),
             _ if self.budget.deadline_ms().is_some() => Some(Unrest::Deadline),
             _ => None,
         }

@@ -12,6 +12,7 @@ use dormouse_proto::xml::Element;
 
 use super::birth::{Birth, born};
 use super::decide::Draft;
+use super::read::Purpose;
 use super::toolbox::Kind;
 use super::{Child, Effect, Fact, Image};
 use crate::syscall::spawn::{self, FetchError, Fetched, PendingSpawn, Preloads};
@@ -26,7 +27,10 @@ impl Draft {
     }
 
     fn begin_spawn(&mut self, call: CallId) {
-        let pending = spawn::pending(&self.slot(call).args, &self.state.program, &self.state.table);
+        self.read(call, Purpose::Spawn);
+    }
+
+    pub(super) fn take_spawn(&mut self, call: CallId, pending: Result<PendingSpawn, String>) {
         let pending = pending.and_then(|pending| self.check_room(call, 1).map(|()| pending));
         let access = self.state.access;
         match pending.and_then(|pending| {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use dormouse_proto::budget::Amount;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -17,6 +16,7 @@ use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
 
 use super::common::Common;
+use super::read::Reading;
 use super::toolbox::{Surroundings, Toolbox, Tools};
 use super::{Fact, Image};
 use crate::budget::Account;
@@ -64,6 +64,7 @@ pub struct State {
     pub(super) tally: Tally,
     /// How often it went back to a checkpoint.
     pub(super) restores: u32,
+    pub(super) reading: Reading,
 }
 
 /// An image does not make a process: it is damaged, or was made by hand.
@@ -145,6 +146,7 @@ impl State {
             budget: Account::new(image.budget, image.usage),
             tally: image.tally,
             restores: image.restores,
+            reading: Reading::default(),
         };
         state.refer_to_messages();
         Ok(state)
@@ -218,7 +220,7 @@ impl State {
             messages: self.messages.iter().cloned().collect(),
             forked_at: self.forked_at.iter().map(|at| *at as usize).collect(),
             parameters: self.within_budget(self.program.parameters()),
-            media: self.shown_media(),
+            media: BTreeMap::new(),
         }
     }
 
@@ -235,15 +237,16 @@ impl State {
         })
     }
 
-    /// The bytes of the media that the conversation names. Costs a look at each block, and reads of what is stored. What
-    /// cannot be read is not there, and fails the call: to leave it out would change what was sent (HIST-1).
-    fn shown_media(&self) -> BTreeMap<FdId, Bytes> {
+    /// The media that the conversation names: what a request holds beside its messages. One whose descriptor is gone is not there, and
+    /// fails the call: to leave it out would change what was sent (HIST-1). Costs a look at each block.
+    #[must_use]
+    pub fn media(&self) -> BTreeMap<FdId, Content> {
         let blocks = self.messages.iter().flat_map(|message| &message.blocks);
         let named = blocks.filter_map(|block| match block {
             Block::Media { media, .. } => Some(&media.fd),
             _ => None,
         });
-        named.filter_map(|fd| Some((fd.clone(), self.table.get(fd)?.content.unbounded().bytes().ok()?))).collect()
+        named.filter_map(|fd| Some((fd.clone(), self.table.get(fd)?.content.clone()))).collect()
     }
 
     /// The parameters, with no longer reply than the budget has tokens left for, by whatever name a provider calls that. What the

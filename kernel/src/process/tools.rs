@@ -1,7 +1,5 @@
 //! The tool uses of a turn: who may call what, what is answered at once, what the shell has to do.
 
-use std::sync::Arc;
-
 use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
@@ -9,15 +7,16 @@ use dormouse_proto::message::Media;
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::record::{Caller, Phase, Slot};
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
-use dormouse_proto::tool::{Answer, Attachment, OutsideTool, ToolOutput};
+use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
 
 use super::decide::Draft;
+use super::read::Purpose;
 use super::toolbox::Kind;
 use super::{Effect, Fact};
 use crate::content::Content;
-use crate::syscall::{self, Call, Outcome, PendingSummary, PendingTempFile, PendingWrite, Summarized, handle};
-use crate::table::admission;
-use crate::table::attachment::{MOST_ATTACHED, admit_attachment};
+use crate::syscall::{PendingSummary, PendingTempFile, PendingWrite, Summarized, handle};
+use crate::table::attachment::{MOST_ATTACHED, NewAttachment};
+use crate::table::placement::PlacedOutput;
 
 impl Draft {
     /// Starts or answers every open tool use of the turn, in order, then goes on if that was all.
@@ -43,9 +42,14 @@ impl Draft {
         let caller = self.caller();
         for (call, called) in calls {
             match self.permitted(call) {
+                _ if self.state.reading.has(call) => {}
                 Err(answer) => self.answer(call, answer, 0),
                 Ok(kind) if called => self.repeat_or_answer(call, &kind),
                 Ok(kind) => self.perform_call(call, &kind),
+            }
+            // What follows may depend on what is read now.
+            if caller == Caller::Model && !called && self.state.reading.has(call) {
+                break;
             }
         }
         self.settle(caller);
@@ -71,7 +75,7 @@ impl Draft {
 
     pub(super) fn perform_call(&mut self, call: CallId, kind: &Kind) {
         match kind {
-            Kind::Descriptor(tool) => self.call_descriptor_tool(call, tool),
+            Kind::Descriptor(tool) => self.read(call, Purpose::Tool(*tool)),
             Kind::Fork => self.fork(call),
             Kind::Spawn => self.spawn(call),
             Kind::Goto => self.goto(call),
@@ -87,20 +91,11 @@ impl Draft {
     }
 
     fn call_outside(&mut self, call: CallId, tool: &OutsideTool) {
-        let written = self.slot(call).args.clone();
-        let expanded = if self.state.program.expands(tool.known_as()) {
-            handle::expand(&Call::unbounded(&self.state.table, &written, &self.settings(), self.now_ms))
-        } else {
-            Ok(None)
-        };
-        match expanded {
-            Ok(expanded) => {
-                let args = expanded.map_or_else(|| written.clone(), Arc::from);
-                self.intend(call);
-                self.perform(Effect::CallTool { call, tool: tool.clone(), args, written });
-            }
-            Err(error) => self.answer_whole(call, error.answer()),
+        let args = self.slot(call).args.clone();
+        if self.state.program.expands(tool.known_as()) && handle::may_hold_one(&args) {
+            return self.read(call, Purpose::Arguments);
         }
+        self.begin_outside(call, tool.clone(), args);
     }
 
     /// Journals the intent, unless that was done before the kernel stopped.
@@ -110,43 +105,8 @@ impl Draft {
         }
     }
 
-    fn call_descriptor_tool(&mut self, call: CallId, tool: &syscall::Tool) {
-        match self.outcome(call, tool) {
-            Outcome::Answer(answer) => self.answer_whole(call, answer),
-            Outcome::Opened { id, entry, answer } => {
-                self.open(id, entry);
-                self.answer_whole(call, answer);
-            }
-            Outcome::Noted { id, note, answer } => {
-                self.emit(Fact::DescriptorNoted { id, note });
-                self.answer_whole(call, answer);
-            }
-            Outcome::Write(pending) => {
-                self.intend(call);
-                self.perform(Effect::WriteFile { call, pending });
-            }
-            Outcome::Summarize(pending) => {
-                if let Some(why) = self.refusal_to_spend() {
-                    return self.answer_whole(call, Answer::failed(why));
-                }
-                let model = self.state.summarizer();
-                let request = self.state.summary_request(&model, pending.prompt.clone());
-                self.intend(call);
-                self.perform(Effect::Summarize { call, pending, request, model });
-            }
-            Outcome::TempFile(pending) => {
-                self.intend(call);
-                self.perform(Effect::TempFile { call, pending });
-            }
-        }
-    }
-
     pub(super) fn settings(&self) -> DescriptorSettings {
         self.state.settings().copied().unwrap_or_default()
-    }
-
-    fn outcome(&self, call: CallId, tool: &syscall::Tool) -> Outcome {
-        (tool.call)(&Call::unbounded(&self.state.table, &self.slot(call).args, &self.settings(), self.now_ms))
     }
 
     /// Whether a call that may have been made can be made again: a model is only asked once more, some writes are the same
@@ -156,11 +116,9 @@ impl Draft {
         if *kind == Kind::SendMessage && call.epoch != self.state.epoch {
             return false;
         }
-        let Kind::Descriptor(tool) = kind else { return kind.may_repeat() };
-        match self.outcome(call, tool) {
-            Outcome::Write(pending) => pending.write.is_repeatable(),
-            Outcome::Summarize(_) | Outcome::TempFile(_) => true,
-            Outcome::Answer(_) | Outcome::Opened { .. } | Outcome::Noted { .. } => false,
+        match kind {
+            Kind::Descriptor(tool) => (tool.may_repeat)(&self.slot(call).args),
+            kind => kind.may_repeat(),
         }
     }
 
@@ -203,54 +161,50 @@ impl Draft {
         result: Result<TempFileReply<Content>, TempFileError>,
     ) {
         self.complete(call, |draft| match result {
-            Ok(TempFileReply::Contents { id, version, content }) => {
-                let (table, settings) = (&draft.state.table, draft.state.settings());
-                let admission = admission::admit_temp_file(table, (id, version), &content, settings, draft.now_ms);
-                let answer = draft.admitted(admission);
-                // What cannot be read is answered with an error, and counts for nothing.
-                draft.answer(call, answer, content.unbounded().total_chars().unwrap_or_default());
+            Ok(TempFileReply::Contents { id, version, content }) => draft.place_temp_file(call, (id, version), content),
+            Ok(TempFileReply::Changed { id, version, total_bytes }) => {
+                draft.answer_whole(call, pending.changed(id, version, total_bytes));
             }
-            result => draft.answer_whole(call, pending.answer(result)),
+            Err(error) => draft.answer_whole(call, pending.refused(&error)),
         });
     }
 
     pub(super) fn take_output(&mut self, call: CallId, output: ToolOutput) {
         self.complete(call, |draft| {
             let source = format!("tool:{}", draft.slot(call).tool);
-            draft.answer_output(call, output, &source);
+            draft.place_output(call, output, source);
         });
     }
 
-    /// Answers with an output: all of it where it is small, its preview where it became a descriptor. What is attached to it
-    /// is named behind that, and shown where it can be.
-    pub(super) fn answer_output(&mut self, call: CallId, mut output: ToolOutput, source: &str) {
-        let attached = std::mem::take(&mut output.attached);
-        let table = &self.state.table;
-        let admission = admission::admit_output(table, output, source, self.state.settings(), self.now_ms);
-        let produced = admission.produced_chars();
-        let mut answer = self.admitted(admission);
-        self.attach(&mut answer, &attached, source);
-        self.answer(call, answer, produced);
+    /// Answers with an output: all of it if it is small, its preview if it becomes a descriptor. What is attached to it is named
+    /// behind that, and shown if it can be.
+    pub(super) fn answer_output(&mut self, call: CallId, output: PlacedOutput) {
+        let PlacedOutput { placement, attached, total_attached } = output;
+        let produced_chars = placement.produced_chars();
+        let mut answer = self.placed(placement);
+        self.attach(&mut answer, attached, total_attached);
+        self.answer(call, answer, produced_chars);
     }
 
-    fn attach(&mut self, answer: &mut Answer, attached: &[Attachment], source: &str) {
+    fn attach(&mut self, answer: &mut Answer, attached: Vec<NewAttachment>, total_attached: usize) {
+        if total_attached == 0 {
+            return;
+        }
         // The answer was shown by the rule already; what follows are elements.
         let mut lines: Vec<_> = Some(answer.text.to_string()).into_iter().filter(|text| !text.is_empty()).collect();
-        for attachment in attached.iter().take(MOST_ATTACHED) {
+        let left_out = total_attached > attached.len();
+        for new in attached {
             let id = self.state.table.next_id();
-            let admitted = admit_attachment(id.clone(), attachment, source, self.state.settings(), self.now_ms);
-            self.open(id, admitted.entry);
-            lines.push(admitted.element.to_xml());
+            lines.push(new.element(&id).to_xml());
             let gallery = self.state.gallery(answer);
-            let is_taken = |media: &Media| gallery.with(media, attachment.bytes.len() as u64).is_taken();
-            answer.media.extend(admitted.media.filter(is_taken));
+            let is_taken = |media: &Media| gallery.with(media, new.entry.content.len_bytes()).is_taken();
+            answer.media.extend(new.media(&id).filter(is_taken));
+            self.open(id, new.entry);
         }
-        if attached.len() > MOST_ATTACHED {
-            lines.push(view::attachments_left_out(attached.len(), MOST_ATTACHED).to_xml());
+        if left_out {
+            lines.push(view::attachments_left_out(total_attached, MOST_ATTACHED).to_xml());
         }
-        if !attached.is_empty() {
-            answer.text = lines.join("\n").into();
-        }
+        answer.text = lines.join("\n").into();
     }
 
     /// Answers with a text that a tool of the kernel made; all of it enters the context.
@@ -261,6 +215,7 @@ impl Draft {
 
     pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
         let (ticket, caller) = (self.slot(call).id.clone(), self.caller());
+        self.state.reading.end(call);
         self.emit(Fact::ToolReturned { call, answer: answer.clone(), produced_chars });
         if caller == Caller::Host {
             self.perform(Effect::AnswerHost { ticket, answer });

@@ -52,8 +52,8 @@ impl Draft {
     }
 
     pub(super) fn call_model(&mut self, call: CallId) {
-        let (request, model) = (self.state.request(), self.state.model().clone());
-        self.perform(Effect::CallModel { call, request, model });
+        let (request, media, model) = (self.state.request(), self.state.media(), self.state.model().clone());
+        self.perform(Effect::CallModel { call, request, media, model });
     }
 
     pub(super) fn take_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {

@@ -15,6 +15,7 @@ pub const TOOL: Tool = Tool {
     description: DESCRIPTION,
     schema: SCHEMA,
     call: append_temp_file,
+    may_repeat: super::always,
 };
 
 const DESCRIPTION: &str = "Adds `content`, or what the file descriptor `fd` holds, to the end of a temporary file of your tree of \

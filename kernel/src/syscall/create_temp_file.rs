@@ -15,6 +15,7 @@ pub const TOOL: Tool = Tool {
     description: DESCRIPTION,
     schema: SCHEMA,
     call: create_temp_file,
+    may_repeat: super::always,
 };
 
 const DESCRIPTION: &str = "Makes a temporary file that you share with your parent, your children and all other processes of \

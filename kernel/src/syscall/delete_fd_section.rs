@@ -15,6 +15,7 @@ pub const TOOL: Tool = Tool {
     description: DESCRIPTION,
     schema: SCHEMA,
     call: delete_fd_section,
+    may_repeat: super::always,
 };
 
 const KEYS: [Key; 2] = [("fd", Kind::Text), ("ref_id", Kind::Text)];

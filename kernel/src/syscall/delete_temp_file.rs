@@ -15,6 +15,7 @@ pub const TOOL: Tool = Tool {
     description: DESCRIPTION,
     schema: SCHEMA,
     call: delete_temp_file,
+    may_repeat: super::always,
 };
 
 const DESCRIPTION: &str = "Deletes a temporary file for all processes of your tree. With `version` only if that is still its newest \

@@ -16,8 +16,14 @@ use super::{Call, Outcome, PendingWrite, Tool, form};
 use crate::table::Form;
 
 /// `fd_to_file` as a tool.
-pub const TOOL: Tool =
-    Tool { name: "fd_to_file", access: Access::Write, description: DESCRIPTION, schema: SCHEMA, call: fd_to_file };
+pub const TOOL: Tool = Tool {
+    name: "fd_to_file",
+    access: Access::Write,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: fd_to_file,
+    may_repeat: is_repeatable,
+};
 
 const KEYS: [Key; 8] = [
     ("fd", Kind::Text),
@@ -86,6 +92,12 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let lines = lines_of(&bytes);
     let write = FileWrite { path, bytes, mode, presence: presence(&args) };
     Ok(Outcome::Write(PendingWrite { write, asked_fd: asked.to_owned(), fd, lines, pretty: view.pretty }))
+}
+
+/// Whether such a write can be done twice: what it names need not be there any more.
+fn is_repeatable(args: &str) -> bool {
+    let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS, &unit::KEYS]);
+    args.is_ok_and(|args| write_mode(&args).is_ok_and(|mode| mode.is_repeatable(presence(&args))))
 }
 
 fn write_mode(args: &Args) -> Result<WriteMode, FdError> {

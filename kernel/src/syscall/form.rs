@@ -36,6 +36,7 @@ pub(super) fn view<'a>(
 
 #[cfg(test)]
 mod tests {
+    use dormouse_proto::id::FdId;
     use dormouse_proto::tool::Answer;
     use roxmltree::Document;
 
@@ -97,9 +98,10 @@ mod tests {
             let (settings, more_read) = (settings(is_on), more.replace("UNIT", "mode"));
             assert_eq!(shown(&read(&more_read, &settings)), expected, "{more}");
             let extracted = read(&format!("{more_read},'extract_to_new_fd':true"), &settings);
-            assert_eq!(shown(&extracted).1, expected.1, "{more}");
-            let Outcome::Opened { entry, .. } = extracted else { panic!("{more} must open") };
-            assert_eq!(entry.content.unbounded().bytes().unwrap(), text, "{more}");
+            let Outcome::Opened(extracted) = extracted else { panic!("{more} must open") };
+            let answer = extracted.answer(&FdId::Fd(2));
+            assert_eq!(shown(&Outcome::Answer(answer)).1, expected.1, "{more}");
+            assert_eq!(extracted.entry.content.unbounded().bytes().unwrap(), text, "{more}");
             let (bytes, answer) = written(&more.replace("UNIT", "select"), &settings);
             assert_eq!(bytes, text, "{more}");
             assert_eq!(shown(&Outcome::Answer(answer)).1, expected.1, "{more}");

@@ -16,6 +16,7 @@ pub const TOOL: Tool = Tool {
     description: DESCRIPTION,
     schema: SCHEMA,
     call: get_fd_section,
+    may_repeat: super::always,
 };
 
 /// How many sections an error names.
@@ -139,11 +140,9 @@ mod tests {
     #[test]
     fn a_section_can_be_made_a_descriptor_whatever_may_be_shown() {
         let args = "{'fd':'fd:1','ref_id':'bug','extract_to_new_fd':true}";
-        let Outcome::Opened { id, entry, answer } = call(&table(), args, 1) else { panic!("it opens") };
-        assert_eq!(
-            (id, &*entry.content.unbounded().text().unwrap(), &*entry.source),
-            (FdId::Fd(2), "two\nthree\n", "extract:fd:1")
-        );
+        let Outcome::Opened(extracted) = call(&table(), args, 1) else { panic!("it opens") };
+        let (entry, answer) = (&extracted.entry, extracted.answer(&FdId::Fd(2)));
+        assert_eq!((&*entry.content.unbounded().text().unwrap(), &*entry.source), ("two\nthree\n", "extract:fd:1"));
         assert!(entry.notes.sections.is_empty(), "notes are those of the source");
         assert!(answer.text.contains("lines=\"2-3\""), "{}", answer.text);
     }

@@ -2,16 +2,16 @@
 //!
 //! What a spawn preloads and what a message carries is named in the same words, and shares the bytes of its descriptor.
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::program::nearest;
 use dormouse_proto::record::{Entry, Notes};
 use serde_json::{Map, Value, json};
 
+use super::Call;
 use super::args::Args;
 use super::part::{Named, PARTS, UNITS};
-use crate::content::{Content, ReadQuota};
-use crate::table::Table;
+use crate::content::Content;
 
 /// How many descriptors an error names.
 const SHOWN: usize = 20;
@@ -31,14 +31,8 @@ pub struct Handed {
 }
 
 /// What the list `key` of a call names, in its order.
-pub(super) fn handed(
-    args: &Args,
-    key: &'static str,
-    table: &Table,
-    settings: &DescriptorSettings,
-    quota: &ReadQuota,
-) -> Result<Vec<Handed>, String> {
-    let finder = Finder { key, table, settings, quota };
+pub(super) fn handed(args: &Args, key: &'static str, call: &Call<'_>) -> Result<Vec<Handed>, String> {
+    let finder = Finder { key, call };
     bounded(key, args.list(key))?.iter().map(|item| finder.find(item)).collect()
 }
 
@@ -79,9 +73,7 @@ fn part_schema() -> Value {
 
 struct Finder<'a> {
     key: &'static str,
-    table: &'a Table,
-    settings: &'a DescriptorSettings,
-    quota: &'a ReadQuota,
+    call: &'a Call<'a>,
 }
 
 impl Finder<'_> {
@@ -95,8 +87,7 @@ impl Finder<'_> {
 
     /// `fd:1`, or `fd:1 lines 10-40`.
     fn by_words(&self, words: &str) -> Result<Handed, String> {
-        let named =
-            Named::parse(self.table, words, self.settings, self.quota).map_err(|error| self.not_found(words, error))?;
+        let named = Named::parse(self.call, words).map_err(|error| self.not_found(words, error))?;
         handed_over(&named.ok_or_else(|| self.unknown(words))?)
     }
 
@@ -111,8 +102,7 @@ impl Finder<'_> {
             _ => return Err(format!("{} names several parts: give one of {}.", shown(), UNITS.join(", "))),
         };
         let part = part.as_ref().map(|(unit, value)| (*unit, value.as_str()));
-        let named =
-            Named::new(self.table, fd, part, self.settings, self.quota).map_err(|error| self.not_found(fd, error))?;
+        let named = Named::new(self.call, fd, part).map_err(|error| self.not_found(fd, error))?;
         handed_over(&named)
     }
 
@@ -141,11 +131,11 @@ impl Finder<'_> {
             Some(name) => format!("{id} ({name})"),
             None => id.to_string(),
         };
-        let mut known: Vec<_> = self.table.iter().take(SHOWN).map(name).collect();
-        if self.table.len() > SHOWN {
-            known.push(format!("and {} more", self.table.len() - SHOWN));
+        let mut known: Vec<_> = self.call.table.iter().take(SHOWN).map(name).collect();
+        if self.call.table.len() > SHOWN {
+            known.push(format!("and {} more", self.call.table.len() - SHOWN));
         }
-        if let Some((last, _)) = self.table.messages().last() {
+        if let Some((last, _)) = self.call.table.messages().last() {
             known.push(format!("and messages up to {last}"));
         }
         let known = if known.is_empty() { "none yet".to_owned() } else { known.join(", ") };

@@ -12,6 +12,12 @@ use super::part::{Named, PARTS};
 /// The most bytes that the arguments of one call may grow by.
 const MAX_EXPANDED_BYTES: usize = 16 << 20;
 
+/// Whether there may be a handle in the arguments. A pass over them.
+#[must_use]
+pub fn may_hold_one(args: &str) -> bool {
+    args.contains("{{")
+}
+
 /// Arguments with every handle replaced by the text that it stands for, or by the base64 of binary content; everything
 /// around it stays as it is written. None where there is no handle. Costs a pass over the arguments, and what is put in.
 ///
@@ -20,7 +26,7 @@ const MAX_EXPANDED_BYTES: usize = 16 << 20;
 pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
     let args = call.args;
     // What is no JSON is refused by the tool itself, which knows what it wants.
-    if !args.contains("{{") || serde_json::from_str::<IgnoredAny>(args).is_err() {
+    if !may_hold_one(args) || serde_json::from_str::<IgnoredAny>(args).is_err() {
         return Ok(None);
     }
     let mut expansion = Expansion { call, bytes_left: MAX_EXPANDED_BYTES };
@@ -59,8 +65,7 @@ impl Expansion<'_> {
         let inside = text.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}")).map(str::trim);
         // Two handles in a row are a text that holds handles.
         let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else { return Ok(None) };
-        let Call { table, settings, quota, .. } = *self.call;
-        let Some(named) = Named::parse(table, inside, settings, quota)? else { return Ok(None) };
+        let Some(named) = Named::parse(self.call, inside)? else { return Ok(None) };
         self.bytes_left = self.bytes_left.checked_sub(named.bytes()?.len()).ok_or_else(|| {
             named.error(
                 FdErrorKind::InvalidRange,

@@ -19,6 +19,7 @@ pub const TOOL: Tool = Tool {
     description: DESCRIPTION,
     schema: SCHEMA,
     call: list_fd_sections,
+    may_repeat: super::always,
 };
 
 /// What is shown of a section's first line, in characters.

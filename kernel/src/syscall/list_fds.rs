@@ -1,8 +1,9 @@
 //! `list_fds`: what a process holds, with what it noted of it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use dormouse_proto::descriptor::view::{self, ListedFd};
+use dormouse_proto::descriptor::view::{self, Extent, ListedFd};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
@@ -17,8 +18,14 @@ use crate::content::{Content, ReadQuota};
 use crate::table::{Table, served};
 
 /// `list_fds` as a tool.
-pub const TOOL: Tool =
-    Tool { name: "list_fds", access: Access::Read, description: DESCRIPTION, schema: SCHEMA, call: list_fds };
+pub const TOOL: Tool = Tool {
+    name: "list_fds",
+    access: Access::Read,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: list_fds,
+    may_repeat: super::always,
+};
 
 /// Descriptors in one answer, if the call does not say how many.
 const MAX_LISTED: u64 = 50;
@@ -58,8 +65,10 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let longest = usize::try_from(call.settings.max_read_chars).unwrap_or(usize::MAX);
     let summaries: Vec<_> =
         items.iter().map(|(_, entry)| entry.notes.summary.as_deref().map(|text| cut(text, longest))).collect();
-    let listed =
-        items.iter().zip(&summaries).map(|(item, summary)| listed(item, summary.as_deref(), call.settings, call.quota));
+    let listed = items
+        .iter()
+        .zip(&summaries)
+        .map(|(item, summary)| listed(item, summary.as_deref(), extent(&item.1, call.settings, call.quota)));
     Ok(Outcome::Answer(view::list(shown, &listed.collect::<Vec<_>>())))
 }
 
@@ -80,24 +89,26 @@ fn reckoned((_, entry): &Item<'_>) -> u64 {
 }
 
 /// A descriptor as a list shows it.
-pub(crate) fn element(id: &FdId, entry: &Entry<Content>, settings: &DescriptorSettings, quota: &ReadQuota) -> Element {
+pub(crate) fn element(id: &FdId, entry: &Entry<Content>, extent: Result<Extent, Arc<str>>) -> Element {
     let item = (id.clone(), Cow::Borrowed(entry));
-    listed(&item, entry.notes.summary.as_deref(), settings, quota).element()
+    listed(&item, entry.notes.summary.as_deref(), extent).element()
 }
 
-fn listed<'a>(
-    (id, entry): &'a Item<'_>,
-    summary: Option<&'a str>,
+/// The extent of a descriptor as a list shows it, or why it cannot be read.
+pub(crate) fn extent(
+    entry: &Entry<Content>,
     settings: &DescriptorSettings,
     quota: &ReadQuota,
-) -> ListedFd<'a> {
+) -> Result<Extent, Arc<str>> {
+    served(Cow::Borrowed(entry), settings, quota).and_then(|view| view.extent()).map_err(|lost| lost.message)
+}
+
+fn listed<'a>((id, entry): &'a Item<'_>, summary: Option<&'a str>, extent: Result<Extent, Arc<str>>) -> ListedFd<'a> {
     ListedFd {
         fd: id.clone(),
         name: entry.notes.name.as_deref(),
         source: &entry.source,
-        extent: served(Cow::Borrowed(&**entry), settings, quota)
-            .and_then(|view| view.extent())
-            .map_err(|lost| lost.message),
+        extent,
         page_chars: entry.page_chars,
         opened: opened(entry.opened_ms),
         sections: entry.notes.sections.len(),

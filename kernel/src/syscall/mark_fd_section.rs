@@ -15,6 +15,7 @@ pub const TOOL: Tool = Tool {
     description: DESCRIPTION,
     schema: SCHEMA,
     call: mark_fd_section,
+    may_repeat: super::always,
 };
 
 /// The most sections that one descriptor has.

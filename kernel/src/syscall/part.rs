@@ -5,15 +5,16 @@
 
 use std::ops::Range;
 
-use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 
+use super::Call;
 use super::args::Args;
 use super::get_fd_section;
 use super::selection::Selection;
-use crate::content::{Content, ReadQuota, Slice};
-use crate::table::{Table, View, served};
+use crate::content::{Content, Slice};
+use crate::table::View;
 
 /// What parts there are, as errors say it.
 pub(super) const PARTS: &str = "lines 10-40, page 2, pages 2-4, chars 0-99, or section ID";
@@ -34,13 +35,8 @@ impl<'a> Named<'a> {
     ///
     /// # Errors
     /// `not_found`: they begin with the id of a descriptor that is not there.
-    pub(super) fn parse(
-        table: &'a Table,
-        words: &'a str,
-        settings: &DescriptorSettings,
-        quota: &'a ReadQuota,
-    ) -> Result<Option<Self>, FdError> {
-        if let Ok(named) = Self::new(table, words, None, settings, quota) {
+    pub(super) fn parse(call: &Call<'a>, words: &'a str) -> Result<Option<Self>, FdError> {
+        if let Ok(named) = Self::new(call, words, None) {
             return Ok(Some(named));
         }
         // A name may hold spaces: the part is the last two words.
@@ -50,7 +46,7 @@ impl<'a> Named<'a> {
         });
         let (fd, part) = split.map_or((words, None), |(fd, unit, value)| (fd, Some((unit, value))));
         let is_id = |name: &str| name.split(' ').next().is_some_and(|word| word.parse::<FdId>().is_ok());
-        match Self::new(table, fd, part, settings, quota) {
+        match Self::new(call, fd, part) {
             Ok(named) => Ok(Some(named)),
             Err(error) if is_id(words) || error.kind == FdErrorKind::ContentUnreadable => Err(error),
             Err(_) => Ok(None),
@@ -61,19 +57,13 @@ impl<'a> Named<'a> {
     ///
     /// # Errors
     /// `not_found`, `content_unreadable`. Whether there is such a part is said by [`slice`](Self::slice).
-    pub(super) fn new(
-        table: &'a Table,
-        fd: &'a str,
-        part: Option<(&'a str, &'a str)>,
-        settings: &DescriptorSettings,
-        quota: &'a ReadQuota,
-    ) -> Result<Self, FdError> {
-        let (id, entry) = table.resolve(fd)?;
+    pub(super) fn new(call: &Call<'a>, fd: &'a str, part: Option<(&'a str, &'a str)>) -> Result<Self, FdError> {
+        let (id, entry) = call.table.resolve(fd)?;
         // A part is one of what the model saw; the whole is exact.
         let args = Args::about(fd);
         let view = match part {
-            Some(_) => served(entry, settings, quota).map_err(|error| args.lost(error))?,
-            None => View::plain(entry, quota),
+            Some(_) => call.served(entry).map_err(|error| args.lost(error))?,
+            None => View::plain(entry, call.quota),
         };
         Ok(Self { args, id, view, part })
     }

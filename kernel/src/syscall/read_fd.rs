@@ -8,13 +8,19 @@ use dormouse_proto::tool::Access;
 use super::args::{Args, Key, Kind};
 use super::selection::unit::{self, Which};
 use super::selection::{self, Bounded, Chosen, Selection};
-use super::{Call, Outcome, Tool, form};
+use super::{Call, Extracted, Outcome, Tool, form};
 use crate::content::Unreadable;
 use crate::table::View;
 
 /// `read_fd` as a tool.
-pub const TOOL: Tool =
-    Tool { name: "read_fd", access: Access::Read, description: DESCRIPTION, schema: SCHEMA, call: read_fd };
+pub const TOOL: Tool = Tool {
+    name: "read_fd",
+    access: Access::Read,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: read_fd,
+    may_repeat: super::always,
+};
 
 const KEYS: [Key; 4] = [("fd", Kind::Text), ("mode", Kind::Text), ("extract_to_new_fd", Kind::Flag), form::KEY];
 
@@ -79,9 +85,7 @@ pub(super) fn extract(call: &Call<'_>, id: &FdId, view: &View<'_>, chosen: Chose
     let content = source.extract(bytes)?;
     let extent = view.describe(content.clone())?;
     let entry = Entry::new(content, view.page_chars(), format!("extract:{id}"), call.now_ms);
-    let new = call.table.next_id();
-    let answer = view::extraction(id, &new, &served, lines, extent);
-    Ok(Outcome::Opened { id: new, entry, answer })
+    Ok(Outcome::Opened(Extracted { entry, from: id.clone(), served, lines, extent }))
 }
 
 #[cfg(test)]

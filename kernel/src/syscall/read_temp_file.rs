@@ -15,6 +15,7 @@ pub const TOOL: Tool = Tool {
     description: DESCRIPTION,
     schema: SCHEMA,
     call: read_temp_file,
+    may_repeat: super::always,
 };
 
 const DESCRIPTION: &str = "Reads a temporary file of your tree of processes, whoever made it. You get what it holds now, and \

@@ -14,8 +14,14 @@ use super::{Call, Outcome, Tool};
 use crate::table::Table;
 
 /// `rename_fd` as a tool.
-pub const TOOL: Tool =
-    Tool { name: "rename_fd", access: Access::Read, description: DESCRIPTION, schema: SCHEMA, call: rename_fd };
+pub const TOOL: Tool = Tool {
+    name: "rename_fd",
+    access: Access::Read,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: rename_fd,
+    may_repeat: super::always,
+};
 
 const KEYS: [Key; 2] = [("fd", Kind::Text), ("name", Kind::Text)];
 

@@ -20,12 +20,18 @@ use self::excerpt::{Excerpted, Excerpts};
 use self::matcher::{Case, Matcher, Scan, TooSlow};
 use super::args::{Args, Key, Kind};
 use super::{Call, Outcome, Tool, form};
-use crate::content::Unreadable;
+use crate::content::{ReadQuota, Unreadable};
 use crate::table::View;
 
 /// `search_fd` as a tool.
-pub const TOOL: Tool =
-    Tool { name: "search_fd", access: Access::Read, description: DESCRIPTION, schema: SCHEMA, call: search_fd };
+pub const TOOL: Tool = Tool {
+    name: "search_fd",
+    access: Access::Read,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: search_fd,
+    may_repeat: super::always,
+};
 
 /// What stands for every descriptor of the table. It is no id, and no descriptor can be given this name.
 pub(super) const ALL: &str = "*";
@@ -77,7 +83,7 @@ pub fn search_fd(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
     let fd = args.fd()?;
-    let search = Search::parse(&args)?;
+    let search = Search::parse(&args, call.quota)?;
     if args.flag("distinct") == Some(true) {
         return distinct::run(call, &args, &search);
     }
@@ -90,7 +96,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     }
     let (id, entry) = call.table.resolve(fd)?;
     let view = form::view(&args, entry, form::asked(&args), call)?;
-    let matches = search.find(&mut search.matcher.scan(), &view, 0, &mut excerpts);
+    let matches = search.find(&mut search.matcher.scan(call.quota), &view, 0, &mut excerpts);
     let matches = matches.map_err(|error| error.answer(&args))?;
     search.check_start(&args, matches)?;
     let (shown, excerpts) = (search.shown(matches, excerpts.shown()), excerpts.take());
@@ -126,12 +132,12 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn parse(args: &'a Args) -> Result<Self, FdError> {
+    fn parse(args: &'a Args, quota: &ReadQuota) -> Result<Self, FdError> {
         let query = args.required_text("query", "the text to find")?;
         let case = if args.flag("case_sensitive") == Some(false) { Case::Ignored } else { Case::Kept };
         let matcher = match args.flag("regex") {
-            Some(true) => Matcher::pattern(query, case),
-            _ => Matcher::literal(query, case),
+            Some(true) => Matcher::pattern(query, case, quota),
+            _ => Matcher::literal(query, case, quota),
         };
         Ok(Self {
             query,

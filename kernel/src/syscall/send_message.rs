@@ -5,15 +5,19 @@
 
 use std::sync::Arc;
 
+use dormouse_proto::descriptor::view::Extent;
+use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Address;
+use dormouse_proto::record::Entry;
 use dormouse_proto::tool::{Access, ToolSpec};
 use serde_json::json;
 
 use super::args::{Args, Key, Kind};
 use super::handed::{self, Handed, handed};
-use crate::content::ReadQuota;
+use super::{Call, list_fds};
+use crate::content::Content;
 use crate::program::Program;
-use crate::table::Table;
+use crate::table::placement::{Placement, Placer};
 
 /// What a process needs to call it.
 pub const ACCESS: Access = Access::Write;
@@ -42,6 +46,56 @@ pub struct Letter {
     pub text: Arc<str>,
     /// The descriptors, by the sender's names.
     pub descriptors: Vec<Handed>,
+}
+
+/// A message as its receiver takes it: it is known where its text goes, and what its descriptors hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedLetter {
+    /// The name of the sender's program.
+    pub program: Arc<str>,
+    /// Where the text goes; none if only descriptors are handed over.
+    pub text: Option<Placement>,
+    /// The descriptors.
+    pub descriptors: Vec<PlacedDescriptor>,
+}
+
+/// A descriptor that another process hands over, about to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedDescriptor {
+    /// What it holds. Its source names the sender and its descriptor.
+    pub entry: Entry<Content>,
+    /// How large it is, or why it cannot be read.
+    pub extent: Result<Extent, Arc<str>>,
+}
+
+impl PlacedLetter {
+    /// Places a message of process `from` for its receiver. Costs O(n) in its text, and an index of each descriptor that has
+    /// none.
+    #[must_use]
+    pub fn new(from: Pid, letter: Letter, placer: &Placer<'_>) -> Self {
+        let Letter { program, text, descriptors } = letter;
+        let text = Some(text).filter(|text| !text.is_empty());
+        let text = text.map(|text| placer.shared(&text, &format!("process:{from}")));
+        let settings = placer.settings.copied().unwrap_or_default();
+        let place = |Handed { id, part, entry }: Handed| {
+            let part = part.map(|part| format!(" {part}")).unwrap_or_default();
+            let source = format!("{from}/{id}{part}").into();
+            let entry = Entry { source, opened_ms: placer.now_ms, ..entry };
+            entry.content.reader(placer.quota).prepare(entry.page_chars);
+            PlacedDescriptor { extent: list_fds::extent(&entry, &settings, placer.quota), entry }
+        };
+        Self { program, text, descriptors: descriptors.into_iter().map(place).collect() }
+    }
+
+    /// How many bytes it brings into the receiver's table: what is handed over counts as if the receiver had opened it.
+    #[must_use]
+    pub fn opened_bytes(&self) -> u64 {
+        let text = match &self.text {
+            Some(Placement::Descriptor(new)) => new.entry.content.len_bytes(),
+            Some(Placement::Context { .. }) | None => 0,
+        };
+        self.descriptors.iter().map(|new| new.entry.content.len_bytes()).fold(text, u64::saturating_add)
+    }
 }
 
 /// What a model of a process of `program` is told of it: descriptors only where it has any.
@@ -73,17 +127,16 @@ pub fn spec(program: &Program) -> ToolSpec {
     }
 }
 
-/// A call by a process of `program` that holds `table`, checked.
+/// A call by a process of `program`, checked.
 ///
 /// # Errors
 /// A text for the model: other arguments, or an unknown descriptor, and what there is.
-pub fn pending(args: &str, program: &Program, table: &Table) -> Result<PendingMessage, String> {
+pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, String> {
     let keys: &'static [&'static [Key]] = if program.descriptors().is_some() { &[&KEYS, &FD_KEYS] } else { &[&KEYS] };
-    let args = Args::parse("send_message", args, keys).map_err(|error| error.message)?;
+    let args = Args::parse("send_message", call.args, keys).map_err(|error| error.message)?;
     let to = args.required_text("to", TO).map_err(|error| error.message)?;
     let to = Address::parse(to).ok_or_else(|| format!("'{to}' is nobody: give {TO}."))?;
-    let settings = program.descriptors().copied().unwrap_or_default();
-    let descriptors = handed(&args, FDS, table, &settings, ReadQuota::unlimited())?;
+    let descriptors = handed(&args, FDS, call)?;
     let text = args.text("text").unwrap_or_default();
     if text.trim().is_empty() && descriptors.is_empty() {
         return Err("Parameter 'text' is empty and no descriptor is handed over: nothing is said.".to_owned());
@@ -103,6 +156,7 @@ mod tests {
     use super::*;
     use crate::content::Content;
     use crate::program::compile;
+    use crate::table::Table;
 
     fn program(tools: &str) -> Program {
         let text = format!("[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [{tools}]\n");
@@ -119,6 +173,11 @@ mod tests {
         table
     }
 
+    fn checked(args: &str, program: &Program, table: &Table) -> Result<PendingMessage, String> {
+        let settings = program.descriptors().copied().unwrap_or_default();
+        pending(program, &Call::unbounded(table, args, &settings, 0))
+    }
+
     #[test]
     fn a_message_goes_to_a_relative_a_number_or_a_name() {
         let cases = [
@@ -129,7 +188,7 @@ mod tests {
         ];
         for (to, address) in cases {
             let args = json!({ "to": to, "text": "hello" }).to_string();
-            let found = pending(&args, &with_descriptors(), &table()).unwrap();
+            let found = checked(&args, &with_descriptors(), &table()).unwrap();
             assert_eq!((found.to, &*found.letter.text, &*found.letter.program), (address, "hello", "p"));
         }
     }
@@ -137,7 +196,7 @@ mod tests {
     #[test]
     fn descriptors_go_whole_or_in_part_and_alone_if_need_be() {
         let args = json!({ "to": "parent", "text": "", "fds": ["fd:1", { "fd": "fd:1", "lines": "2-3" }] });
-        let letter = pending(&args.to_string(), &with_descriptors(), &table()).unwrap().letter;
+        let letter = checked(&args.to_string(), &with_descriptors(), &table()).unwrap().letter;
         let seen = letter
             .descriptors
             .iter()
@@ -158,7 +217,7 @@ mod tests {
             (json!({ "to": "parent", "text": "x", "fd": "fd:1" }), "Unknown parameter 'fd'"),
         ];
         for (args, reason) in cases {
-            let message = pending(&args.to_string(), &with_descriptors(), &table()).unwrap_err();
+            let message = checked(&args.to_string(), &with_descriptors(), &table()).unwrap_err();
             assert!(message.contains(reason), "{args}: {message}");
         }
     }
@@ -169,6 +228,6 @@ mod tests {
         let schema: Value = serde_json::from_str(&spec(&plain).schema).unwrap();
         assert!(schema["properties"][FDS].is_null());
         let args = json!({ "to": "parent", "text": "x", "fds": [] }).to_string();
-        assert!(pending(&args, &plain, &Table::new()).unwrap_err().contains("Unknown parameter 'fds'"));
+        assert!(checked(&args, &plain, &Table::new()).unwrap_err().contains("Unknown parameter 'fds'"));
     }
 }

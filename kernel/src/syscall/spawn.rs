@@ -11,11 +11,11 @@ mod schema;
 use dormouse_proto::program::{TEMP_FILE_TOOLS, nearest};
 use dormouse_proto::tool::Access;
 
-pub use self::pending::{FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads};
+pub use self::pending::{FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload};
 pub use self::schema::spec;
+use super::Call;
 use super::args::{Args, Key, Kind};
 use crate::program::Program;
-use crate::table::Table;
 
 /// What a process needs to call it.
 pub const ACCESS: Access = Access::Admin;
@@ -50,20 +50,19 @@ fn shares_files(program: &Program) -> bool {
     program.tools().iter().any(|tool| TEMP_FILE_TOOLS.contains(&tool.name.as_str()))
 }
 
-/// A call by a process of `program` that holds `table`, checked.
+/// A call by a process of `program`, checked.
 ///
 /// # Errors
 /// A text for the model: other arguments, an unknown program or descriptor, and what there is.
-pub fn pending(args: &str, program: &Program, table: &Table) -> Result<PendingSpawn, String> {
-    let args = Args::parse("spawn", args, keys(program)).map_err(|error| error.message)?;
+pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, String> {
+    let args = Args::parse("spawn", call.args, keys(program)).map_err(|error| error.message)?;
     let child = linked(&args, program)?;
     let query = args.required_text("query", "what the process is to do").map_err(|error| error.message)?.to_owned();
-    let settings = program.descriptors().copied().unwrap_or_default();
-    let descriptors = descriptors::preloads(&args, table, &settings, &child)?;
+    let descriptors = descriptors::preloads(&args, call, &child)?;
     let files = lists::texts(&args, FILES, "a path")?;
     let temp_files = lists::temp_files(&args, TEMP_FILES)?;
-    let pending = PendingSpawn { program: child, query, descriptors, files, temp_files };
-    pending.check_size().map(|()| pending)
+    pending::check_size(descriptors.iter().map(|(.., shown)| shown))?;
+    Ok(PendingSpawn { program: child, query, descriptors, files, temp_files })
 }
 
 /// Whether the call waits for the child's end. Of a call that was checked before.

@@ -20,8 +20,14 @@ use crate::content::Unreadable;
 use crate::table::View;
 
 /// `summarize_fd` as a tool.
-pub const TOOL: Tool =
-    Tool { name: "summarize_fd", access: Access::Read, description: DESCRIPTION, schema: SCHEMA, call: summarize_fd };
+pub const TOOL: Tool = Tool {
+    name: "summarize_fd",
+    access: Access::Read,
+    description: DESCRIPTION,
+    schema: SCHEMA,
+    call: summarize_fd,
+    may_repeat: super::always,
+};
 
 /// What the model that summarizes is told.
 pub const SYSTEM: &str = "You summarize content for a colleague who has not seen it and decides by your words whether and \

@@ -4,12 +4,12 @@
 
 use dormouse_proto::descriptor::view::Encoding;
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
-use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply, TempId, view};
+use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempId, view};
 use dormouse_proto::tool::Answer;
 
 use super::args::{Args, Key, Kind};
 use super::{Outcome, Tool};
-use crate::content::{Content, Unreadable};
+use crate::content::{Content, Reader, Unreadable};
 use crate::table::Table;
 
 /// The parameters that say what a file is to hold.
@@ -41,24 +41,21 @@ pub struct PendingTempFile {
 }
 
 impl PendingTempFile {
-    /// What the caller reads of a change or an error.
+    /// What the caller reads of a change.
     #[must_use]
-    pub fn answer(&self, result: Result<TempFileReply<Content>, TempFileError>) -> Answer {
-        match result {
-            Ok(TempFileReply::Changed { id, version, total_bytes }) => {
-                view::changed(&self.op, id, version, total_bytes)
-            }
-            Ok(TempFileReply::Contents { id, version, content }) => {
-                contents(id, version, &content).unwrap_or_else(|lost| unreadable(self.asked.clone(), &lost))
-            }
-            Err(error) => error.fd_error(self.asked.as_deref()).answer(),
-        }
+    pub fn changed(&self, id: TempId, version: u64, total_bytes: u64) -> Answer {
+        view::changed(&self.op, id, version, total_bytes)
+    }
+
+    /// What the caller reads of an operation that was refused.
+    #[must_use]
+    pub fn refused(&self, error: &TempFileError) -> Answer {
+        error.fd_error(self.asked.as_deref()).answer()
     }
 }
 
 /// All that a file holds, as the model reads it.
-pub(crate) fn contents(id: TempId, version: u64, content: &Content) -> Result<Answer, Unreadable> {
-    let content = content.unbounded();
+pub(crate) fn contents(id: TempId, version: u64, content: &Reader<'_>) -> Result<Answer, Unreadable> {
     let encoding = if content.is_binary()? { Encoding::Base64 } else { Encoding::Text };
     Ok(view::contents(id, version, content.total_chars()?, encoding, &content.text()?))
 }

@@ -15,6 +15,7 @@ pub const TOOL: Tool = Tool {
     description: DESCRIPTION,
     schema: SCHEMA,
     call: write_temp_file,
+    may_repeat: super::always,
 };
 
 const DESCRIPTION: &str = "Replaces all that a temporary file of your tree of processes holds, by `content` or by what the file \

@@ -4,7 +4,8 @@
 //! A provider that cannot read an image refuses the whole request, and each one after it. So only what looks like what it
 //! is said to be is shown, and nothing that is longer, wider or one more than every provider takes.
 
-use dormouse_proto::descriptor::DescriptorSettings;
+use std::sync::Arc;
+
 use dormouse_proto::descriptor::view::{self, Attached};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Media;
@@ -13,6 +14,7 @@ use dormouse_proto::tool::Attachment;
 use dormouse_proto::xml::Element;
 use imagesize::ImageType;
 
+use super::placement::Placer;
 use crate::content::{Collected, Content};
 
 /// The most attachments of one output that become descriptors.
@@ -38,49 +40,62 @@ fn begun(text: &str, chars: usize) -> String {
     if begun.len() < text.len() { begun + "…" } else { begun }
 }
 
-/// An attachment that became a descriptor.
+/// An attachment that is about to become a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admitted {
+pub struct NewAttachment {
     /// What the descriptor holds.
     pub entry: Entry<Content>,
-    /// What the model reads.
-    pub element: Element,
-    /// What the model is shown, if it can be.
-    pub media: Option<Media>,
+    source: Arc<str>,
+    name: Option<String>,
+    media_type: String,
+    total_bytes: u64,
+    side_px: Option<u32>,
 }
 
-/// Admits an attachment as descriptor `id`. Where descriptors are off (`settings` are none) it is one all the same, that only
-/// the model's own eyes read. O(n) in its bytes, at memory bandwidth; what is beyond `max_content_bytes` is cut off, and then
-/// it is not shown.
-#[must_use]
-pub fn admit_attachment(
-    id: FdId,
-    attachment: &Attachment,
-    source: &str,
-    settings: Option<&DescriptorSettings>,
-    now_ms: u64,
-) -> Admitted {
-    let Attachment { name, media_type, bytes } = attachment;
-    // A server names them, at any length.
-    let name = name.as_deref().map(|name| begun(name, LONGEST_NAME_CHARS));
-    let media_type = &begun(media_type, LONGEST_TYPE_CHARS);
-    let settings = settings.copied().unwrap_or_default();
-    let total_bytes = bytes.len() as u64;
-    let Collected { bytes, cut_bytes } = Collected::capped(bytes.clone(), settings.max_content_bytes);
-    let is_fit = cut_bytes == 0 && total_bytes <= LONGEST_SHOWN_BYTES;
-    let seen = Some(&bytes).filter(|_| is_fit).and_then(|bytes| seen(bytes, &essence(media_type)));
-    let attached = Attached {
-        source,
-        name: name.as_deref(),
-        media_type,
-        bytes: total_bytes,
-        kept_bytes: (cut_bytes > 0).then_some(total_bytes - cut_bytes),
-    };
-    let element = view::attachment(&id, attached);
-    let from = name.as_ref().map_or_else(|| source.to_owned(), |name| format!("{source}/{name}"));
-    let entry = Entry { cut_bytes, ..Entry::new(Content::new(bytes), settings.page_chars.max(1), from, now_ms) };
-    let media = seen.map(|side_px| Media { fd: id, media_type: essence(media_type).into(), side_px });
-    Admitted { entry, element, media }
+impl Placer<'_> {
+    /// Places an attachment. If descriptors are off, it becomes one all the same, which the model can only be shown. O(n) in its
+    /// bytes, at memory bandwidth; bytes past `max_content_bytes` are dropped, and then it is not shown.
+    #[must_use]
+    pub fn attachment(&self, Attachment { name, media_type, bytes }: &Attachment, source: &str) -> NewAttachment {
+        let settings = self.settings.copied().unwrap_or_default();
+        // A server names them, at any length.
+        let name = name.as_deref().map(|name| begun(name, LONGEST_NAME_CHARS));
+        let media_type = begun(media_type, LONGEST_TYPE_CHARS);
+        let total_bytes = bytes.len() as u64;
+        let Collected { bytes, cut_bytes } = Collected::capped(bytes.clone(), settings.max_content_bytes);
+        // If that is more than may be read, the caller asks the quota and drops all of this.
+        let _ = self.quota.charge(bytes.len());
+        let is_fit = cut_bytes == 0 && total_bytes <= LONGEST_SHOWN_BYTES;
+        let side_px = Some(&bytes).filter(|_| is_fit).and_then(|bytes| seen(bytes, &essence(&media_type)));
+        let from = name.as_ref().map_or_else(|| source.to_owned(), |name| format!("{source}/{name}"));
+        let entry =
+            Entry { cut_bytes, ..Entry::new(Content::new(bytes), settings.page_chars.max(1), from, self.now_ms) };
+        entry.content.reader(self.quota).prepare(entry.page_chars);
+        NewAttachment { entry, source: source.into(), name, media_type, total_bytes, side_px }
+    }
+}
+
+impl NewAttachment {
+    /// What the model reads of it once it is opened as `id`.
+    #[must_use]
+    pub fn element(&self, id: &FdId) -> Element {
+        let Self { entry, source, name, media_type, total_bytes, .. } = self;
+        let attached = Attached {
+            source,
+            name: name.as_deref(),
+            media_type,
+            bytes: *total_bytes,
+            kept_bytes: (entry.cut_bytes > 0).then(|| total_bytes - entry.cut_bytes),
+        };
+        view::attachment(id, attached)
+    }
+
+    /// What the model is shown of it once it is opened as `id`, if it can be.
+    #[must_use]
+    pub fn media(&self, id: &FdId) -> Option<Media> {
+        let media_type = essence(&self.media_type);
+        self.side_px.map(|side_px| Media { fd: id.clone(), media_type: media_type.into(), side_px })
+    }
 }
 
 /// The type without parameters, in small letters: `image/png`.
@@ -144,6 +159,7 @@ impl Gallery {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use dormouse_proto::descriptor::DescriptorSettings;
 
     use super::*;
 
@@ -153,10 +169,12 @@ mod tests {
         [&PNG[..16], &side_px.to_be_bytes(), &PNG[20..]].concat()
     }
 
-    fn admitted(media_type: &str, bytes: &[u8], settings: Option<&DescriptorSettings>) -> Admitted {
+    const ID: FdId = FdId::Fd(3);
+
+    fn placed(media_type: &str, bytes: &[u8], settings: Option<&DescriptorSettings>) -> NewAttachment {
         let bytes = Bytes::copy_from_slice(bytes);
         let attachment = Attachment { name: Some("a<b.png".into()), media_type: media_type.into(), bytes };
-        admit_attachment(FdId::Fd(3), &attachment, "tool:plot", settings, 7)
+        Placer::unlimited(settings, 7).attachment(&attachment, "tool:plot")
     }
 
     #[test]
@@ -178,15 +196,15 @@ mod tests {
             ("image/png", &long, false),
         ];
         for (media_type, bytes, is_shown) in cases {
-            let Admitted { entry, element, media } = admitted(media_type, bytes, None);
-            assert_eq!(media.is_some(), is_shown, "{media_type}");
-            assert_eq!(entry.content.unbounded().bytes().unwrap(), bytes);
+            let new = placed(media_type, bytes, None);
+            assert_eq!(new.media(&ID).is_some(), is_shown, "{media_type}");
+            assert_eq!(new.entry.content.unbounded().bytes().unwrap(), bytes);
             let bytes = format!("bytes=\"{}\"", bytes.len());
-            let xml = element.to_xml();
+            let xml = new.element(&ID).to_xml();
             assert!(xml.starts_with("<fd_attachment fd=\"fd:3\" ") && xml.contains(&bytes), "{xml}");
         }
-        let shown = admitted("IMAGE/png", PNG, None).media.unwrap();
-        assert_eq!((shown.fd, &*shown.media_type, shown.side_px), (FdId::Fd(3), "image/png", 32));
+        let shown = placed("IMAGE/png", PNG, None).media(&ID).unwrap();
+        assert_eq!((shown.fd, &*shown.media_type, shown.side_px), (ID, "image/png", 32));
     }
 
     #[test]
@@ -208,15 +226,16 @@ mod tests {
     fn a_name_without_end_is_cut() {
         let (name, media_type) = (Some("n".repeat(1 << 20).into()), "t".repeat(1 << 20).into());
         let attachment = Attachment { name, media_type, bytes: Bytes::new() };
-        let Admitted { entry, element, .. } = admit_attachment(FdId::Fd(1), &attachment, "tool:t", None, 0);
-        assert!(element.to_xml().len() < 1_000 && entry.source.len() < 1_000);
+        let new = Placer::unlimited(None, 0).attachment(&attachment, "tool:t");
+        assert!(new.element(&ID).to_xml().len() < 1_000 && new.entry.source.len() < 1_000);
     }
 
     #[test]
     fn what_is_cut_off_is_said_and_not_shown() {
         let settings = DescriptorSettings { max_content_bytes: 10, ..DescriptorSettings::default() };
-        let Admitted { entry, element, media } = admitted("image/png", PNG, Some(&settings));
-        assert_eq!((media, entry.cut_bytes, entry.content.len_bytes()), (None, PNG.len() as u64 - 10, 10));
-        assert!(element.to_xml().contains("kept_bytes=\"10\""));
+        let new = placed("image/png", PNG, Some(&settings));
+        let kept = (new.entry.cut_bytes, new.entry.content.len_bytes());
+        assert_eq!((new.media(&ID), kept), (None, (PNG.len() as u64 - 10, 10)));
+        assert!(new.element(&ID).to_xml().contains("kept_bytes=\"10\""));
     }
 }

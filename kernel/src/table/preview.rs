@@ -7,6 +7,7 @@ use super::View;
 use crate::content::{Slice, Unreadable};
 
 /// What is shown of a descriptor: parts that share its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     head: Slice,
     tail: Option<(Omitted, Slice)>,

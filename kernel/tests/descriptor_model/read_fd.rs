@@ -107,8 +107,9 @@ fn check_extraction(text: &str, page_chars: u32, selection: Selection) {
     args["extract_to_new_fd"] = true.into();
     let outcome = call(read_fd::read_fd, &table, &args, 1);
     match (outcome, model.select(selection)) {
-        (Outcome::Opened { id, entry, answer }, Some(expected)) => {
-            assert_eq!((id, entry.page_chars), (table.next_id(), page_chars));
+        (Outcome::Opened(extracted), Some(expected)) => {
+            let (entry, answer) = (&extracted.entry, extracted.answer(&table.next_id()));
+            assert_eq!(entry.page_chars, page_chars);
             assert_eq!(*entry.content.unbounded().text().expect("it is in memory"), *expected, "{args}");
             assert!(error_type(&answer.text).is_none());
         }

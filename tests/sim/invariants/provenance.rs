@@ -102,8 +102,8 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
             return Giver::Tree;
         }
         Input::Fetched { result: Ok(fetched), .. } => {
-            let temp_files = fetched.temp_files.iter().map(|(_, content)| content);
-            fetched.files.iter().chain(temp_files).for_each(|content| of_content(content, found));
+            let shown = fetched.files.iter().chain(&fetched.temp_files);
+            shown.for_each(|shown| tokens_in(shown.xml(), &mut found));
             return Giver::Tree;
         }
         Input::ChildEnded { child, exit, .. } => {
@@ -115,6 +115,8 @@ fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
         | Input::Summarized { result: Err(_), .. }
         | Input::TempFileDone { .. }
         | Input::Fetched { .. }
+        | Input::Read { .. }
+        | Input::Placed(_)
         | Input::FileWritten { .. }
         | Input::ChildStarted { .. }
         | Input::NoChild { .. }

@@ -125,15 +125,16 @@ fn an_extraction_is_a_new_descriptor_and_shows_no_content() {
     ];
     for (selection, text) in cases {
         let args = format!("{{'fd':'fd:1',{selection},'extract_to_new_fd':true}}");
-        let Outcome::Opened { id, entry, answer } = call(&rows(), &args) else { panic!("{args} must open") };
-        assert_eq!((id, &*entry.content.unbounded().text().unwrap(), entry.page_chars), (FdId::Fd(2), text, 18));
+        let Outcome::Opened(extracted) = call(&rows(), &args) else { panic!("{args} must open") };
+        let (entry, answer) = (&extracted.entry, extracted.answer(&FdId::Fd(2)));
+        assert_eq!((&*entry.content.unbounded().text().unwrap(), entry.page_chars), (text, 18));
         assert_eq!((&*entry.source, entry.opened_ms), ("extract:fd:1", 5));
         assert!(answer.text.starts_with("<fd_extraction source_fd=\"fd:1\" new_fd=\"fd:2\" "), "{}", answer.text);
         assert!(!answer.text.contains("row"), "{}", answer.text);
     }
     for args in ["{'fd':'fd:1','extract_to_new_fd':true}", "{'fd':'fd:1','mode':'char','extract_to_new_fd':true}"] {
-        let Outcome::Opened { entry, .. } = call(&table("", 18), args) else { panic!("{args} must open") };
-        assert_eq!(entry.content, Content::new(""));
+        let Outcome::Opened(extracted) = call(&table("", 18), args) else { panic!("{args} must open") };
+        assert_eq!(extracted.entry.content, Content::new(""));
     }
 }
 
@@ -141,10 +142,10 @@ fn an_extraction_is_a_new_descriptor_and_shows_no_content() {
 fn an_extraction_is_not_bounded_by_what_may_be_shown() {
     let settings = DescriptorSettings { max_read_chars: 10, ..DescriptorSettings::default() };
     let args = r#"{"fd": "fd:1", "read_all": true, "extract_to_new_fd": true}"#;
-    let Outcome::Opened { entry, .. } = read_fd(&Call::unbounded(&rows(), args, &settings, 0)) else {
+    let Outcome::Opened(extracted) = read_fd(&Call::unbounded(&rows(), args, &settings, 0)) else {
         panic!("it must open")
     };
-    assert_eq!(entry.content.unbounded().total_chars().unwrap(), 72);
+    assert_eq!(extracted.entry.content.unbounded().total_chars().unwrap(), 72);
 }
 
 /// Reads and goes on as the answers say, to the end; what was read, joined, and the number of answers.
@@ -252,8 +253,9 @@ fn a_name_that_is_not_one_unit_is_answered_with_what_is() {
 fn a_unit_is_extracted_whole_and_goes_on_by_lines_where_it_is_bounded() {
     let table = table(MANUAL, 100);
     let args = "{'fd':'fd:1','unit':'section','index':2,'extract_to_new_fd':true}";
-    let Outcome::Opened { entry, answer: extraction, .. } = call(&table, args) else { panic!("it must open") };
-    assert_eq!(entry.content.unbounded().text().unwrap(), "## Set up\nfirst\nsecond\nthird\n\n");
+    let Outcome::Opened(extracted) = call(&table, args) else { panic!("it must open") };
+    let extraction = extracted.answer(&FdId::Fd(2));
+    assert_eq!(extracted.entry.content.unbounded().text().unwrap(), "## Set up\nfirst\nsecond\nthird\n\n");
     assert!(
         extraction.text.contains("unit=\"section\" index=\"2\" name=\"Set up\" lines=\"3-7\""),
         "{}",

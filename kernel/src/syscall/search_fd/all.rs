@@ -65,7 +65,7 @@ pub(super) fn find<'a>(
     asked: Option<Form>,
     excerpts: &mut Excerpts,
 ) -> Result<Found<'a>, SearchError> {
-    let mut scan = search.matcher.scan();
+    let mut scan = search.matcher.scan(call.quota);
     let (mut total, mut descriptors, mut found_in) = (0, 0, 0);
     let (mut groups, mut unreadable) = (Vec::new(), Vec::new());
     for (fd, entry) in searched(call.table) {

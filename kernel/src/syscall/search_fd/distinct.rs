@@ -40,7 +40,7 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
     }
     let (id, entry) = call.table.resolve(fd)?;
     let view = form::view(args, entry, form::asked(args), call)?;
-    let matches = counts.add_all(&mut search.matcher.scan(), &view.content);
+    let matches = counts.add_all(&mut search.matcher.scan(call.quota), &view.content);
     let matches = matches.map_err(|error| error.answer(args))?;
     search.check_start(args, counts.len())?;
     let sorted = counts.sorted();
@@ -50,7 +50,7 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
 
 fn in_all(call: &Call<'_>, args: &Args, search: &Search<'_>, mut counts: Counts<'_>) -> Result<Outcome, FdError> {
     let (mut matches, mut descriptors, mut found_in, mut unreadable) = (0, 0, 0, Vec::new());
-    let mut scan = search.matcher.scan();
+    let mut scan = search.matcher.scan(call.quota);
     for (fd, entry) in all::searched(call.table) {
         descriptors += 1;
         let view = all::view(entry, form::asked(args), call).map_err(SearchError::Lost);

@@ -11,12 +11,17 @@ use std::ops::Range;
 
 use memchr::memmem::Finder;
 
+use crate::content::ReadQuota;
+
 pub(super) use self::groups::Groups;
 use self::pattern::{Pattern, PatternScan};
 pub(super) use self::pattern::{PatternError, TooSlow};
 
 /// The most memory that a compiled pattern may take, and its cache after that.
 const PATTERN_BYTES: usize = 4 << 20;
+
+/// Bytes that are searched between two looks at whether the search is still wanted: a millisecond at most.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Whether upper and lower case differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,16 +38,16 @@ pub(super) enum Matcher<'a> {
 
 impl<'a> Matcher<'a> {
     /// Finds this text.
-    pub(super) fn literal(query: &'a str, case: Case) -> Result<Self, PatternError> {
+    pub(super) fn literal(query: &'a str, case: Case, quota: &ReadQuota) -> Result<Self, PatternError> {
         match case {
             Case::Kept => Ok(Self::Literal(Box::new(Finder::new(query)))),
-            Case::Ignored => Self::pattern(&regex::escape(query), case),
+            Case::Ignored => Self::pattern(&regex::escape(query), case, quota),
         }
     }
 
     /// Finds what this regular expression matches.
-    pub(super) fn pattern(query: &str, case: Case) -> Result<Self, PatternError> {
-        Pattern::new(query, case).map(Box::new).map(Self::Pattern)
+    pub(super) fn pattern(query: &str, case: Case, quota: &ReadQuota) -> Result<Self, PatternError> {
+        Pattern::new(query, case, quota).map(Box::new).map(Self::Pattern)
     }
 
     /// What tells the groups of its matches, if it has some.
@@ -53,18 +58,25 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Begins a search, of one text or of several that share what it may cost.
-    pub(super) fn scan(&self) -> Scan<'_> {
-        match self {
-            Self::Literal(finder) => Scan::Literal(finder),
-            Self::Pattern(pattern) => Scan::Pattern(Box::new(PatternScan::new(pattern))),
-        }
+    /// Begins a search, of one text or of several that share what it may cost. It ends early where the quota is used up.
+    pub(super) fn scan<'m>(&'m self, quota: &'m ReadQuota) -> Scan<'m> {
+        let engine = match self {
+            Self::Literal(finder) => Engine::Literal(finder),
+            Self::Pattern(pattern) => Engine::Pattern(Box::new(PatternScan::new(pattern))),
+        };
+        Scan { engine, quota }
     }
 }
 
 /// A search that goes on.
 #[derive(Debug)]
-pub(super) enum Scan<'m> {
+pub(super) struct Scan<'m> {
+    engine: Engine<'m>,
+    quota: &'m ReadQuota,
+}
+
+#[derive(Debug)]
+enum Engine<'m> {
     Literal(&'m Finder<'m>),
     Pattern(Box<PatternScan<'m>>),
 }
@@ -74,15 +86,105 @@ impl Scan<'_> {
     /// occurrences. O(n).
     ///
     /// # Errors
-    /// Where it would take longer: a part of the occurrences was told then.
-    pub(super) fn find_each(&mut self, text: &str, mut found: impl FnMut(Range<usize>)) -> Result<(), TooSlow> {
-        match self {
-            Self::Literal(finder) => {
-                let len = finder.needle().len();
-                finder.find_iter(text.as_bytes()).for_each(|at| found(at..at + len));
-                Ok(())
+    /// Where it would take longer, or is no longer wanted: a part of the occurrences was told then.
+    pub(super) fn find_each(&mut self, text: &str, found: impl FnMut(Range<usize>)) -> Result<(), TooSlow> {
+        match &mut self.engine {
+            Engine::Literal(finder) => find_literal(finder, text.as_bytes(), self.quota, found),
+            Engine::Pattern(scan) => scan.find_each(text, self.quota, found),
+        }
+    }
+}
+
+fn find_literal(
+    finder: &Finder<'_>,
+    text: &[u8],
+    quota: &ReadQuota,
+    mut found: impl FnMut(Range<usize>),
+) -> Result<(), TooSlow> {
+    let len = finder.needle().len();
+    let mut at = 0;
+    while at < text.len() {
+        check(quota)?;
+        // An occurrence that begins in this chunk may end in the next.
+        let end = at.saturating_add(CHUNK_BYTES).min(text.len());
+        let mut next = end;
+        for start in finder.find_iter(&text[at..end.saturating_add(len - 1).min(text.len())]) {
+            found(at + start..at + start + len);
+            next = next.max(at + start + len);
+        }
+        at = next;
+    }
+    Ok(())
+}
+
+/// Whether the search is still wanted.
+fn check(quota: &ReadQuota) -> Result<(), TooSlow> {
+    if quota.is_used_up() { Err(TooSlow::GivenUp) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    type Make = for<'a> fn(&'a str, &ReadQuota) -> Matcher<'a>;
+
+    fn literal<'a>(query: &'a str, quota: &ReadQuota) -> Matcher<'a> {
+        Matcher::literal(query, Case::Kept, quota).unwrap()
+    }
+
+    fn pattern(query: &str, quota: &ReadQuota) -> Matcher<'static> {
+        Matcher::pattern(query, Case::Kept, quota).unwrap()
+    }
+
+    fn found(make: Make, query: &str, text: &str) -> Vec<Range<usize>> {
+        let quota = ReadQuota::unlimited();
+        let matcher = make(query, quota);
+        let mut found = Vec::new();
+        matcher.scan(quota).find_each(text, |range| found.push(range)).unwrap();
+        found
+    }
+
+    #[test]
+    fn what_lies_across_two_chunks_is_found_once() {
+        for shift in 0..5 {
+            let before = "x".repeat(CHUNK_BYTES - shift);
+            let text = format!("{before}abab\n{before}ababab\nab\n{before}\nabab");
+            let expected: Vec<_> = text.match_indices("abab").map(|(at, word)| at..at + word.len()).collect();
+            assert_eq!(found(literal, "abab", &text), expected, "{shift}");
+            for query in ["abab", "(ab)+$", "^ab", r"\bab.*", "ab\nx", "(?s)abab.", r"b\s+x"] {
+                let regex = regex::RegexBuilder::new(query).multi_line(true).build().unwrap();
+                let expected: Vec<_> = regex.find_iter(&text).map(|found| found.range()).collect();
+                assert_eq!(found(pattern, query, &text), expected, "{query} {shift}");
             }
-            Self::Pattern(scan) => scan.find_each(text, found),
+        }
+        let run = "a".repeat(2 * CHUNK_BYTES + 1);
+        assert_eq!(found(literal, "aa", &run).len(), CHUNK_BYTES, "occurrences do not overlap");
+    }
+
+    #[test]
+    fn a_search_that_is_cancelled_ends_within_a_chunk() {
+        let text = "a line without\n".repeat(CHUNK_BYTES / 4);
+        let cases: [(Make, &str); 4] =
+            [(literal, "line"), (pattern, "l.ne"), (literal, "nothing like it"), (pattern, "n[oO]thing like it")];
+        for (make, query) in cases {
+            let cancelled = Arc::new(AtomicBool::new(false));
+            let quota = ReadQuota::until(cancelled.clone());
+            let matcher = make(query, &quota);
+            let mut last = 0;
+            let mut scan = matcher.scan(&quota);
+            let end = scan.find_each(&text, |range| {
+                cancelled.store(true, Ordering::Relaxed);
+                last = range.end;
+            });
+            if last > 0 {
+                assert!(matches!(end, Err(TooSlow::GivenUp)) && last <= 2 * CHUNK_BYTES, "{query}: {last}");
+            } else {
+                cancelled.store(true, Ordering::Relaxed);
+                assert!(matches!(scan.find_each(&text, |_| ()), Err(TooSlow::GivenUp)), "{query}");
+            }
         }
     }
 }

@@ -1,30 +1,24 @@
 //! The descriptors that a child is given, under the same ids.
 
-use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 
+use super::super::Call;
 use super::super::args::Args;
 use super::super::handed::{Handed, handed};
-use super::FDS;
-use crate::content::{Content, ReadQuota};
+use super::{FDS, ShownPreload};
+use crate::content::Content;
 use crate::program::Program;
-use crate::table::Table;
 
-/// A descriptor under the name that the child has for it.
-type Preload = (FdId, Entry<Content>);
+/// A descriptor under the name that the child has for it, and how it is shown.
+type Preload = (FdId, Entry<Content>, ShownPreload);
 
 /// What the call names, in its order, for a process of `child`.
-pub(super) fn preloads(
-    args: &Args,
-    table: &Table,
-    settings: &DescriptorSettings,
-    child: &Program,
-) -> Result<Vec<Preload>, String> {
+pub(super) fn preloads(args: &Args, call: &Call<'_>, child: &Program) -> Result<Vec<Preload>, String> {
     let mut found: Vec<Preload> = Vec::new();
-    for Handed { id, part, mut entry } in handed(args, FDS, table, settings, ReadQuota::unlimited())? {
+    for Handed { id, part, mut entry } in handed(args, FDS, call)? {
         check_name(&id, child)?;
-        if found.iter().any(|(known, _)| *known == id) {
+        if found.iter().any(|(known, ..)| *known == id) {
             return Err(format!(
                 "'{FDS}' names {id} twice, and the child would have one id for two contents. Make a part a descriptor of \
                  its own (read_fd with extract_to_new_fd), then name that."
@@ -33,7 +27,9 @@ pub(super) fn preloads(
         if let Some(part) = part {
             entry.source = format!("{id} {part} of the parent").into();
         }
-        found.push((id, entry));
+        let shown = ShownPreload::descriptor(&id, &entry, call.quota);
+        let shown = shown.map_err(|lost| format!("Nothing was started: a preload cannot be read. {lost}"))?;
+        found.push((id, entry, shown));
     }
     Ok(found)
 }

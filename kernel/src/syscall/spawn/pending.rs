@@ -1,15 +1,81 @@
 //! A spawn that was checked, what is fetched for it, and what the child is given in the end.
 
+use bytes::Bytes;
+use bytestring::ByteString;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::temp_file::{TempFileError, TempId};
+use dormouse_proto::xml::Element;
 
-use crate::content::Content;
+use crate::content::{Content, ReadQuota, Reader, Unreadable};
 use crate::program::Program;
 
 /// The most bytes that the preloads of one child hold together, as they are shown: all of them stand in its system prompt.
 pub const MAX_PRELOAD_BYTES: u64 = 16 << 20;
+
+/// A preload as the system prompt of a child shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownPreload {
+    xml: String,
+    /// Of the text that is shown.
+    bytes: u64,
+}
+
+/// What a preload holds cannot be read.
+type Lost<T> = Result<T, Unreadable>;
+
+impl ShownPreload {
+    /// A file by the path that it was asked for by. O(n).
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn file(path: &str, content: &Reader<'_>) -> Lost<Self> {
+        Self::of(Element::new("preload_file").attribute("path", path), content)
+    }
+
+    /// A version of a temporary file. O(n).
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn temp_file(id: TempId, version: u64, content: &Reader<'_>) -> Lost<Self> {
+        Self::of(Element::new("preload_temp_file").attribute("temp_file_id", id).attribute("version", version), content)
+    }
+
+    /// A descriptor. O(n).
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn descriptor(id: &FdId, entry: &Entry<Content>, quota: &ReadQuota) -> Lost<Self> {
+        let element = Element::new("preload_fd")
+            .attribute("fd", id)
+            .attribute_if("name", entry.notes.name.as_ref())
+            .attribute("source", &entry.source)
+            .attribute_if("summary", entry.notes.summary.as_ref());
+        Self::of(element, &entry.content.reader(quota))
+    }
+
+    fn of(element: Element, content: &Reader<'_>) -> Lost<Self> {
+        let bytes = content.shown_bytes()? as u64;
+        // What a child cannot be given is not read.
+        let text = if bytes > MAX_PRELOAD_BYTES { ByteString::new() } else { content.text()? };
+        let encoding = content.is_binary()?.then_some("base64");
+        Ok(Self { xml: element.attribute_if("encoding", encoding).text(&*text).to_xml(), bytes })
+    }
+
+    /// A file of a program, which is in memory. O(n).
+    #[must_use]
+    pub fn bytes(path: &str, bytes: Bytes) -> Self {
+        let content = Content::new(bytes);
+        Self::file(path, &content.unbounded()).expect("what is in memory can be read")
+    }
+
+    /// The element.
+    #[must_use]
+    pub fn xml(&self) -> &str {
+        &self.xml
+    }
+}
 
 /// A checked call. It goes with what is asked for, so that what comes back finds it as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +84,8 @@ pub struct PendingSpawn {
     pub program: Program,
     /// What is said to the child.
     pub query: String,
-    /// Its descriptors, under the ids of its parent.
-    pub descriptors: Vec<(FdId, Entry<Content>)>,
+    /// Its descriptors, under the ids of its parent, and how each is shown.
+    pub descriptors: Vec<(FdId, Entry<Content>, ShownPreload)>,
     /// Files that are to be read for it, as the model wrote them.
     pub files: Vec<String>,
     /// Temporary files that are to be read for it.
@@ -29,10 +95,10 @@ pub struct PendingSpawn {
 /// What was read for a child, in the order that it was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fetched {
-    /// What the files hold.
-    pub files: Vec<Content>,
-    /// The versions of the temporary files, and what they hold.
-    pub temp_files: Vec<(u64, Content)>,
+    /// The files.
+    pub files: Vec<ShownPreload>,
+    /// The temporary files.
+    pub temp_files: Vec<ShownPreload>,
 }
 
 /// Why something could not be read for a child. The child is not made.
@@ -50,20 +116,21 @@ pub enum FetchError {
     /// A temporary file cannot be read.
     #[error(transparent)]
     TempFile(TempFileError),
+    /// What one of them holds is lost.
+    #[error("a preload cannot be read. {0}")]
+    Lost(Unreadable),
     /// What reads failed inside.
     #[error("reading the files failed inside: {0}")]
     Inside(String),
 }
 
-/// What a process starts with beside what its program says: all of it stands in its system prompt.
+/// What a process starts with beside what its program says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preloads {
-    /// Descriptors; they are in its table as well, where its program has any.
+    /// Descriptors of its table, where its program has any.
     pub descriptors: Vec<(FdId, Entry<Content>)>,
-    /// Files by the path that they were asked for by.
-    pub files: Vec<(String, Content)>,
-    /// Temporary files, each with its version.
-    pub temp_files: Vec<(TempId, u64, Content)>,
+    /// What stands in its system prompt, in order.
+    pub shown: Vec<ShownPreload>,
 }
 
 impl PendingSpawn {
@@ -79,33 +146,18 @@ impl PendingSpawn {
     /// A text for the model.
     pub fn preloads(&self, fetched: Result<Fetched, FetchError>) -> Result<Preloads, String> {
         let Fetched { files, temp_files } = fetched.map_err(|error| format!("Nothing was started: {error}"))?;
-        let versions = self.temp_files.iter().copied().zip(temp_files);
-        let preloads = Preloads {
-            descriptors: self.descriptors.clone(),
-            files: self.files.iter().cloned().zip(files).collect(),
-            temp_files: versions.map(|(id, (version, content))| (id, version, content)).collect(),
-        };
-        preloads.check_size().map(|()| preloads)
-    }
-
-    /// # Errors
-    /// A text for the model where its descriptors hold too much.
-    pub(super) fn check_size(&self) -> Result<(), String> {
-        check(self.descriptors.iter().map(|(_, entry)| &entry.content))
+        let descriptors = self.descriptors.iter().map(|(.., shown)| shown.clone());
+        let shown: Vec<_> = files.into_iter().chain(temp_files).chain(descriptors).collect();
+        check_size(&shown)?;
+        let descriptors = self.descriptors.iter().map(|(id, entry, _)| (id.clone(), entry.clone()));
+        Ok(Preloads { descriptors: descriptors.collect(), shown })
     }
 }
 
-impl Preloads {
-    fn check_size(&self) -> Result<(), String> {
-        let descriptors = self.descriptors.iter().map(|(_, entry)| &entry.content);
-        let files = self.files.iter().map(|(_, content)| content);
-        check(descriptors.chain(files).chain(self.temp_files.iter().map(|(.., content)| content)))
-    }
-}
-
-fn check<'a>(contents: impl Iterator<Item = &'a Content>) -> Result<(), String> {
-    let total = contents.map(|content| content.unbounded().shown_bytes()).sum::<Result<usize, _>>();
-    let total = total.map_err(|error| format!("Nothing was started: a preload cannot be read. {error}"))? as u64;
+/// # Errors
+/// A text for the model where a child would be given too much.
+pub(super) fn check_size<'a>(shown: impl IntoIterator<Item = &'a ShownPreload>) -> Result<(), String> {
+    let total: u64 = shown.into_iter().map(|shown| shown.bytes).sum();
     if total <= MAX_PRELOAD_BYTES {
         return Ok(());
     }

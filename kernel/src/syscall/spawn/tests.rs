@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::content::Content;
 use crate::program::compile;
+use crate::table::Table;
 
 /// A program with these sections that links `helper` and `numbering`, which numbers its messages.
 fn program(rest: &str) -> Program {
@@ -38,16 +39,21 @@ fn table() -> Table {
     table
 }
 
+fn checked(args: &str, program: &Program, table: &Table) -> Result<PendingSpawn, String> {
+    let settings = program.descriptors().copied().unwrap_or_default();
+    pending(program, &Call::unbounded(table, args, &settings, 0))
+}
+
 fn called(more: Value) -> Result<PendingSpawn, String> {
     let mut args = json!({ "program_name": "helper", "query": "do it" });
     args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    pending(&args.to_string(), &program(ALL), &table())
+    checked(&args.to_string(), &program(ALL), &table())
 }
 
 /// The ids, texts and sources of what is preloaded.
 fn preloaded(fds: Value) -> Vec<(String, String, String)> {
     let pending = called(json!({ FDS: fds.clone() })).unwrap_or_else(|message| panic!("{fds}: {message}"));
-    let shown = |(id, entry): &(FdId, Entry<Content>)| {
+    let shown = |(id, entry, _): &(FdId, Entry<Content>, ShownPreload)| {
         (id.to_string(), entry.content.unbounded().text().unwrap().to_string(), entry.source.to_string())
     };
     pending.descriptors.iter().map(shown).collect()
@@ -86,7 +92,7 @@ fn a_whole_keeps_its_notes_and_bytes_and_a_part_its_name() {
     let part = notes("fd:1 lines 1-2");
     assert_eq!((part.name.as_deref(), part.sections.len()), (Some("log"), 0), "marked lines are those of the whole");
     let args = json!({ "program_name": "helper", "query": "x", FDS: ["fd:1 lines 2-2"] }).to_string();
-    let shared = pending(&args, &program(ALL), &table).unwrap().descriptors.remove(0).1.content;
+    let shared = checked(&args, &program(ALL), &table).unwrap().descriptors.remove(0).1.content;
     assert_eq!(
         shared.unbounded().text().unwrap().as_ptr(),
         whole.content.unbounded().text().unwrap()[4..].as_ptr(),
@@ -141,7 +147,7 @@ fn a_mistake_is_named_and_what_there_is_is_said() {
         let error = called(more.clone()).expect_err("it is refused");
         assert!(error.contains(message), "{more}: {error}");
     }
-    let missing = pending(r#"{"query": "x"}"#, &program(ALL), &table()).unwrap_err();
+    let missing = checked(r#"{"query": "x"}"#, &program(ALL), &table()).unwrap_err();
     assert!(missing.contains("'program_name' is missing. The programs are: helper"), "{missing}");
 }
 
@@ -154,7 +160,7 @@ fn both_names_of_the_program_and_quoted_flags_are_taken() {
         (json!({ "program": "helper", "query": "x", "wait": false, FDS: [{ "fd": "fd:1" }] }), false),
     ] {
         let args = args.to_string();
-        assert!(pending(&args, &program(ALL), &table()).is_ok(), "{args}");
+        assert!(checked(&args, &program(ALL), &table()).is_ok(), "{args}");
         assert_eq!((waits(&args), program_name(&args).as_deref()), (waits_for_it, Some("helper")), "{args}");
     }
 }
@@ -179,7 +185,7 @@ fn the_schema_names_what_the_parser_takes_and_nothing_that_the_program_lacks() {
         }
         for name in [FDS, TEMP_FILES, FILES] {
             let args = json!({ "program_name": "helper", "query": "x", name: [] }).to_string();
-            let result = pending(&args, &program, &table());
+            let result = checked(&args, &program, &table());
             assert_eq!(result.is_ok(), properties.contains_key(name), "{name}: {result:?}");
         }
     }
@@ -192,11 +198,12 @@ fn preloads_are_bounded_together() {
     table.insert(FdId::Fd(3), Entry::new(Content::new("x".repeat(half)), 8000, "tool:t", 0));
     table.insert(FdId::Fd(4), Entry::new(Content::new("y".repeat(half + 1)), 8000, "tool:t", 0));
     let asked = |fds: Value| {
-        pending(&json!({ "program": "helper", "query": "x", FDS: fds }).to_string(), &program(ALL), &table)
+        checked(&json!({ "program": "helper", "query": "x", FDS: fds }).to_string(), &program(ALL), &table)
     };
     assert!(asked(json!(["fd:3", "fd:4"])).unwrap_err().contains("Name parts"));
     let pending = asked(json!(["fd:3"])).unwrap();
-    let file = |bytes: usize| Fetched { files: vec![Content::new("z".repeat(bytes))], temp_files: vec![] };
+    let file =
+        |bytes: usize| Fetched { files: vec![ShownPreload::bytes("f", "z".repeat(bytes).into())], temp_files: vec![] };
     let pending = PendingSpawn { files: vec!["f".into()], ..pending };
     assert!(pending.preloads(Ok(file(half))).is_ok());
     assert!(pending.preloads(Ok(file(half + 1))).unwrap_err().contains("Nothing was started"));

@@ -50,7 +50,6 @@ fn the_tools_are_those_that_a_program_may_enable() {
 
 #[test]
 fn an_answer_names_the_file_and_its_version() {
-    let changed = Ok(TempFileReply::Changed { id: TempId(1), version: 2, total_bytes: 9 });
     let calls = [
         (&TEMP_FILE_TOOLS[0], r#"{"content": "x"}"#, "Created."),
         (&TEMP_FILE_TOOLS[2], r#"{"temp_file_id": "temp:1", "content": "x", "version": 1}"#, "Written."),
@@ -58,7 +57,7 @@ fn an_answer_names_the_file_and_its_version() {
         (&TEMP_FILE_TOOLS[4], r#"{"temp_file_id": "temp:1"}"#, "Deleted"),
     ];
     for (tool, args, word) in calls {
-        let answer = pending(tool, args).answer(changed.clone());
+        let answer = pending(tool, args).changed(TempId(1), 2, 9);
         let start = format!("<temp_file id=\"temp:1\" version=\"2\" total_bytes=\"9\">\n  <message>{word}");
         assert!(answer.text.starts_with(&start) && !answer.is_error, "{}", answer.text);
     }
@@ -67,7 +66,7 @@ fn an_answer_names_the_file_and_its_version() {
 #[test]
 fn an_error_echoes_the_file_as_it_was_written() {
     let pending = pending(&TEMP_FILE_TOOLS[2], r#"{"temp_file_id": "temp-1", "content": "x", "version": 1}"#);
-    let answer = pending.answer(Err(TempFileError::Stale { id: TempId(1), asked: 1, current: 2 }));
+    let answer = pending.refused(&TempFileError::Stale { id: TempId(1), asked: 1, current: 2 });
     let start =
         "<fd_error type=\"stale_version\" fd=\"temp-1\">\n  <message>temp:1 is at version 2, and version 1 was given";
     assert!(answer.text.starts_with(start) && answer.is_error, "{}", answer.text);
@@ -83,6 +82,6 @@ fn contents_are_shown_exactly_and_bytes_as_base64() {
     ];
     for (content, rest) in cases {
         let expected = format!("<temp_file id=\"temp:3\" version=\"4\" {rest}");
-        assert_eq!(*contents(TempId(3), 4, &content).unwrap().text, *expected);
+        assert_eq!(*contents(TempId(3), 4, &content.unbounded()).unwrap().text, *expected);
     }
 }

@@ -18,7 +18,11 @@ use super::budget::Budget;
 use super::groups::Groups;
 use super::lazy::Lazy;
 use super::shape::{Reach, Shape};
-use super::{Case, PATTERN_BYTES};
+use super::{CHUNK_BYTES, Case, PATTERN_BYTES, check};
+use crate::content::ReadQuota;
+
+/// Building a pattern takes as long as a look at so many bytes of text for each of its places.
+const BYTES_PER_PLACE: u64 = 256;
 
 /// Why a query is no pattern.
 #[derive(Debug, thiserror::Error)]
@@ -27,11 +31,16 @@ pub(in super::super) enum PatternError {
     Syntax(#[from] Box<regex_syntax::Error>),
     #[error("Compiled regex exceeds size limit of {PATTERN_BYTES} bytes.")]
     TooBig(#[from] Box<meta::BuildError>),
+    #[error("the search was given up")]
+    GivenUp,
 }
 
 /// Why a search was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in super::super) enum TooSlow {
+    /// Nobody waits for it any more.
+    #[error("The search was given up")]
+    GivenUp,
     /// More was read than the budget allows.
     #[error(
         "The query takes too long on this text: after each match it reads far ahead for a longer one, in vain. \
@@ -57,16 +66,29 @@ pub(in super::super) struct Pattern {
 
 impl Pattern {
     /// Takes a regular expression in which `^` and `$` match at lines.
-    pub(super) fn new(query: &str, case: Case) -> Result<Self, PatternError> {
+    pub(super) fn new(query: &str, case: Case, quota: &ReadQuota) -> Result<Self, PatternError> {
         let syntax = syntax::Config::new().case_insensitive(case == Case::Ignored).multi_line(true);
         let hir = syntax::parse_with(query, &syntax).map_err(Box::new)?;
+        let shape = Shape::of(&hir);
+        let work = usize::try_from(shape.places.saturating_mul(BYTES_PER_PLACE)).unwrap_or(usize::MAX);
+        quota.charge(work).map_err(|_| PatternError::GivenUp)?;
         let config = meta::Config::new()
             .nfa_size_limit(Some(PATTERN_BYTES))
             .hybrid_cache_capacity(PATTERN_BYTES)
             // It clears its memory for every match, which is no step that could be reckoned with.
             .backtrack(false);
         let regex = meta::Builder::new().configure(config).build_from_hir(&hir).map_err(Box::new)?;
-        Ok(Self { shape: Shape::of(&hir), hir, regex })
+        Ok(Self { shape, hir, regex })
+    }
+
+    /// Where a part of the text that begins at `at` ends that is searched at once. A match that cannot hold a line feed lies in one
+    /// line, so that a text is cut behind line feeds; where it can, nothing is cut.
+    fn end_of_chunk(&self, text: &str, at: usize) -> usize {
+        let least = at.saturating_add(CHUNK_BYTES);
+        if self.shape.takes(b'\n') || least >= text.len() {
+            return text.len();
+        }
+        memchr::memchr(b'\n', &text.as_bytes()[least..]).map_or(text.len(), |feed| least + feed + 1)
     }
 
     /// What tells the groups of its matches, if it has some.
@@ -92,17 +114,35 @@ impl<'p> PatternScan<'p> {
     }
 
     /// Tells of every match that is not empty, from left to right and without overlaps.
-    pub(super) fn find_each(&mut self, text: &str, found: impl FnMut(Range<usize>)) -> Result<(), TooSlow> {
+    pub(super) fn find_each(
+        &mut self,
+        text: &str,
+        quota: &ReadQuota,
+        mut found: impl FnMut(Range<usize>),
+    ) -> Result<(), TooSlow> {
         self.bounded.allow(text.len());
         self.counted.allow(text.len());
-        self.find_within(text, found)
+        let mut at = 0;
+        while at < text.len() {
+            check(quota)?;
+            let end = self.pattern.end_of_chunk(text, at);
+            self.find_within(text, at..end, &mut found)?;
+            at = end;
+        }
+        Ok(())
     }
 
-    fn find_within(&mut self, text: &str, mut found: impl FnMut(Range<usize>)) -> Result<(), TooSlow> {
-        let mut matches = Searcher::new(Input::new(text));
-        match self.find_bounded(text, &mut matches, &mut found) {
+    /// What is around the chunk still counts for the assertions of the pattern.
+    fn find_within(
+        &mut self,
+        text: &str,
+        chunk: Range<usize>,
+        found: &mut impl FnMut(Range<usize>),
+    ) -> Result<(), TooSlow> {
+        let mut matches = Searcher::new(Input::new(text).range(chunk.clone()));
+        match self.find_bounded(text, chunk.len(), &mut matches, found) {
             Progress::Done => Ok(()),
-            Progress::Stopped => self.find_counted(text, &mut matches, &mut found),
+            Progress::Stopped => self.find_counted(text, &mut matches, found),
         }
     }
 
@@ -110,12 +150,13 @@ impl<'p> PatternScan<'p> {
     fn find_bounded(
         &mut self,
         text: &str,
+        len: usize,
         matches: &mut Searcher<'_>,
         found: &mut impl FnMut(Range<usize>),
     ) -> Progress {
         let Pattern { regex, shape, .. } = self.pattern;
         // What lies before the end of a match is read for that match alone.
-        let mut within = self.bounded.spend(shape.places.saturating_mul(text.len() as u64));
+        let mut within = self.bounded.spend(shape.places.saturating_mul(len as u64));
         let mut reach = Reach::new(shape, text);
         while within {
             let next = matches.advance(|input| {

@@ -22,6 +22,11 @@ impl Shape {
         let max_len = hir.properties().maximum_len().unwrap_or(usize::MAX);
         Self { takes_all: takes == [true; 256], takes, max_len, places }
     }
+
+    /// Whether a match can hold this byte.
+    pub(super) fn takes(&self, byte: u8) -> bool {
+        self.takes[usize::from(byte)]
+    }
 }
 
 /// Notes every byte that `hir` can take, and counts its places.

@@ -7,7 +7,7 @@ use super::super::budget::STEPS;
 use super::*;
 
 fn pattern(query: &str) -> Pattern {
-    Pattern::new(query, Case::Kept).unwrap()
+    Pattern::new(query, Case::Kept, ReadQuota::unlimited()).unwrap()
 }
 
 fn budget(steps: u64) -> Budget {
@@ -21,7 +21,7 @@ fn find(pattern: &Pattern, text: &str, bounded: u64, counted: u64) -> Result<Vec
     let mut scan = PatternScan::new(pattern);
     (scan.bounded, scan.counted) = (budget(bounded), budget(counted));
     let mut ranges = Vec::new();
-    scan.find_within(text, |range| ranges.push(range)).map(|()| ranges)
+    scan.find_within(text, 0..text.len(), &mut |range| ranges.push(range)).map(|()| ranges)
 }
 
 fn expected(query: &str, case: Case, text: &str) -> Vec<Range<usize>> {
@@ -41,7 +41,7 @@ fn a_pattern_that_reads_ahead_for_every_match_is_refused() {
         // Less than there is, for the sake of time.
         (scan.bounded, scan.counted) = (budget(8 << 20), budget(8 << 20));
         let mut matches = 0;
-        assert_eq!(scan.find_within(&text, |_| matches += 1), Err(TooSlow::ReadsAhead), "{query}");
+        assert_eq!(scan.find_within(&text, 0..text.len(), &mut |_| matches += 1), Err(TooSlow::ReadsAhead), "{query}");
         assert!((1..20).contains(&matches), "{query}: {matches}");
     }
 }
@@ -54,7 +54,9 @@ fn the_same_pattern_is_searched_for_where_it_costs_little() {
         let lines = if query.contains("?s") { &lines[..1000] } else { &lines };
         for text in [lines, &"A".repeat(500), ""] {
             let mut ranges = Vec::new();
-            PatternScan::new(&pattern(query)).find_each(text, |range| ranges.push(range)).unwrap();
+            PatternScan::new(&pattern(query))
+                .find_each(text, ReadQuota::unlimited(), |range| ranges.push(range))
+                .unwrap();
             assert_eq!(ranges, expected(query, Case::Kept, text), "{query}");
         }
     }
@@ -65,7 +67,7 @@ fn many_matches_on_one_long_line_are_counted_and_not_refused() {
     let text = r#"{"id": 12345, "name": "a näme", "none": null}"#.repeat(20_000);
     for query in [r#""[a-z]+":\s*"[^"]*""#, r#""id":\s*\d+"#, "\"[^\"]*\"", r"\bname\b", r"(?i)\bn\w+\b", r"\w+\s?"] {
         let mut ranges = Vec::new();
-        PatternScan::new(&pattern(query)).find_each(&text, |range| ranges.push(range)).unwrap();
+        PatternScan::new(&pattern(query)).find_each(&text, ReadQuota::unlimited(), |range| ranges.push(range)).unwrap();
         assert_eq!(ranges, expected(query, Case::Kept, &text), "{query}");
         assert!(ranges.len() >= 20_000, "{query}");
     }
@@ -96,7 +98,7 @@ fn texts_that_are_searched_together_share_what_any_search_may_cost() {
     let mut scan = PatternScan::new(&pattern);
     (scan.bounded, scan.counted) = (budget(0), budget(2 << 20));
     let text = "A".repeat(1024);
-    let refused = (1..=100).find(|_| scan.find_each(&text, |_| {}) == Err(TooSlow::ReadsAhead));
+    let refused = (1..=100).find(|_| scan.find_each(&text, ReadQuota::unlimited(), |_| {}) == Err(TooSlow::ReadsAhead));
     // Each takes 512 times its length of steps, and adds 64 times.
     assert_eq!(refused, Some(5));
 }
@@ -154,7 +156,7 @@ proptest! {
         bounded in prop_oneof![Just(0), 0..3000_u64, Just(STEPS)],
     ) {
         let case = if ignored { Case::Ignored } else { Case::Kept };
-        let found = find(&Pattern::new(&query, case).unwrap(), &text, bounded, STEPS);
+        let found = find(&Pattern::new(&query, case, ReadQuota::unlimited()).unwrap(), &text, bounded, STEPS);
         if found == Err(TooSlow::WordBoundary) {
             prop_assert!(bounded < STEPS && !text.is_ascii() && query.to_lowercase().contains(r"\b"), "{query:?}");
         } else {

@@ -1,0 +1,70 @@
+//! How long everything else waits while four processes search much text, and how soon they can be ended.
+//!
+//! One process has one turn after the other, each of a single model call, and its host measures them: first alone, then beside four
+//! processes that search 91 MB each by a pattern, without a pause. Then the kernel is shut down in the middle of the searches.
+
+use std::time::{Duration, Instant};
+
+use dormouse::{Kernel, Process, View};
+use dormouse_bench::{Outcome, Replies, Spread, asks, kernel, line, program, ratio, says, shown};
+use futures_util::future::try_join_all;
+
+const SEARCHERS: usize = 4;
+const TEXT_BYTES: usize = 91_000_000;
+const MEASURED: Duration = Duration::from_secs(10);
+/// Matches nothing, so that all of the text is looked at.
+const SEARCH: &str = r#"{"fd": "fd:1", "query": "[a-z]+ing [0-9]+ quux", "regex": true}"#;
+
+#[tokio::main]
+async fn main() -> Outcome {
+    let model = Replies(|request: dormouse::model::Request| async move {
+        let searches = request.messages.first().is_some_and(|message| message.text().starts_with("search"));
+        if searches { asks("search_fd", SEARCH) } else { says("done") }
+    });
+    let kernel = kernel(model, SEARCHERS + 1).await?;
+    let program = program(&kernel)?;
+    let ticker = kernel.start(program.clone()).session().without_input().await?;
+    let alone = turns(&ticker).await?;
+    report("alone", &alone)?;
+    let text = "the quick brown fox is jumping 12 times over the lazy dog, and sleeping at noon.\n";
+    let text = bytes::Bytes::from(text.repeat(TEXT_BYTES / text.len()));
+    let starts = (0..SEARCHERS).map(|_| searcher(&kernel, &program, text.clone()));
+    let _searchers: Vec<Process> = try_join_all(starts).await?;
+    let beside = turns(&ticker).await?;
+    report("beside the searches", &beside)?;
+    let (alone, beside) = (Spread::of(alone), Spread::of(beside));
+    line(format_args!("a turn: median {:.1} times as long", ratio(beside.median, alone.median)))?;
+    let begun = Instant::now();
+    kernel.shutdown().await;
+    line(format_args!("shut down in the middle of them: {}", shown(begun.elapsed())))?;
+    Ok(())
+}
+
+async fn searcher(kernel: &Kernel, program: &dormouse::program::Program, text: bytes::Bytes) -> Outcome<Process> {
+    let process = kernel.start(program.clone()).session().without_input().await?;
+    process.open("text", text, None).await?;
+    process.input("search").await?;
+    Ok(process)
+}
+
+/// How long each turn took.
+async fn turns(ticker: &Process) -> Outcome<Vec<Duration>> {
+    let (begun, mut taken) = (Instant::now(), Vec::new());
+    while begun.elapsed() < MEASURED {
+        let start = Instant::now();
+        ticker.input("tick").await?;
+        ticker.wait_for(View::is_idle).await?;
+        taken.push(start.elapsed());
+        ticker.goto("msg:1", "tick").await?;
+        ticker.wait_for(View::is_idle).await?;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(taken)
+}
+
+fn report(what: &str, taken: &[Duration]) -> Outcome {
+    let spread = Spread::of(taken.to_vec());
+    let longest = taken.iter().max().copied().unwrap_or_default();
+    let [median, p99, longest] = [spread.median, spread.p99, longest].map(shown);
+    Ok(line(format_args!("{what}: {} turns, median {median}, 99th {p99}, longest {longest}", taken.len()))?)
+}

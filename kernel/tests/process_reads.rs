@@ -1,0 +1,346 @@
+//! Reads of contents: a decision asks for them and never performs them, whatever the disk does; the calls of a model wait for the
+//! read before them, and what is found late changes nothing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use dormouse_kernel::content::{Backing, Collected, Content, ReadQuota, Source, Unreadable};
+use dormouse_kernel::process::{
+    Birth, Decision, Effect, Fact, HostTool, Input, Preloads, Read, State, Surroundings, born, decide,
+};
+use dormouse_kernel::program::compile;
+use dormouse_kernel::syscall::Letter;
+use dormouse_proto::id::{CallId, FdId, Pid};
+use dormouse_proto::mail::Speaker;
+use dormouse_proto::message::Block;
+use dormouse_proto::model::{Reply, StopReason, Usage};
+use dormouse_proto::process::Priority;
+use dormouse_proto::record::{ContentRef, Entry, Lifetime};
+use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
+
+const PROGRAM: &str = r#"
+[model]
+name = "m"
+provider = "scripted"
+[tools]
+enabled = ["read_fd", "search_fd", "fd_to_file", "rename_fd", "mark_fd_section", "spawn", "send_message", "grep"]
+[linked_programs]
+me = "p.toml"
+[file_descriptor]
+max_direct_output_chars = 50
+max_input_chars = 50
+expand_fds = true
+"#;
+
+const TEXT: &str = "one\ntwo\nthree\n";
+
+/// What this test holds on a disk that is not to be read within a decision.
+#[derive(Debug, Default)]
+struct Disk {
+    is_open: AtomicBool,
+}
+
+impl Source for Disk {
+    fn open(&self, _: ContentRef) -> Result<Arc<dyn Backing>, Unreadable> {
+        assert!(self.is_open.load(Ordering::Relaxed), "a decision reads the disk");
+        Ok(Arc::new(Stored))
+    }
+}
+
+struct Stored;
+
+impl Backing for Stored {
+    fn length(&self) -> u64 {
+        TEXT.len() as u64
+    }
+
+    fn index(&self) -> Option<Bytes> {
+        None
+    }
+
+    fn slice(&self, bytes: std::ops::Range<u64>) -> Result<Bytes, Unreadable> {
+        let range = usize::try_from(bytes.start).unwrap()..usize::try_from(bytes.end).unwrap();
+        Ok(Bytes::from_static(TEXT[range].as_bytes()))
+    }
+}
+
+/// A process whose model was asked, with `fd:1` on disk, and what came of it.
+struct Run {
+    disk: Arc<Disk>,
+    state: State,
+    facts: Vec<Fact>,
+    reads: Vec<Read>,
+    effects: Vec<Effect>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let program = compile(Path::new("p.toml"), &mut |_| Ok(Bytes::from(PROGRAM)), &["grep"]).unwrap().program;
+        let spec = ToolSpec { name: "grep".into(), description: "finds".into(), schema: "{}".into() };
+        let policy = ToolPolicy { access: Access::Read, ..ToolPolicy::default() };
+        let tools = BTreeMap::from([("grep".into(), HostTool { spec, policy })]);
+        let around = Arc::new(Surroundings { tools, ..Surroundings::default() });
+        let (said, preloads) = ("go".into(), Preloads::default());
+        let birth = Birth {
+            access: Access::Admin,
+            depth: 0,
+            lifetime: Lifetime::Session,
+            priority: Priority::Normal,
+            preloads: &preloads,
+            input: Some(&said),
+        };
+        let mut image = born(&program, &around, birth, 0);
+        let disk = Arc::new(Disk::default());
+        let stored = Content::stored(Content::new(TEXT).reference(), disk.clone());
+        image.table.insert(FdId::Fd(1), Entry::new(stored, 8, "tool:t", 0));
+        image.next_fd = 2;
+        let state = State::from_image(Pid(1), program, around, image).unwrap();
+        let mut run = Self { disk, state, facts: Vec::new(), reads: Vec::new(), effects: Vec::new() };
+        run.feed(Input::Resumed);
+        run
+    }
+
+    /// Decides twice: what is equal has equal decisions.
+    fn feed(&mut self, input: Input) {
+        let again = decide(&self.state, input.clone(), 7);
+        let Decision { facts, state, reads, effects } = decide(&self.state, input, 7);
+        assert_eq!((&facts, &state), (&again.facts, &again.state));
+        self.state = state;
+        self.facts.extend(facts);
+        self.reads.extend(reads);
+        self.effects = effects;
+    }
+
+    fn reply(&mut self, tools: &[(&str, &str)]) {
+        let call = self.model_call();
+        let uses = (0_u32..).zip(tools).map(|(number, (name, args))| Block::ToolUse {
+            id: format!("u{number}").into(),
+            name: (*name).into(),
+            args: args.replace('\'', "\"").into(),
+            raw: None,
+        });
+        let reply = Reply { blocks: uses.collect(), stop: StopReason::ToolUse, usage: Usage::default() };
+        self.feed(Input::ModelReplied { call, result: Ok(reply) });
+    }
+
+    fn model_call(&self) -> CallId {
+        let called = self.facts.iter().rev().find_map(|fact| match fact {
+            Fact::ModelCalled { call } => Some(*call),
+            _ => None,
+        });
+        called.expect("it has asked its model")
+    }
+
+    /// What the next read finds.
+    fn found(&mut self) -> Input {
+        self.disk.is_open.store(true, Ordering::Relaxed);
+        let found = self.reads.remove(0).perform(ReadQuota::unlimited()).unwrap();
+        self.disk.is_open.store(false, Ordering::Relaxed);
+        found
+    }
+
+    fn read(&mut self) {
+        let found = self.found();
+        self.feed(found);
+    }
+
+    fn answers(&self) -> Vec<String> {
+        let answer = |fact: &Fact| match fact {
+            Fact::ToolReturned { answer, .. } => Some(answer.text.to_string()),
+            _ => None,
+        };
+        self.facts.iter().filter_map(answer).collect()
+    }
+
+    fn writes(&self) -> usize {
+        self.effects.iter().filter(|effect| matches!(effect, Effect::WriteFile { .. })).count()
+    }
+}
+
+const READ: (&str, &str) = ("read_fd", "{'fd':'fd:1','read_all':true}");
+const WRITE: (&str, &str) = ("fd_to_file", "{'fd':'fd:1','file_path':'out','mode':'append'}");
+
+#[test]
+fn a_decision_asks_for_a_read_and_goes_on_with_what_it_found() {
+    let calls = [
+        READ,
+        ("search_fd", "{'fd':'fd:1','query':'t.o','regex':true}"),
+        ("mark_fd_section", "{'fd':'fd:1','start_line':1,'end_line':2,'ref_id':'x'}"),
+        WRITE,
+        ("spawn", "{'program_name':'me','query':'go','additional_preload_fds':['fd:1 lines 1-2']}"),
+        ("send_message", "{'to':'parent','text':'x','fds':['fd:1 lines 1-2']}"),
+        ("grep", "{'x':'{{fd:1}}'}"),
+    ];
+    for call in calls {
+        let mut run = Run::new();
+        run.reply(&[call]);
+        assert_eq!((run.answers().len(), run.effects.len()), (0, 0), "{call:?}: nothing is begun before it is read");
+        run.read();
+        assert!(run.answers().len() == 1 || !run.effects.is_empty(), "{call:?}");
+        assert!(!run.answers().iter().any(|answer| answer.contains("error")), "{call:?}: {:?}", run.answers());
+    }
+}
+
+#[test]
+fn the_calls_of_a_model_wait_for_the_read_before_them() {
+    let mut run = Run::new();
+    let extract = |lines| ("read_fd", format!("{{'fd':'log','start_line':{lines},'extract_to_new_fd':true}}"));
+    let (second, third) = (extract(2), extract(3));
+    let calls = [
+        ("grep", "{}"),
+        ("rename_fd", "{'fd':'fd:1','name':'log'}"),
+        (second.0, &*second.1),
+        ("grep", "{'x':1}"),
+        (third.0, &*third.1),
+    ];
+    run.reply(&calls);
+    let called = |run: &Run| run.effects.iter().filter(|effect| matches!(effect, Effect::CallTool { .. })).count();
+    assert_eq!(called(&run), 1, "what comes first begins at once");
+    let Some(Effect::CallTool { call: grep, .. }) = run.effects.last().cloned() else { panic!("grep is called") };
+    run.read();
+    assert_eq!(called(&run), 0, "the name is given, and the first part is being read");
+    // What comes meanwhile takes the next number.
+    run.feed(Input::ToolReturned { call: grep, output: ToolOutput::ok("z".repeat(60)) });
+    run.reads.rotate_left(1);
+    run.read();
+    run.read();
+    assert_eq!(called(&run), 1);
+    run.read();
+    let answers = run.answers();
+    assert!(answers[1].contains("fd=\"fd:2\""), "{answers:?}");
+    assert!(answers[2].contains("new_fd=\"fd:3\"") && answers[3].contains("new_fd=\"fd:4\""), "{answers:?}");
+}
+
+#[test]
+fn whatever_arrives_with_bytes_is_placed_by_a_read() {
+    let text = "a long line\n".repeat(9);
+    let letter = || Letter { program: "other".into(), text: text.clone().into(), descriptors: Vec::new() };
+    let (ticket, call) = (|| "t".into(), CallId { epoch: 0, seq: 0 });
+    let collected = || Collected::capped(text.clone().into(), u64::MAX);
+    let arrivals = || {
+        [
+            Input::Spoke { from: Speaker::Host, spoken: text.as_str().into() },
+            Input::Messaged { ticket: ticket(), from: Pid(9), call, settled: 0, letter: letter() },
+            Input::Opened { ticket: ticket(), collected: collected(), source: "file:x".into(), page_chars: None },
+        ]
+    };
+    for (number, arrival) in arrivals().into_iter().enumerate() {
+        let mut run = Run::new();
+        let before = run.facts.len();
+        run.feed(arrival.clone());
+        assert_eq!((run.facts.len(), run.reads.len()), (before, 1), "{number}: a decision looks at no text");
+        run.read();
+        let opened = run.facts[before..].iter().filter(|fact| matches!(fact, Fact::DescriptorOpened { .. })).count();
+        assert_eq!(opened, 1, "{number}");
+        // Who asks is answered also if the process ends meanwhile.
+        run.feed(arrival);
+        run.feed(Input::Killed);
+        let before = run.facts.len();
+        run.read();
+        let is_answered = run.effects.iter().any(|effect| matches!(effect, Effect::AnswerHost { .. }));
+        assert_eq!((run.facts.len(), is_answered), (before, number > 0), "{number}");
+    }
+}
+
+#[test]
+fn what_arrives_after_something_that_is_still_read_waits_for_it() {
+    let mut run = Run::new();
+    let says = |text: &str| Input::Spoke { from: Speaker::Host, spoken: text.into() };
+    let decide = |run: &mut Run, input: Input, bytes: u64| {
+        let Decision { facts, state, reads, .. } = decide(&run.state, input, 7).read_inline(bytes, 7);
+        run.state = state;
+        run.facts.extend(facts);
+        run.reads.extend(reads);
+    };
+    let heard = |run: &Run| run.facts.iter().filter(|fact| matches!(fact, Fact::MessageQueued { .. })).count();
+    decide(&mut run, says("small"), 1_000);
+    assert_eq!((heard(&run), run.reads.len()), (1, 0), "what is small is heard at once");
+    decide(&mut run, says(&"large".repeat(1_000)), 1_000);
+    decide(&mut run, says("small"), 1_000);
+    assert_eq!((heard(&run), run.reads.len()), (1, 2));
+    run.read();
+    run.read();
+    decide(&mut run, says("small"), 1_000);
+    assert_eq!((heard(&run), run.reads.len()), (4, 0));
+}
+
+#[test]
+fn what_is_found_late_or_twice_changes_nothing() {
+    let mut run = Run::new();
+    run.reply(&[WRITE]);
+    let found = run.found();
+    run.feed(found.clone());
+    assert_eq!(run.writes(), 1);
+    run.feed(found.clone());
+    assert_eq!(run.writes(), 0, "it is begun once");
+    let mut run = Run::new();
+    run.reply(&[READ]);
+    let found = run.found();
+    run.feed(Input::Interrupted);
+    let before = (run.state.clone(), run.facts.len());
+    run.feed(found);
+    assert_eq!((&run.state, run.facts.len()), (&before.0, before.1));
+}
+
+#[test]
+fn a_stopped_process_begins_nothing_of_what_was_found_and_reads_again() {
+    let mut run = Run::new();
+    run.reply(&[WRITE, READ]);
+    run.feed(Input::Stopped);
+    run.read();
+    assert_eq!((run.writes(), run.reads.len()), (0, 0));
+    run.feed(Input::Continued);
+    run.read();
+    assert_eq!((run.writes(), run.reads.len()), (1, 1), "the next one is read for while it is written");
+    let mut run = Run::new();
+    run.reply(&[READ]);
+    run.feed(Input::Stopped);
+    run.feed(Input::Continued);
+    assert_eq!(run.reads.len(), 1, "what is on its way is not read twice");
+    run.read();
+    assert_eq!(run.answers().len(), 1);
+}
+
+#[test]
+fn a_process_that_comes_back_reads_again_and_writes_once() {
+    let mut run = Run::new();
+    run.reply(&[READ, WRITE]);
+    run.reads.clear();
+    let image = run.state.image();
+    run.state = State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+    run.feed(Input::Resumed);
+    run.read();
+    run.read();
+    assert_eq!((run.answers().len(), run.writes()), (1, 1));
+    // Begun, and its end is not known: to append twice is not the same.
+    let image = run.state.image();
+    run.state = State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+    run.feed(Input::Resumed);
+    assert_eq!((run.reads.len(), run.writes()), (0, 0));
+    assert!(run.answers()[1].contains("effect is unknown"), "{:?}", run.answers());
+}
+
+#[test]
+fn a_read_within_a_handler_is_bounded_and_never_of_the_disk() {
+    let mut run = Run::new();
+    run.reply(&[READ]);
+    assert!(run.reads[0].perform(&ReadQuota::inline(u64::MAX)).is_none(), "it is on disk");
+    let cancelled = ReadQuota::until(Arc::new(AtomicBool::new(true)));
+    assert!(run.reads[0].perform(&cancelled).is_none());
+    let table = [("small", 100, true), ("large", 1 << 20, false)];
+    for (name, lines, is_inline) in table {
+        let mut run = Run::new();
+        let mut image = run.state.image();
+        image.table.insert(FdId::Fd(1), Entry::new(Content::new("a line\n".repeat(lines)), 8, "tool:t", 0));
+        run.state = State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+        let call = run.model_call();
+        let args = r#"{"fd":"fd:1","query":"none"}"#.into();
+        let search = Block::ToolUse { id: "u".into(), name: "search_fd".into(), args, raw: None };
+        let reply = Reply { blocks: vec![search], stop: StopReason::ToolUse, usage: Usage::default() };
+        let decision = decide(&run.state, Input::ModelReplied { call, result: Ok(reply) }, 7).read_inline(64 << 10, 7);
+        assert_eq!(decision.reads.is_empty(), is_inline, "{name}");
+    }
+}
