@@ -1,8 +1,8 @@
 //! The process actor: feeds the machine, persists what it decides, then performs it.
 //!
-//! A handler never waits for I/O: models, tools and files run in tasks of their own and their results come back as
-//! messages, so that a signal is handled in the middle of a call. So is whatever looks at more than a few pages of a content
-//! (`read.rs`). Effects wait until the facts before them are durable.
+//! A handler never waits: models, tools and files run in tasks of their own, and reads of more than a few pages run on a pool
+//! (`read.rs`, `arrivals.rs`). Their results come back as messages, so that a signal is handled in the middle of a call. Effects wait
+//! until the facts before them are durable.
 
 mod alarm;
 mod arrivals;
@@ -23,7 +23,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use dormouse_kernel::journal::Tail;
-use dormouse_kernel::process::{Child, Decision, Effect, Fact, Input, Placed, State, decide};
+use dormouse_kernel::process::{
+    Child, ChildEvent, Completion, Decision, Effect, Fact, Input, Placed, Signal, State, decide,
+};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::tool::Answer;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -97,7 +99,7 @@ impl Delivery {
 
     /// Whether it ends or halts something rather than adding to it.
     pub(crate) fn is_signal(&self) -> bool {
-        matches!(self.input, Input::Interrupted | Input::Stopped | Input::Killed)
+        matches!(self.input, Input::Signal(Signal::Interrupt | Signal::Stop | Signal::Kill))
     }
 
     /// Tells whoever sent it that it was not taken.
@@ -252,13 +254,22 @@ impl Running {
         self.is_resting = false;
         self.tickets.extend(answer);
         self.forget_finished(&input);
-        if let (Input::ModelReplied { .. }, Some(herald)) = (&input, &self.herald) {
+        if let (Input::Completed { result: Completion::Model(_), .. }, Some(herald)) = (&input, &self.herald) {
             herald.speak();
         }
         if matches!(input, Input::Placed(_)) {
             self.arrivals.finish();
         }
         let is_message = matches!(input, Input::Spoke { .. } | Input::Placed(Placed::Spoke { .. }));
+        // What is said to a process that has ended is not taken in, and its sender is told so.
+        let received = match received {
+            Some(received) if is_message && self.state.exit().is_some() => {
+                // Who no longer waits has dropped its side.
+                let _ = received.send(Err(KernelError::Ended(self.pid)));
+                None
+            }
+            received => received,
+        };
         let now_ms = now_ms();
         let decision = decide(&self.state, input, now_ms).read_inline(read::INLINE_BYTES, now_ms);
         let Decision { facts, state, reads, effects } = decision;
@@ -289,19 +300,8 @@ impl Running {
     }
 
     fn forget_finished(&mut self, input: &Input) {
-        if let Input::ModelReplied { call, .. }
-        | Input::ToolReturned { call, .. }
-        | Input::Read { call, .. }
-        | Input::FileWritten { call, .. }
-        | Input::Summarized { call, .. }
-        | Input::TempFileDone { call, .. }
-        | Input::Fetched { call, .. }
-        | Input::NotBorn { call, .. }
-        | Input::MessageSent { call, .. }
-        | Input::Listed { call, .. }
-        | Input::CheckpointDone { call, .. }
-        | Input::TimedOut { call }
-        | Input::ChildEnded { call, .. } = input
+        if let Input::Completed { call, .. }
+        | Input::Child { call, event: ChildEvent::NotBorn { .. } | ChildEvent::Ended { .. } } = input
         {
             self.in_flight.remove(call);
         }

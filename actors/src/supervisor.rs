@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dormouse_kernel::journal::Tail;
-use dormouse_kernel::process::{Child, Image, Input, State};
+use dormouse_kernel::process::{Child, Image, Input, Signal, State};
 use dormouse_kernel::program::Program;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, FactNumber, Pid};
@@ -42,7 +42,6 @@ use entry::Run;
 pub(crate) use post::{Neighbours, Post};
 use recover::Recovering;
 pub(crate) use rest::HibernateReply;
-pub(crate) use signals::Signal;
 use table::Desk;
 pub(crate) use table::{Listed, Table, Which};
 

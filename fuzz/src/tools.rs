@@ -4,21 +4,24 @@
 use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
-use dormouse_kernel::syscall::{Syscall, TEMP_FILE_TOOLS, TOOLS, Tool};
+use dormouse_kernel::syscall::{Handler, Spec, Syscall, TOOLS, Tool};
 use serde_json::{Map, Value, json};
 
-/// Every tool that takes a table and arguments.
-static ALL: LazyLock<Vec<Tool>> = LazyLock::new(|| TOOLS.into_iter().chain(TEMP_FILE_TOOLS).collect());
-
-static SCHEMAS: LazyLock<Vec<Value>> = LazyLock::new(|| {
-    let schema = |tool: &Tool| serde_json::from_str(tool.schema).expect("a schema is JSON");
-    ALL.iter().map(schema).collect()
+/// Every tool that takes a table and arguments, with the schema of these.
+static ALL: LazyLock<Vec<(Syscall, Value)>> = LazyLock::new(|| {
+    let of = |tool: &Tool| match (tool.handler, tool.spec) {
+        (Handler::Table(syscall), Spec::Fixed { schema, .. }) => {
+            Some((syscall, serde_json::from_str(schema).expect("a schema is JSON")))
+        }
+        _ => None,
+    };
+    TOOLS.iter().filter_map(of).collect()
 });
 
 /// The tool of this number; any number is one's.
 #[must_use]
 pub fn tool(number: u8) -> Syscall {
-    ALL[usize::from(number) % ALL.len()].call
+    ALL[usize::from(number) % ALL.len()].0
 }
 
 /// A call of a descriptor tool.
@@ -55,7 +58,7 @@ impl Call<'_> {
     /// The arguments as a model would write them.
     #[must_use]
     pub fn arguments(&self) -> String {
-        let schema = &SCHEMAS[usize::from(self.tool) % SCHEMAS.len()];
+        let (_, schema) = &ALL[usize::from(self.tool) % ALL.len()];
         let properties: Vec<_> = schema["properties"].as_object().expect("it has properties").iter().collect();
         let fd = FDS[usize::from(self.fd) % FDS.len()];
         let takes_fd = schema["properties"].get("fd").is_some();

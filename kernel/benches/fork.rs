@@ -9,7 +9,9 @@ use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::BytesCount;
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Birth, Effect, Input, Preloads, State, Surroundings, born, decide, evolve};
+use dormouse_kernel::process::{
+    Birth, Completion, Effect, Input, Preloads, Signal, State, Surroundings, born, decide, evolve,
+};
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::message::Block;
@@ -51,7 +53,7 @@ fn holding(count: u32, len: usize) -> State {
     image.table = (1..=count).map(|number| (FdId::Fd(number), entry(Content::new(text(len))))).collect();
     image.next_fd = count + 1;
     let mut state = State::from_image(Pid(1), program, around, image).expect("the image is valid");
-    let begun = decide(&state, Input::Resumed, 0).read_all(0);
+    let begun = decide(&state, Input::Signal(Signal::Resume), 0).read_all(0);
     begun.facts.iter().for_each(|fact| evolve(&mut state, fact));
     state
 }
@@ -61,7 +63,10 @@ fn fork(state: &State) -> Input {
     let Phase::Thinking { call } = *state.phase() else { unreachable!("it waits for its model") };
     let args = r#"{"prompts": ["look"]}"#.into();
     let blocks = vec![Block::ToolUse { id: "u".into(), name: "fork".into(), args, raw: None }];
-    Input::ModelReplied { call, result: Ok(Reply { blocks, stop: StopReason::ToolUse, usage: Usage::default() }) }
+    Input::Completed {
+        call,
+        result: Completion::Model(Ok(Reply { blocks, stop: StopReason::ToolUse, usage: Usage::default() })),
+    }
 }
 
 #[divan::bench(args = HOLDINGS)]

@@ -12,6 +12,7 @@ pub mod checkpoint_process;
 pub mod create_temp_file;
 pub mod delete_fd_section;
 pub mod delete_temp_file;
+pub mod diff_fd;
 pub mod fd_to_file;
 pub mod fork;
 mod form;
@@ -43,10 +44,10 @@ pub mod write_temp_file;
 
 use std::borrow::Cow;
 
-use dormouse_proto::descriptor::view::{self, Extent, Served, Written};
+use dormouse_proto::descriptor::view::{self, Written};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::file::{FileError, FileWrite};
-use dormouse_proto::id::FdId;
+use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::record::{Entry, Note};
 use dormouse_proto::tool::{Access, Answer, ToolSpec};
 
@@ -63,10 +64,12 @@ pub use rename_fd::rename_fd;
 pub use search_fd::search_fd;
 pub use send_message::{Letter, PendingMessage, PlacedDescriptor, PlacedLetter};
 pub use summarize_fd::{PendingSummary, Summarized, summarize_fd};
-pub use temp_file::{PendingTempFile, TEMP_FILE_TOOLS};
+pub use temp_file::PendingTempFile;
 
 use crate::content::{Content, ReadQuota, Unreadable};
-use crate::table::{Table, View, served};
+use crate::process::Draft;
+use crate::program::Program;
+use crate::table::{NewDescriptor, Table, View, served};
 
 /// A call of a tool that is a function of its caller's table.
 #[derive(Clone, Copy, Debug)]
@@ -96,35 +99,90 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What such a tool does.
+/// What a tool does that is a function of its caller's table.
 pub type Syscall = fn(&Call<'_>) -> Outcome;
 
-/// A tool of the kernel that works on descriptors, or asks for something on behalf of its caller.
+/// A tool of the kernel. Each has a file of its own, which defines it as `TOOL`, and a line in [`TOOLS`].
 #[derive(Clone, Copy, Debug)]
 pub struct Tool {
     /// Its name.
     pub name: &'static str,
+    /// What it works on.
+    pub group: Group,
     /// What a process must be allowed to do to call it.
     pub access: Access,
     /// What a model is told of it.
-    pub description: &'static str,
-    /// JSON schema of the arguments, as JSON text.
-    pub schema: &'static str,
-    /// What it does.
-    pub call: Syscall,
+    pub spec: Spec,
+    /// How the instructions on descriptors show it: a call, and what it is for.
+    pub example: Option<&'static str>,
     /// Whether a call with these arguments that may have been made can be made again, since twice is the same as once.
     pub may_repeat: fn(&str) -> bool,
+    /// What it does.
+    pub handler: Handler,
 }
 
+/// What a tool works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Descriptors. One of these tools switches the descriptor system on.
+    Descriptors,
+    /// Processes: makes them, takes one back, or lets them speak to each other.
+    Processes,
+    /// The temporary files of a tree of processes. These tools need no descriptors and switch nothing on.
+    TempFiles,
+}
+
+/// What a model is told of a tool.
+#[derive(Clone, Copy, Debug)]
+pub enum Spec {
+    /// The same in every process.
+    Fixed {
+        /// What it does.
+        description: &'static str,
+        /// JSON schema of the arguments, as JSON text.
+        schema: &'static str,
+    },
+    /// By the program of the process.
+    Of(fn(&Program) -> ToolSpec),
+}
+
+/// What a tool does.
+#[derive(Clone, Copy, Debug)]
+pub enum Handler {
+    /// A function of the caller's table. It is performed as a read, next to the process.
+    Table(Syscall),
+    /// A change of the caller's process, which is decided at once.
+    Process(ProcessHandler),
+}
+
+/// What a tool does with the process that calls it.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessHandler(pub(crate) fn(&mut Draft, CallId));
+
 impl Tool {
-    /// The tool as a model is told of it.
+    /// The tool as a model of a process of `program` is told of it.
     #[must_use]
-    pub fn spec(&self) -> ToolSpec {
-        ToolSpec { name: self.name.into(), description: self.description.into(), schema: self.schema.into() }
+    pub fn spec(&self, program: &Program) -> ToolSpec {
+        match self.spec {
+            Spec::Fixed { description, schema } => {
+                ToolSpec { name: self.name.into(), description: description.into(), schema: schema.into() }
+            }
+            Spec::Of(spec) => spec(program),
+        }
+    }
+
+    /// Calls a tool that is a function of its caller's table; none of one that acts on a process.
+    #[must_use]
+    pub fn call(&self, call: &Call<'_>) -> Option<Outcome> {
+        match self.handler {
+            Handler::Table(syscall) => Some(syscall(call)),
+            Handler::Process(_) => None,
+        }
     }
 }
 
-/// Of a tool that changes nothing outside, or whose changes are known by their call.
+/// Of a tool that changes nothing outside, or whose changes are known by their call. Children are kept by their origin, so that a
+/// second call finds those of the first; a message is heard once, however often it is sent; a second checkpoint does no harm.
 fn always(_args: &str) -> bool {
     true
 }
@@ -138,10 +196,11 @@ impl PartialEq for Tool {
 
 impl Eq for Tool {}
 
-/// The descriptor tools. Their names are those of [`DESCRIPTOR_TOOLS`](dormouse_proto::program::DESCRIPTOR_TOOLS).
-pub const TOOLS: [Tool; 10] = [
+/// The tools of the kernel, in the order in which they are listed.
+pub static TOOLS: &[Tool] = &[
     read_fd::TOOL,
     search_fd::TOOL,
+    diff_fd::TOOL,
     fd_to_file::TOOL,
     summarize_fd::TOOL,
     list_fds::TOOL,
@@ -150,7 +209,44 @@ pub const TOOLS: [Tool; 10] = [
     get_fd_section::TOOL,
     list_fd_sections::TOOL,
     delete_fd_section::TOOL,
+    fork::TOOL,
+    spawn::TOOL,
+    goto::TOOL,
+    checkpoint_process::TOOL,
+    restore_process::TOOL,
+    list_checkpoints::TOOL,
+    send_message::TOOL,
+    receive_messages::TOOL,
+    wait::TOOL,
+    list_processes::TOOL,
+    create_temp_file::TOOL,
+    read_temp_file::TOOL,
+    write_temp_file::TOOL,
+    append_temp_file::TOOL,
+    delete_temp_file::TOOL,
 ];
+
+/// The tool of the kernel that has this name.
+#[must_use]
+pub fn tool(name: &str) -> Option<&'static Tool> {
+    TOOLS.iter().find(|tool| tool.name == name)
+}
+
+/// The names of all tools of the kernel, in order.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    TOOLS.iter().map(|tool| tool.name)
+}
+
+/// The names of those of a group, in order.
+pub fn names_of(group: Group) -> impl Iterator<Item = &'static str> {
+    TOOLS.iter().filter(move |tool| tool.group == group).map(|tool| tool.name)
+}
+
+/// Whether this is the name of a tool of that group.
+#[must_use]
+pub fn is_of(group: Group, name: &str) -> bool {
+    tool(name).is_some_and(|tool| tool.group == group)
+}
 
 /// What comes of a descriptor tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +254,7 @@ pub enum Outcome {
     /// The caller reads this, and that is all.
     Answer(Answer),
     /// A descriptor is opened, and the caller reads its name.
-    Opened(Extracted),
+    Opened(Box<NewDescriptor>),
     /// Something is noted of a descriptor, then the caller reads this.
     Noted {
         /// The descriptor.
@@ -193,25 +289,6 @@ impl Outcome {
             Self::Answer(_) | Self::Opened(_) | Self::Noted { .. } => false,
             Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => true,
         }
-    }
-}
-
-/// A part of a content that becomes a descriptor of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extracted {
-    /// The descriptor to be. Which number it has is known when it is opened.
-    pub entry: Entry<Content>,
-    from: FdId,
-    served: Served,
-    lines: (u64, u64),
-    extent: Extent,
-}
-
-impl Extracted {
-    /// What the caller reads once it is opened as `id`.
-    #[must_use]
-    pub fn answer(&self, id: &FdId) -> Answer {
-        view::extraction(&self.from, id, &self.served, self.lines, self.extent)
     }
 }
 
@@ -262,23 +339,35 @@ impl PendingWrite {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_proto::program::DESCRIPTOR_TOOLS;
     use serde_json::{Value, json};
 
     use super::*;
 
+    /// The tools whose schema is the same in every process.
+    fn fixed() -> impl Iterator<Item = (&'static Tool, &'static str)> {
+        TOOLS.iter().filter_map(|tool| match tool.spec {
+            Spec::Fixed { schema, .. } => Some((tool, schema)),
+            Spec::Of(_) => None,
+        })
+    }
+
     #[test]
-    fn the_tools_are_those_that_a_program_may_enable() {
-        assert_eq!(TOOLS.map(|tool| tool.name), DESCRIPTOR_TOOLS);
+    fn a_name_is_that_of_one_tool_and_each_descriptor_tool_is_shown_by_an_example() {
+        let names: std::collections::BTreeSet<_> = names().collect();
+        assert_eq!(names.len(), TOOLS.len());
+        for tool in TOOLS {
+            let is_shown = tool.example.is_some_and(|example| example.starts_with(&format!("{}(", tool.name)));
+            assert_eq!(is_shown, tool.group == Group::Descriptors, "{}", tool.name);
+        }
     }
 
     #[test]
     fn each_schema_is_json_and_names_what_the_parser_accepts() {
-        for tool in TOOLS.iter().chain(&TEMP_FILE_TOOLS) {
-            let schema: Value = serde_json::from_str(tool.schema).unwrap();
+        for (tool, text) in fixed() {
+            let schema: Value = serde_json::from_str(text).unwrap();
             assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
             let properties = schema["properties"].as_object().unwrap();
-            assert_eq!(tool.schema.matches("\n    \"").count(), properties.len(), "{}: a property twice", tool.name);
+            assert_eq!(text.matches("\n    \"").count(), properties.len(), "{}: a property twice", tool.name);
             for (name, property) in properties {
                 let value = match property["type"].as_str().unwrap() {
                     "integer" => json!(1),
@@ -290,8 +379,8 @@ mod tests {
                     args["fd"] = "fd:9".into();
                 }
                 args[name] = value;
-                let outcome =
-                    (tool.call)(&Call::unbounded(&Table::new(), &args.to_string(), &DescriptorSettings::default(), 0));
+                let (table, settings) = (Table::new(), DescriptorSettings::default());
+                let outcome = tool.call(&Call::unbounded(&table, &args.to_string(), &settings, 0)).unwrap();
                 let text = outcome.answer().map(|answer| answer.text.to_string()).unwrap_or_default();
                 assert!(!text.contains("Unknown parameter") && !text.contains("must be a"), "{args}: {text}");
             }
@@ -301,10 +390,10 @@ mod tests {
     /// JSON readers keep the last of two, or refuse both.
     #[test]
     fn no_schema_declares_a_parameter_twice() {
-        for tool in TOOLS.iter().chain(&TEMP_FILE_TOOLS) {
-            let schema: Value = serde_json::from_str(tool.schema).unwrap();
+        for (tool, text) in fixed() {
+            let schema: Value = serde_json::from_str(text).unwrap();
             for name in schema["properties"].as_object().unwrap().keys() {
-                let declared = tool.schema.matches(&format!("\n    \"{name}\": {{")).count();
+                let declared = text.matches(&format!("\n    \"{name}\": {{")).count();
                 assert_eq!(declared, 1, "{name} of {}", tool.name);
             }
         }

@@ -11,11 +11,13 @@ mod conversation;
 #[cfg(test)]
 mod edits;
 mod form;
+mod new_descriptor;
 pub mod placement;
 mod preview;
 
 pub(crate) use self::conversation::marker;
 pub use self::form::{Form, View, served, view_of};
+pub use new_descriptor::NewDescriptor;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
 //! A run of one process under a budget: it keeps its facts, and checks after each step that they replay.
 
 use dormouse_kernel::budget::Account;
-use dormouse_kernel::process::{Child, Decision, Effect, Fact, Input, State, decide, evolve};
+use dormouse_kernel::process::{
+    Child, ChildEvent, Completion, Decision, Effect, Fact, Input, Signal, State, Work, decide, evolve,
+};
 use dormouse_proto::budget::Change;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::Block;
@@ -31,7 +33,7 @@ impl Run {
     pub(crate) fn of(state: State) -> Self {
         let (facts, news, effects) = (Vec::new(), Vec::new(), Vec::new());
         let mut run = Self { first: state.clone(), state, facts, news, effects, now_ms: 0, uses: 0 };
-        run.feed(Input::Resumed);
+        run.feed(Input::Signal(Signal::Resume));
         run
     }
 
@@ -56,25 +58,25 @@ impl Run {
             blocks.push(Block::ToolUse { id, name: (*name).into(), args: (*args).into(), raw: None });
         }
         let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-        self.feed(Input::ModelReplied { call, result: Ok(Reply { blocks, stop, usage }) });
+        self.feed(Input::Completed { call, result: Completion::Model(Ok(Reply { blocks, stop, usage })) });
     }
 
     /// The model calls grep, which finds `found`.
     pub(crate) fn grep(&mut self, usage: Usage, found: &str) {
         self.reply(usage, &[("grep", "{}")]);
         let call = self.effects.iter().find_map(|effect| match effect {
-            Effect::CallTool { call, .. } => Some(*call),
+            Effect::Begin { call, work: Work::Tool { .. } } => Some(*call),
             _ => None,
         });
-        self.feed(Input::ToolReturned {
+        self.feed(Input::Completed {
             call: call.expect("grep is called"),
-            output: ToolOutput::ok(found.to_owned()),
+            result: Completion::Tool(ToolOutput::ok(found.to_owned())),
         });
     }
 
     pub(crate) fn request(&self) -> Option<Request> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::CallModel { request, .. } => Some(request.clone()),
+            Effect::Begin { work: Work::Model { request, .. }, .. } => Some(request.clone()),
             _ => None,
         })
     }
@@ -105,7 +107,7 @@ impl Run {
 
     pub(crate) fn end_child(&mut self, call: CallId, index: u32, spent: Option<Usage>) {
         let exit = Exit { spent, ..Exit::new(ExitStatus::Done, "found") };
-        self.feed(Input::ChildEnded { call, index, child: Pid(2 + u64::from(index)), exit });
+        self.feed(Input::Child { call, event: ChildEvent::Ended { index, child: Pid(2 + u64::from(index)), exit } });
     }
 
     /// How it ended, and what it said of that.

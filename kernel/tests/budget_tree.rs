@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use crate::budget_support::{process, program};
-use dormouse_kernel::process::{Child, Decision, Effect, Fact, Input, State, decide, evolve};
+use dormouse_kernel::process::{
+    Child, ChildEvent, Completion, Decision, Effect, Fact, Input, Report, Signal, State, Work, decide, evolve,
+};
 use dormouse_proto::budget::Amount;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::Speaker;
@@ -76,13 +78,13 @@ impl Tree {
         let root = Node::of(process(program(BUDGET), Lifetime::Session), None);
         let nodes = BTreeMap::from([(1, root)]);
         let mut tree = Self { nodes, waiting: Vec::new(), ends: Vec::new(), overshot: BTreeMap::new(), uses: 0 };
-        tree.feed(1, Input::Resumed);
+        tree.feed(1, Input::Signal(Signal::Resume));
         tree
     }
 
     fn feed(&mut self, pid: u64, input: Input) {
         let node = self.nodes.get_mut(&pid).expect("only known processes are told");
-        let resumed = matches!(input, Input::Resumed);
+        let resumed = matches!(input, Input::Signal(Signal::Resume));
         let Decision { facts, state, effects, .. } = decide(&node.state, input, 7).read_all(7);
         node.state = state;
         node.journal.extend(facts);
@@ -93,7 +95,7 @@ impl Tree {
 
     fn perform(&mut self, pid: u64, effect: Effect, resumed: bool) {
         match effect {
-            Effect::CallModel { request, .. } => {
+            Effect::Begin { work: Work::Model { request, .. }, .. } => {
                 let account = self.nodes[&pid].state.budget();
                 let is_dry = COUNTED.iter().any(|amount| account.left(*amount) == Some(0));
                 assert!(resumed || !is_dry, "process {pid} begins beyond its limit: {account:?}");
@@ -103,12 +105,13 @@ impl Tree {
             Effect::StartChildren { children, .. } => children.into_iter().for_each(|child| self.start(pid, child)),
             Effect::FindChild { call, index } => match self.child(pid, call, index) {
                 Some(child) => self.found(pid, call, child),
-                None => self.waiting.push((pid, Input::NoChild { call, index })),
+                None => self.waiting.push((pid, Input::Child { call, event: ChildEvent::Absent { index } })),
             },
             Effect::Abandon { calls } => self.kill_children(pid, |call| calls.contains(&call)),
             Effect::KeepChildren { calls } => self.kill_children(pid, |call| !calls.contains(&call)),
-            Effect::ReportExit { exit } => self.ended(pid, exit),
-            Effect::AnswerHost { .. } | Effect::ReportSwitch { .. } | Effect::ReportTurn { .. } => {}
+            Effect::Report(Report::Exit { exit }) => self.ended(pid, exit),
+            Effect::AnswerHost { .. } | Effect::Report(Report::Switch { .. }) | Effect::Report(Report::Turn { .. }) => {
+            }
             other => panic!("nothing else is asked for: {other:?}"),
         }
     }
@@ -130,19 +133,20 @@ impl Tree {
         let around = crate::budget_support::around(1_000_000);
         let state = State::from_image(Pid(pid), program, around, image).expect("a child is valid");
         self.nodes.insert(pid, Node::of(state, Some((parent, call, index))));
-        self.waiting.push((pid, Input::Resumed));
-        self.waiting.push((parent, Input::ChildStarted { call, child: Pid(pid) }));
+        self.waiting.push((pid, Input::Signal(Signal::Resume)));
+        self.waiting.push((parent, Input::Child { call, event: ChildEvent::Started { child: Pid(pid) } }));
     }
 
     fn found(&mut self, parent: u64, call: CallId, child: u64) {
-        self.waiting.push((parent, Input::ChildStarted { call, child: Pid(child) }));
+        self.waiting.push((parent, Input::Child { call, event: ChildEvent::Started { child: Pid(child) } }));
         self.report(child);
     }
 
     fn report(&mut self, pid: u64) {
         let node = &self.nodes[&pid];
         if let (Some((parent, call, index)), Some(exit)) = (node.parent, node.exit.clone()) {
-            self.waiting.push((parent, Input::ChildEnded { call, index, child: Pid(pid), exit }));
+            self.waiting
+                .push((parent, Input::Child { call, event: ChildEvent::Ended { index, child: Pid(pid), exit } }));
         }
     }
 
@@ -157,7 +161,7 @@ impl Tree {
     fn kill_children(&mut self, parent: u64, of: impl Fn(CallId) -> bool) {
         let children = self.nodes.iter().filter(|(_, node)| node.exit.is_none());
         let children = children.filter(|(_, node)| node.parent.is_some_and(|(pid, call, _)| pid == parent && of(call)));
-        let killed: Vec<_> = children.map(|(pid, _)| (*pid, Input::Killed)).collect();
+        let killed: Vec<_> = children.map(|(pid, _)| (*pid, Input::Signal(Signal::Kill))).collect();
         self.waiting.extend(killed);
     }
 
@@ -178,7 +182,7 @@ impl Tree {
             }
             Step::Deliver(which) if !self.waiting.is_empty() => {
                 let (pid, input) = self.waiting.remove(usize::from(which) % self.waiting.len());
-                if matches!(input, Input::ChildEnded { .. }) {
+                if matches!(input, Input::Child { event: ChildEvent::Ended { .. }, .. }) {
                     self.ends.push((pid, input.clone()));
                 }
                 self.feed(pid, input);
@@ -190,7 +194,7 @@ impl Tree {
             // What was on its way to a process that is restarted is gone; it asks for what it needs.
             Step::Lose(which) => {
                 if let Some(pid) = self.one(which) {
-                    self.waiting.retain(|(to, input)| *to != pid || matches!(input, Input::Killed));
+                    self.waiting.retain(|(to, input)| *to != pid || matches!(input, Input::Signal(Signal::Kill)));
                     self.restart(pid);
                 }
             }
@@ -199,8 +203,8 @@ impl Tree {
                     self.restart(pid);
                 }
             }
-            Step::Interrupt(which) => self.signal(which, Input::Interrupted),
-            Step::Kill(which) if which > 1 => self.signal(which, Input::Killed),
+            Step::Interrupt(which) => self.signal(which, Input::Signal(Signal::Interrupt)),
+            Step::Kill(which) if which > 1 => self.signal(which, Input::Signal(Signal::Kill)),
             Step::GiveUp(which) => {
                 if let Some(pid) = self.one(which).filter(|pid| *pid != 1) {
                     self.ended(pid, Exit::new(ExitStatus::Faulted, "it faulted too often"));
@@ -226,7 +230,7 @@ impl Tree {
         let mut replayed = node.first.clone();
         node.journal.iter().for_each(|fact| evolve(&mut replayed, fact));
         assert_eq!(replayed, node.state, "DUR-2");
-        self.feed(pid, Input::Resumed);
+        self.feed(pid, Input::Signal(Signal::Resume));
     }
 
     fn reply(&mut self, which: u8, usage: Usage, calls: &[u8]) {
@@ -244,7 +248,7 @@ impl Tree {
             let over = account.left(amount).map_or(0, |left| used.saturating_sub(left));
             *self.overshot.entry(amount).or_default() += over;
         }
-        self.feed(pid, Input::ModelReplied { call, result: Ok(Reply { blocks, stop, usage }) });
+        self.feed(pid, Input::Completed { call, result: Completion::Model(Ok(Reply { blocks, stop, usage })) });
     }
 
     fn tool_use(&mut self, which: u8) -> Block {
@@ -300,7 +304,7 @@ impl Tree {
             if let Some(pid) = self.living().into_iter().rev().find(|pid| *pid != 1)
                 && self.waiting.is_empty()
             {
-                self.feed(pid, Input::Killed);
+                self.feed(pid, Input::Signal(Signal::Kill));
             }
             if self.waiting.is_empty() {
                 break;

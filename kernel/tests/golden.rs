@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use dormouse_kernel::content::{Content, ReadQuota};
 use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::{
-    HANDLES, MESSAGES, Outcome, PendingTempFile, REFERENCES, Syscall, TEMP_FILE_TOOLS, TOOLS, delete_fd_section,
-    fd_to_file, get_fd_section, instructions, list_fd_sections, list_fds, mark_fd_section, read_fd, rename_fd,
-    search_fd, summarize_fd,
+    Group, HANDLES, MESSAGES, Outcome, PendingTempFile, REFERENCES, Syscall, create_temp_file::create_temp_file,
+    delete_fd_section, diff_fd, fd_to_file, get_fd_section, instructions, list_fd_sections, list_fds, mark_fd_section,
+    names_of, read_fd, rename_fd, search_fd, summarize_fd,
 };
-use dormouse_kernel::table::Table;
-use dormouse_kernel::table::placement::{NewDescriptor, Placement, Placer};
+use dormouse_kernel::table::placement::{Placement, Placer};
+use dormouse_kernel::table::{NewDescriptor, Table};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::FdId;
@@ -85,8 +85,7 @@ fn temp_file(text: &str) -> String {
 }
 
 fn pending_temp_file() -> PendingTempFile {
-    let create = &TEMP_FILE_TOOLS[0];
-    let Outcome::TempFile(pending) = (create.call)(&Call::unbounded(&table(), r#"{"fd": "fd:2"}"#, &settings(), 0))
+    let Outcome::TempFile(pending) = create_temp_file(&Call::unbounded(&table(), r#"{"fd": "fd:2"}"#, &settings(), 0))
     else {
         panic!("it asks the files of the tree")
     };
@@ -99,7 +98,7 @@ fn summarized() -> String {
     let summary = "A main function that emits </fd_content>.".into();
     table.note(&id, &Note::Summarized { summary, usage: Usage::default() });
     let entry = table.get(&id).expect("it is there").clone();
-    NewDescriptor::new(entry, "Handed over.", &settings(), ReadQuota::unlimited()).answer(&id).text.to_string()
+    NewDescriptor::previewed(entry, "Handed over.", &settings(), ReadQuota::unlimited()).answer(&id).text.to_string()
 }
 
 fn read(args: &str) -> String {
@@ -117,6 +116,15 @@ fn units(args: &str) -> String {
     let mut table = Table::new();
     table.insert(table.next_id(), Entry::new(content, 40, "tool:cat", 0));
     shown(read_fd(&Call::unbounded(&table, args, &DescriptorSettings { max_read_chars: 130, ..settings() }, 0)))
+}
+
+/// A comparison of the code with another version of it.
+fn changed(args: &str, max_read_chars: u64) -> String {
+    let mut table = table();
+    let other = CODE.replace("a < b", "a <= b").replace("emit", "<emit>");
+    table.insert(table.next_id(), Entry::new(Content::new(other), 40, "tool:cat", 0));
+    let settings = DescriptorSettings { max_read_chars, ..settings() };
+    shown_as(FdId::Fd(4), diff_fd::diff_fd(&Call::unbounded(&table, args, &settings, 0)))
 }
 
 fn search(args: &str) -> String {
@@ -145,7 +153,7 @@ fn attached(max_content_bytes: u64) -> String {
     let (name, media_type) = (Some("a <chart>.png".into()), "image/png".into());
     let attachment = Attachment { name, media_type, bytes: bytes::Bytes::from_static(b"\x89PNG\r\n\x1a\n and so on") };
     let settings = DescriptorSettings { max_content_bytes, ..settings() };
-    let new = Placer::unlimited(Some(&settings), 0).attachment(&attachment, "tool:plot");
+    let new = Placer::unlimited(Some(&settings), 0).attachment(&attachment, "tool:plot").expect("all may be read");
     new.element(&FdId::Fd(2)).to_xml()
 }
 
@@ -168,8 +176,7 @@ fn refused(args: &str) -> String {
 
 #[test]
 fn every_element_is_as_it_was() {
-    let everything: Vec<_> =
-        TOOLS.iter().map(|tool| tool.name).chain(["fork", REFERENCES, MESSAGES, HANDLES]).collect();
+    let everything: Vec<_> = names_of(Group::Descriptors).chain(["fork", REFERENCES, MESSAGES, HANDLES]).collect();
     let cases = [
         ("fd_result.xml", shown_output(ToolOutput::ok(CODE), "tool:cat", &settings())),
         (
@@ -220,6 +227,10 @@ fn every_element_is_as_it_was() {
             "fd_search_distinct_all.xml",
             search(r#"{"fd": "*", "query": "[(</]", "regex": true, "distinct": true, "max_matches": 2}"#),
         ),
+        ("fd_diff.xml", changed(r#"{"a": "fd:1", "b": "fd:3"}"#, 4000)),
+        ("fd_diff_bounded.xml", changed(r#"{"a": "fd:1", "b": "fd:3"}"#, 50)),
+        ("fd_diff_extracted.xml", changed(r#"{"a": "fd:1", "b": "fd:3", "extract_to_new_fd": true}"#, 50)),
+        ("fd_diff_none.xml", changed(r#"{"a": "fd:1", "b": "fd:1"}"#, 50)),
         ("fd_search_all.xml", search(r#"{"fd": "*", "query": "/", "max_matches": 1}"#)),
         ("fd_list.xml", noted(list_fds, "{}")),
         ("fd_list_bounded.xml", noted(list_fds, r#"{"max": 1}"#)),

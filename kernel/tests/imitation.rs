@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::content::{Content, ReadQuota};
 use dormouse_kernel::process::{
-    Birth, CheckpointReply, Effect, Fetched, Gathered, HostTool, Input, Kept, Preloads, ShownPreload, State,
-    Surroundings, born, give_tools, tell_environment,
+    Birth, CheckpointReply, ChildEvent, Completion, Effect, Fetched, Gathered, HostRequest, HostTool, Input, Kept,
+    Preloads, ShownPreload, State, Surroundings, Work, born, give_tools, tell_environment,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::{Handed, Letter};
@@ -104,7 +104,7 @@ impl Replay {
     fn returns(&mut self, output: ToolOutput) -> String {
         self.reply(&[("grep", "{}")]);
         let call = self.called().expect("grep is called");
-        self.feed(Input::ToolReturned { call, output });
+        self.feed(Input::Completed { call, result: Completion::Tool(output) });
         self.shown()
     }
 
@@ -131,7 +131,7 @@ impl Replay {
 
     fn ends(&mut self, index: u32, status: ExitStatus, text: &str) -> String {
         let (call, exit) = (self.open_call(), Exit::new(status, text));
-        self.feed(Input::ChildEnded { call, index, child: Pid(7), exit });
+        self.feed(Input::Child { call, event: ChildEvent::Ended { index, child: Pid(7), exit } });
         self.shown()
     }
 }
@@ -221,7 +221,7 @@ fn spawned_child_is_not_born(text: &str) -> String {
     let mut run = begun();
     run.children("spawn", SPAWN);
     let call = run.open_call();
-    run.feed(Input::NotBorn { call, why: text.to_owned() });
+    run.feed(Input::Child { call, event: ChildEvent::NotBorn { why: text.to_owned() } });
     run.shown()
 }
 
@@ -235,9 +235,12 @@ fn child_in_the_background_ended(text: &str) -> String {
     let mut run = begun();
     run.children("spawn", IN_BACKGROUND);
     let call = run.open_call();
-    run.feed(Input::ChildStarted { call, child: Pid(7) });
+    run.feed(Input::Child { call, event: ChildEvent::Started { child: Pid(7) } });
     run.reply(&[]);
-    run.feed(Input::ChildEnded { call, index: 0, child: Pid(7), exit: Exit::new(ExitStatus::Done, text) });
+    run.feed(Input::Child {
+        call,
+        event: ChildEvent::Ended { index: 0, child: Pid(7), exit: Exit::new(ExitStatus::Done, text) },
+    });
     run.shown()
 }
 
@@ -260,12 +263,15 @@ fn preloads_of_a_spawn(text: &str) -> String {
         .effects
         .iter()
         .find_map(|effect| match effect {
-            Effect::Fetch { call, pending } => Some((*call, pending.clone())),
+            Effect::Begin { call, work: Work::Fetch(pending) } => Some((*call, pending.clone())),
             _ => None,
         })
         .expect("a file is fetched");
     let files = vec![ShownPreload::bytes(text, text.to_owned().into())];
-    run.feed(Input::Fetched { call, pending, result: Ok(Fetched { files, temp_files: Vec::new() }) });
+    run.feed(Input::Completed {
+        call,
+        result: Completion::Fetched { pending, result: Ok(Fetched { files, temp_files: Vec::new() }) },
+    });
     let child = run.effects.iter().find_map(|effect| match effect {
         Effect::StartChildren { children, .. } => Some(children[0].clone()),
         _ => None,
@@ -358,17 +364,19 @@ fn name_of_a_process(text: &str) -> String {
     run.reply(&[("list_processes", "{}")]);
     let call = run.open_call();
     let row = Neighbour { pid: Pid(2), parent: None, program: text.into(), name: Some(text.into()), status: "idle" };
-    run.feed(Input::Listed { call, known: vec![row], hidden: 0 });
+    run.feed(Input::Completed { call, result: Completion::Listed { known: vec![row], hidden: 0 } });
     run.shown()
 }
 
 fn temp_file(text: &str) -> String {
     let mut run = begun();
     run.reply(&[("read_temp_file", r#"{"temp_file_id": "temp:1"}"#)]);
-    let Some(Effect::TempFile { call, pending }) = run.effects.first().cloned() else { panic!("{:?}", run.effects) };
+    let Some(Effect::Begin { call, work: Work::TempFile(pending) }) = run.effects.first().cloned() else {
+        panic!("{:?}", run.effects)
+    };
     let content = Content::new(text.to_owned());
     let result = Ok(TempFileReply::Contents { id: TempId(1), version: 1, content });
-    run.feed(Input::TempFileDone { call, pending, result });
+    run.feed(Input::Completed { call, result: Completion::TempFile { pending, result } });
     run.shown()
 }
 
@@ -377,14 +385,14 @@ fn label_of_a_checkpoint(text: &str) -> String {
     run.reply(&[("list_checkpoints", "{}")]);
     let call = run.open_call();
     let kept = Kept { id: CheckpointId(1), label: text.into(), at: FactNumber(1), scope: Scope::Process };
-    run.feed(Input::CheckpointDone { call, result: Ok(CheckpointReply::Listed(vec![kept])) });
+    run.feed(Input::Completed { call, result: Completion::Checkpoint(Ok(CheckpointReply::Listed(vec![kept]))) });
     run.shown()
 }
 
 fn summarizing(text: &str) -> (Replay, CallId, dormouse_kernel::syscall::PendingSummary) {
     let mut run = Replay::holding(text);
     run.reply(&[("summarize_fd", r#"{"fd": "fd:1", "again": true}"#)]);
-    let Some(Effect::Summarize { call, pending, .. }) = run.effects.first().cloned() else {
+    let Some(Effect::Begin { call, work: Work::Summarize { pending, .. } }) = run.effects.first().cloned() else {
         panic!("{:?}", run.effects)
     };
     (run, call, pending)
@@ -399,22 +407,27 @@ fn summary(text: &str) -> String {
     // Space around a summary is left out.
     let blocks = vec![Block::text(format!("It is: {text}."))];
     let reply = Reply { blocks, stop: StopReason::EndTurn, usage: Usage::default() };
-    run.feed(Input::Summarized { call, pending, result: Ok(reply) });
+    run.feed(Input::Completed { call, result: Completion::Summarized { pending, result: Ok(reply) } });
     run.shown()
 }
 
 fn summary_that_failed(text: &str) -> String {
     let (mut run, call, pending) = summarizing("plain");
-    run.feed(Input::Summarized { call, pending, result: Err(ModelError::new(ModelErrorKind::Overloaded, text)) });
+    run.feed(Input::Completed {
+        call,
+        result: Completion::Summarized { pending, result: Err(ModelError::new(ModelErrorKind::Overloaded, text)) },
+    });
     run.shown()
 }
 
 fn file_that_cannot_be_written(text: &str) -> String {
     let mut run = Replay::holding("plain");
     run.reply(&[("fd_to_file", &json!({ "fd": "fd:1", "file_path": text }).to_string())]);
-    let Some(Effect::WriteFile { call, pending }) = run.effects.first().cloned() else { panic!("{:?}", run.effects) };
+    let Some(Effect::Begin { call, work: Work::WriteFile(pending) }) = run.effects.first().cloned() else {
+        panic!("{:?}", run.effects)
+    };
     let error = FileError { kind: FileErrorKind::WriteError, message: format!("{text} cannot be written") };
-    run.feed(Input::FileWritten { call, pending, result: Err(error) });
+    run.feed(Input::Completed { call, result: Completion::FileWritten { pending, result: Err(error) } });
     run.shown()
 }
 
@@ -490,7 +503,10 @@ fn program_that_preloads(text: &str) -> String {
 fn host_opens(text: &str) -> String {
     let mut run = begun();
     let collected = dormouse_kernel::content::Collected { bytes: Bytes::from(text.to_owned()), cut_bytes: 0 };
-    run.feed(Input::Opened { ticket: "t".into(), collected, source: text.to_owned(), page_chars: None });
+    run.feed(Input::Host {
+        ticket: "t".into(),
+        request: HostRequest::Open { collected, source: text.to_owned(), page_chars: None },
+    });
     let answer = run.effects.iter().find_map(|effect| match effect {
         Effect::AnswerHost { answer, .. } => Some(answer.text.to_string()),
         _ => None,
@@ -606,7 +622,7 @@ fn what_a_user_types_and_what_the_model_says_stands_as_it_is() {
         assert_eq!(run.shown(), text);
         let call = run.thinking();
         let reply = Reply { blocks: vec![Block::text(text)], stop: StopReason::EndTurn, usage: Usage::default() };
-        run.feed(Input::ModelReplied { call, result: Ok(reply) });
+        run.feed(Input::Completed { call, result: Completion::Model(Ok(reply)) });
         assert_eq!(run.state.messages().last().expect("it replied").text(), text);
     }
 }

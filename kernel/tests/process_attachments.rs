@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::process::{Birth, Effect, HostTool, Input, Preloads, State, Surroundings, born};
+use dormouse_kernel::process::{
+    Birth, Completion, Effect, HostRequest, HostTool, Input, Preloads, State, Surroundings, born,
+};
 use dormouse_kernel::program::compile;
 use dormouse_kernel::table::attachment::MOST_ATTACHED;
 use dormouse_proto::id::{FdId, Pid};
@@ -48,7 +50,10 @@ impl Replay {
     fn plots(&mut self, text: &str, attached: Vec<Attachment>) -> Request {
         self.reply(&[("plot", "{}")]);
         let call = self.called().expect("plot is called");
-        self.feed(Input::ToolReturned { call, output: ToolOutput { attached, ..ToolOutput::ok(text.to_owned()) } });
+        self.feed(Input::Completed {
+            call,
+            result: Completion::Tool(ToolOutput { attached, ..ToolOutput::ok(text.to_owned()) }),
+        });
         self.request()
     }
 }
@@ -113,7 +118,10 @@ fn a_fork_shows_what_its_parent_was_shown_and_knows_what_it_inherited() {
     assert_eq!(request.media.len(), 1);
     assert_eq!(request.forked_at, [before.messages.len() + 1], "its parent's reply is its own as well");
     assert_eq!(request.messages.len(), before.messages.len() + 2);
-    child.feed(Input::SentBack { ticket: "t".into(), position: "msg:1".into(), message: "anew".into() });
+    child.feed(Input::Host {
+        ticket: "t".into(),
+        request: HostRequest::SendBack { position: "msg:1".into(), message: "anew".into() },
+    });
     let request = child.request();
     assert!(request.forked_at.is_empty() && request.media.is_empty(), "{:?}", request.forked_at);
 }

@@ -3,7 +3,9 @@
 use crate::budget_run::{FORK_3, Run, SPAWN_ME, SPAWN_SMALL, output, tokens};
 use crate::budget_support::{around, process, program};
 use dormouse_kernel::budget::Account;
-use dormouse_kernel::process::{Birth, Effect, Fact, Input, Preloads, State, born, decide, evolve};
+use dormouse_kernel::process::{
+    Birth, ChildEvent, Completion, Effect, Fact, Input, Preloads, Report, Signal, State, Work, born, decide, evolve,
+};
 use dormouse_proto::budget::{Amount, Budget, Change};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::Speaker;
@@ -81,11 +83,11 @@ fn children_at_the_last_level_of_depth_are_one_process_each_and_those_above_it_a
 #[test]
 fn a_share_comes_back_after_its_call_was_given_up() {
     let (mut run, call) = forked(Lifetime::Session);
-    run.feed(Input::Interrupted);
+    run.feed(Input::Signal(Signal::Interrupt));
     assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(25), "the children may still be at work");
     assert_eq!(run.finds(), [(call, 0), (call, 1), (call, 2)], "what became of them is asked");
     run.end_child(call, 0, Some(output(5)));
-    run.feed(Input::NoChild { call, index: 1 });
+    run.feed(Input::Child { call, event: ChildEvent::Absent { index: 1 } });
     assert_eq!(run.changes(), [Change::Returned { call, index: 1, spent: Some(Usage::default()) }]);
     run.end_child(call, 2, None);
     assert_eq!(run.state.budget().below(), output(5 + 25), "of one that nobody knows of, the whole share is used");
@@ -97,13 +99,13 @@ fn a_share_comes_back_after_its_call_was_given_up() {
 #[test]
 fn after_a_restart_it_asks_for_children_that_nobody_waits_for_and_keeps_the_shares_of_the_others() {
     let (mut run, call) = forked(Lifetime::Session);
-    run.feed(Input::Resumed);
+    run.feed(Input::Signal(Signal::Resume));
     assert_eq!(run.finds(), [], "the call waits for them");
     assert_eq!((run.children().len(), run.changes().len()), (3, 0), "they are asked for under the same shares");
-    run.feed(Input::Interrupted);
-    run.feed(Input::Resumed);
+    run.feed(Input::Signal(Signal::Interrupt));
+    run.feed(Input::Signal(Signal::Resume));
     assert_eq!(run.finds(), [(call, 0), (call, 1), (call, 2)]);
-    run.feed(Input::NoChild { call, index: 2 });
+    run.feed(Input::Child { call, event: ChildEvent::Absent { index: 2 } });
     assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(50));
 }
 
@@ -111,17 +113,19 @@ fn after_a_restart_it_asks_for_children_that_nobody_waits_for_and_keeps_the_shar
 fn a_spawn_that_comes_to_nothing_gives_its_share_back() {
     let mut run = Run::new(Lifetime::Task, TOKENS);
     run.reply(output(0), &[("spawn", r#"{"program_name": "me", "query": "q", "additional_preload_files": ["x"]}"#)]);
-    let Some(Effect::Fetch { call, pending }) = run.effects.last().cloned() else { panic!("{:?}", run.effects) };
+    let Some(Effect::Begin { call, work: Work::Fetch(pending) }) = run.effects.last().cloned() else {
+        panic!("{:?}", run.effects)
+    };
     assert_eq!(run.state.budget().shares().count(), 1);
     let result = Err(dormouse_kernel::process::FetchError::Inside("no".to_owned()));
-    run.feed(Input::Fetched { call, pending, result });
+    run.feed(Input::Completed { call, result: Completion::Fetched { pending, result } });
     assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(101));
 }
 
 #[test]
 fn a_process_that_ends_with_living_children_counts_their_shares_as_used() {
     let (mut run, _) = forked(Lifetime::Session);
-    run.feed(Input::Killed);
+    run.feed(Input::Signal(Signal::Kill));
     assert_eq!(tokens(run.state.exit().and_then(|exit| exit.spent)), Some(1 + 3 * 25));
     assert_eq!(tokens(Some(run.state.budget().spent())), Some(1), "what is known");
 }
@@ -174,7 +178,7 @@ fn at_each_limit_a_process_ends_cleanly_and_says_which_it_was() {
             let (status, message) = run.exit().unwrap_or_else(|| panic!("{budget}: {:?}", run.state.phase()));
             assert_eq!(status, ExitStatus::BudgetExhausted);
             assert!(message.contains(expected) && message.contains("(budget."), "{message}");
-            assert!(matches!(run.effects.last(), Some(Effect::ReportExit { .. })) && run.request().is_none());
+            assert!(matches!(run.effects.last(), Some(Effect::Report(Report::Exit { .. }))) && run.request().is_none());
             assert_eq!(run.state.messages().last().map(|last| last.role), Some(Role::User), "the tool is answered");
         }
     }
@@ -202,7 +206,7 @@ fn when_its_time_is_up_a_process_ends_in_the_middle_of_a_call_with_a_valid_histo
     assert!(run.effects.iter().any(|effect| matches!(effect, Effect::Abandon { calls } if calls.len() == 2)));
     let mut late = Run::new(Lifetime::Task, TOKENS);
     late.now_ms = 10_000;
-    late.feed(Input::Resumed);
+    late.feed(Input::Signal(Signal::Resume));
     assert_eq!(
         late.exit().map(|(status, _)| status),
         Some(ExitStatus::BudgetExhausted),
@@ -237,7 +241,7 @@ fn a_message_that_was_sent_is_not_added_to() {
     let sent = run.request().expect("it asks").messages;
     let Phase::Thinking { call } = *run.state.phase() else { panic!("it asks") };
     let reply = Reply { blocks: Vec::new(), stop: StopReason::Pause, usage: output(90) };
-    run.feed(Input::ModelReplied { call, result: Ok(reply) });
+    run.feed(Input::Completed { call, result: Completion::Model(Ok(reply)) });
     assert_eq!(run.request().expect("it asks again").messages, sent, "HIST-1");
 }
 
@@ -266,11 +270,11 @@ fn where_all_that_is_left_is_reserved_it_waits_until_some_of_it_comes_back() {
     let mut run = Run::new(Lifetime::Task, "[budget]\noutput_tokens = 12\n");
     run.reply(output(1), &[SPAWN_SMALL]);
     let call = run.state.budget().shares().next().map(|((call, _), _)| call).expect("a share is reserved");
-    run.feed(Input::ChildStarted { call, child: Pid(2) });
+    run.feed(Input::Child { call, event: ChildEvent::Started { child: Pid(2) } });
     run.grep(output(2), "a");
     assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(0));
     assert!(run.request().is_none() && run.exit().is_none(), "{:?}", run.state.phase());
-    run.feed(Input::Resumed);
+    run.feed(Input::Signal(Signal::Resume));
     assert!(run.request().is_none() && run.exit().is_none(), "after a restart, too");
     run.end_child(call, 0, Some(output(4)));
     assert!(run.request().is_some(), "{:?}", run.state.phase());
@@ -296,18 +300,18 @@ fn a_summary_that_fails_costs_what_it_costs_and_one_that_comes_too_late_does_so_
     let summarize = ("summarize_fd", r#"{"fd": "fd:1"}"#);
     run.reply(output(1), &[summarize, summarize]);
     let pending = run.effects.iter().filter_map(|effect| match effect {
-        Effect::Summarize { call, pending, .. } => Some((*call, pending.clone())),
+        Effect::Begin { call, work: Work::Summarize { pending, .. } } => Some((*call, pending.clone())),
         _ => None,
     });
     let pending: Vec<_> = pending.collect();
     let says_nothing = || Ok(Reply { blocks: Vec::new(), stop: StopReason::EndTurn, usage: output(7) });
     let answer = |run: &mut Run, at: usize| {
         let (call, pending) = pending[at].clone();
-        run.feed(Input::Summarized { call, pending, result: says_nothing() });
+        run.feed(Input::Completed { call, result: Completion::Summarized { pending, result: says_nothing() } });
     };
     answer(&mut run, 0);
     assert_eq!(run.state.usage().output_tokens, 9);
-    run.feed(Input::Interrupted);
+    run.feed(Input::Signal(Signal::Interrupt));
     for _ in 0..2 {
         answer(&mut run, 1);
         assert_eq!(run.state.usage().output_tokens, 16, "once");
@@ -321,7 +325,11 @@ fn no_summary_is_asked_for_beyond_a_limit() {
     let mut run = Run::new(Lifetime::Session, "[budget]\noutput_tokens = 10\n");
     run.grep(output(1), &"long ".repeat(9));
     run.reply(output(9), &[("summarize_fd", r#"{"fd": "fd:1"}"#), ("grep", "{}")]);
-    assert!(!run.effects.iter().any(|effect| matches!(effect, Effect::Summarize { .. })), "{:?}", run.effects);
+    assert!(
+        !run.effects.iter().any(|effect| matches!(effect, Effect::Begin { work: Work::Summarize { .. }, .. })),
+        "{:?}",
+        run.effects
+    );
 }
 
 #[test]
@@ -370,8 +378,9 @@ fn a_call_that_was_in_flight_is_not_made_again_beyond_the_limits() {
         let mut image = run.state.image();
         image.usage.output_tokens = output_tokens;
         let state = State::from_image(Pid(1), run.state.program().clone(), around(1), image).unwrap();
-        let decision = decide(&state, Input::Resumed, 0);
-        let asks = decision.effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
+        let decision = decide(&state, Input::Signal(Signal::Resume), 0);
+        let asks =
+            decision.effects.iter().any(|effect| matches!(effect, Effect::Begin { work: Work::Model { .. }, .. }));
         assert_eq!((asks, decision.state.exit().is_none()), (is_asked, is_asked));
         let status = decision.state.exit().map(|exit| exit.status);
         assert_eq!(status, (!is_asked).then_some(ExitStatus::BudgetExhausted));
@@ -383,7 +392,7 @@ fn a_failure_of_the_model_costs_nothing_that_is_known() {
     let run = Run::new(Lifetime::Task, TOKENS);
     let Phase::Thinking { call } = *run.state.phase() else { panic!("it asks") };
     let result = Err(ModelError::new(ModelErrorKind::Malformed, "no"));
-    let decision = decide(&run.state, Input::ModelReplied { call, result }, 0).read_all(0);
+    let decision = decide(&run.state, Input::Completed { call, result: Completion::Model(result) }, 0).read_all(0);
     let exited = decision.facts.iter().find_map(|fact| match fact {
         Fact::Exited { exit } => Some(exit.clone()),
         _ => None,
@@ -401,7 +410,7 @@ fn as_many_children_as_the_program_allows_may_run_in_the_background_and_each_may
         let Some(Origin::Spawned { call }) = call else { panic!("child {child}: {:?}", run.answers()) };
         let processes = run.state.budget().share(call, 0).and_then(|share| share.processes);
         assert!(processes >= Some(99), "child {child}: {processes:?}");
-        run.feed(Input::ChildStarted { call, child: Pid(2 + child) });
+        run.feed(Input::Child { call, event: ChildEvent::Started { child: Pid(2 + child) } });
     }
 }
 
@@ -410,8 +419,8 @@ fn one_restored_from_right_after_an_interrupt_of_a_paused_turn_is_not_warned_in_
     let mut run = Run::new(Lifetime::Session, "[budget]\noutput_tokens = 100\n");
     let Phase::Thinking { call } = *run.state.phase() else { panic!("it asks: {:?}", run.state.phase()) };
     let reply = Reply { blocks: vec![Block::text("more to come")], stop: StopReason::Pause, usage: output(85) };
-    run.feed(Input::ModelReplied { call, result: Ok(reply.clone()) });
-    run.feed(Input::Interrupted);
+    run.feed(Input::Completed { call, result: Completion::Model(Ok(reply.clone())) });
+    run.feed(Input::Signal(Signal::Interrupt));
     let mut state = run.first.clone();
     let upto = run.facts.iter().position(|fact| matches!(fact, Fact::Interrupted { .. })).expect("it is interrupted");
     run.facts[..=upto].iter().for_each(|fact| evolve(&mut state, fact));

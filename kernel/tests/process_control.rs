@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Decision, Effect, Fact, HostTool, Image, Input, Preloads, State, Surroundings, Unrest, born, decide, evolve,
+    Birth, Completion, Decision, Effect, Fact, HostRequest, HostTool, Image, Input, Preloads, Signal, State,
+    Surroundings, Unrest, Work, born, decide, evolve,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -49,11 +50,14 @@ impl Replay {
     fn grep(&mut self, found: &str) {
         self.reply(&[("grep", "{}")]);
         let call = self.called().expect("grep is called");
-        self.feed(Input::ToolReturned { call, output: ToolOutput::ok(found.to_owned()) });
+        self.feed(Input::Completed { call, result: Completion::Tool(ToolOutput::ok(found.to_owned())) });
     }
 
     fn send_back(&mut self, position: &str, message: &str) -> (String, bool) {
-        self.feed(Input::SentBack { ticket: "t".into(), position: position.into(), message: message.into() });
+        self.feed(Input::Host {
+            ticket: "t".into(),
+            request: HostRequest::SendBack { position: position.into(), message: message.into() },
+        });
         self.told()
     }
 
@@ -140,7 +144,7 @@ fn what_is_called_beside_goto_is_done_and_answered_and_goto_is_refused() {
     let goto = ("goto", r#"{"position": "msg:1", "message": "m"}"#);
     run.reply(&[goto, ("grep", "{}"), goto]);
     let call = run.called().expect("the sibling is called");
-    run.feed(Input::ToolReturned { call, output: ToolOutput::ok("two") });
+    run.feed(Input::Completed { call, result: Completion::Tool(ToolOutput::ok("two")) });
     let said = texts(&run.request()).pop().unwrap_or_default();
     assert_eq!((said.matches("type=\"not_alone\"").count(), said.matches("=two").count()), (2, 1), "{said}");
 }
@@ -188,9 +192,9 @@ fn descriptors_stay_and_notes_of_messages_that_are_gone_go() {
     assert!(table.resolve("msg:3").is_err());
     assert_eq!(table.next_id(), FdId::Fd(3), "FD-1");
     let before = run.state.clone();
-    run.feed(Input::ModelReplied {
+    run.feed(Input::Completed {
         call: late,
-        result: Ok(Reply { blocks: vec![], stop: StopReason::EndTurn, usage: Usage::default() }),
+        result: Completion::Model(Ok(Reply { blocks: vec![], stop: StopReason::EndTurn, usage: Usage::default() })),
     });
     assert_eq!(run.state, before, "CALL-1");
 }
@@ -207,7 +211,7 @@ fn a_host_sends_a_process_back_in_the_middle_of_a_call() {
     let goto = "<goto from=\"msg:4\" to=\"msg:1\">Do it otherwise.</goto> [msg:2]";
     assert_eq!(texts(&run.request()), ["go [msg:1]", goto]);
     let before = run.state.clone();
-    run.feed(Input::ToolReturned { call, output: ToolOutput::ok("late") });
+    run.feed(Input::Completed { call, result: Completion::Tool(ToolOutput::ok("late")) });
     assert_eq!(run.state, before, "CALL-1");
     run.reply(&[]);
     assert_eq!(run.state.phase(), &Phase::Idle);
@@ -220,13 +224,13 @@ fn a_host_sends_a_process_back_in_the_middle_of_a_call() {
 fn an_interrupt_and_a_goto_begin_an_epoch() {
     let mut run = begun(Lifetime::Session, PLAIN);
     assert_eq!((run.state.image().epoch, run.thinking().epoch), (0, 0));
-    run.feed(Input::Interrupted);
+    run.feed(Input::Signal(Signal::Interrupt));
     assert_eq!(run.state.image().epoch, 1, "after an interrupt");
     run.feed(Input::Spoke { from: Speaker::Host, spoken: "on".into() });
     assert_eq!(run.thinking().epoch, 1);
     run.reply(&[("grep", "{}")]);
     assert_eq!(run.called().map(|call| call.epoch), Some(1));
-    run.feed(Input::ToolReturned { call: run.called().unwrap(), output: ToolOutput::ok("found") });
+    run.feed(Input::Completed { call: run.called().unwrap(), result: Completion::Tool(ToolOutput::ok("found")) });
     run.reply(&[("goto", r#"{"position": "msg:1", "message": "again"}"#)]);
     assert_eq!((run.state.image().epoch, run.thinking().epoch), (2, 2), "after the model's goto");
     run.reply(&[]);
@@ -240,7 +244,7 @@ fn a_host_may_call_the_tool_itself() {
     let mut run = begun(Lifetime::Session, PLAIN);
     run.reply(&[]);
     let args = r#"{"position": "msg:1", "message": "again"}"#.to_owned();
-    run.feed(Input::HostCalled { ticket: "t".into(), tool: "goto".into(), args });
+    run.feed(Input::Host { ticket: "t".into(), request: HostRequest::Call { tool: "goto".into(), args } });
     assert_eq!(run.told(), ("<goto from=\"msg:2\" to=\"msg:1\"/>".to_owned(), false));
     assert_eq!(texts(&run.request()).len(), 2);
 }
@@ -255,7 +259,10 @@ fn answered(run: &Replay) -> Vec<(String, String)> {
 }
 
 fn host_calls(run: &mut Replay, ticket: &str) -> CallId {
-    run.feed(Input::HostCalled { ticket: ticket.into(), tool: "grep".into(), args: "{}".to_owned() });
+    run.feed(Input::Host {
+        ticket: ticket.into(),
+        request: HostRequest::Call { tool: "grep".into(), args: "{}".to_owned() },
+    });
     run.called().expect("it is called at once")
 }
 
@@ -265,15 +272,18 @@ fn calls_of_the_host_run_side_by_side_and_are_answered_each_for_itself() {
     run.reply(&[]);
     let (first, second) = (host_calls(&mut run, "a"), host_calls(&mut run, "b"));
     assert_eq!(run.effects.len(), 1, "the first is not called again: {:?}", run.effects);
-    run.feed(Input::ToolReturned { call: second, output: ToolOutput::ok("two") });
+    run.feed(Input::Completed { call: second, result: Completion::Tool(ToolOutput::ok("two")) });
     assert_eq!(answered(&run), [("b".to_owned(), "two".to_owned())]);
     let third = host_calls(&mut run, "c");
-    run.feed(Input::ToolReturned { call: first, output: ToolOutput::ok("one") });
+    run.feed(Input::Completed { call: first, result: Completion::Tool(ToolOutput::ok("one")) });
     assert_eq!(answered(&run), [("a".to_owned(), "one".to_owned())]);
     run.feed(Input::Spoke { from: Speaker::Host, spoken: "hear this".into() });
-    run.feed(Input::HostCalled { ticket: "d".into(), tool: "grep".into(), args: "{}".to_owned() });
+    run.feed(Input::Host {
+        ticket: "d".into(),
+        request: HostRequest::Call { tool: "grep".into(), args: "{}".to_owned() },
+    });
     assert!(answered(&run)[0].1.contains("about to begin a turn"), "what was said is not kept waiting");
-    run.feed(Input::ToolReturned { call: third, output: ToolOutput::ok("three") });
+    run.feed(Input::Completed { call: third, result: Completion::Tool(ToolOutput::ok("three")) });
     assert_eq!(answered(&run), [("c".to_owned(), "three".to_owned())]);
     assert!(matches!(run.state.phase(), Phase::Thinking { .. }), "it is heard when the last is answered");
 }
@@ -283,15 +293,15 @@ fn a_call_that_the_host_gives_up_is_answered_and_those_beside_it_go_on() {
     let mut run = begun(Lifetime::Session, PLAIN);
     run.reply(&[]);
     let (first, second) = (host_calls(&mut run, "a"), host_calls(&mut run, "b"));
-    run.feed(Input::HostGaveUp { ticket: "nobody's".into() });
+    run.feed(Input::Host { ticket: "nobody's".into(), request: HostRequest::GiveUp });
     assert!(run.effects.is_empty());
-    run.feed(Input::HostGaveUp { ticket: "a".into() });
+    run.feed(Input::Host { ticket: "a".into(), request: HostRequest::GiveUp });
     assert!(run.effects.iter().any(|effect| matches!(effect, Effect::Abandon { calls } if calls[..] == [first])));
     assert!(matches!(&answered(&run)[..], [(ticket, text)] if ticket == "a" && text.contains("was cancelled")));
     let before = run.state.clone();
-    run.feed(Input::ToolReturned { call: first, output: ToolOutput::ok("late") });
+    run.feed(Input::Completed { call: first, result: Completion::Tool(ToolOutput::ok("late")) });
     assert_eq!(run.state, before, "CALL-1");
-    run.feed(Input::ToolReturned { call: second, output: ToolOutput::ok("two") });
+    run.feed(Input::Completed { call: second, result: Completion::Tool(ToolOutput::ok("two")) });
     assert_eq!(answered(&run), [("b".to_owned(), "two".to_owned())]);
     assert_eq!(run.state.phase(), &Phase::Idle);
 }
@@ -303,46 +313,52 @@ fn a_process_bounds_the_calls_of_the_host_and_an_interrupt_answers_all_of_them()
     for number in 0..64 {
         host_calls(&mut run, &number.to_string());
     }
-    run.feed(Input::HostCalled { ticket: "one more".into(), tool: "grep".into(), args: "{}".to_owned() });
+    run.feed(Input::Host {
+        ticket: "one more".into(),
+        request: HostRequest::Call { tool: "grep".into(), args: "{}".to_owned() },
+    });
     assert!(answered(&run)[0].1.contains("64 calls in flight"), "{:?}", run.effects);
-    run.feed(Input::Interrupted);
+    run.feed(Input::Signal(Signal::Interrupt));
     assert_eq!((answered(&run).len(), run.state.phase()), (64, &Phase::Idle));
 }
 
 #[test]
 fn a_stopped_process_takes_in_what_was_in_flight_and_begins_nothing_until_it_is_continued() {
     let mut run = begun(Lifetime::Session, PLAIN);
-    run.feed(Input::Stopped);
+    run.feed(Input::Signal(Signal::Stop));
     run.reply(&[("grep", "{}"), ("grep", "{}")]);
     assert!(run.effects.is_empty() && run.called().is_none(), "{:?}", run.effects);
-    run.feed(Input::Continued);
-    let calls: Vec<_> = run.effects.iter().filter(|effect| matches!(effect, Effect::CallTool { .. })).collect();
+    run.feed(Input::Signal(Signal::Continue));
+    let calls: Vec<_> =
+        run.effects.iter().filter(|effect| matches!(effect, Effect::Begin { work: Work::Tool { .. }, .. })).collect();
     assert_eq!(calls.len(), 2);
     let Some(first) = run.called() else { panic!("it was called") };
-    run.feed(Input::Stopped);
-    run.feed(Input::ToolReturned { call: first, output: ToolOutput::ok("one") });
-    run.feed(Input::Continued);
+    run.feed(Input::Signal(Signal::Stop));
+    run.feed(Input::Completed { call: first, result: Completion::Tool(ToolOutput::ok("one")) });
+    run.feed(Input::Signal(Signal::Continue));
     assert!(run.effects.is_empty(), "what is in flight is not called again: {:?}", run.effects);
-    run.feed(Input::Stopped);
+    run.feed(Input::Signal(Signal::Stop));
     let second = CallId { seq: first.seq + 1, ..first };
-    run.feed(Input::ToolReturned { call: second, output: ToolOutput::ok("two") });
+    run.feed(Input::Completed { call: second, result: Completion::Tool(ToolOutput::ok("two")) });
     assert!(run.effects.is_empty(), "the model is not asked: {:?}", run.effects);
-    run.feed(Input::Continued);
+    run.feed(Input::Signal(Signal::Continue));
     assert_eq!(texts(&run.request())[2], "=one =two [msg:3]");
-    run.feed(Input::Stopped);
+    run.feed(Input::Signal(Signal::Stop));
     run.reply(&[]);
     assert!(matches!(run.state.phase(), Phase::Ready { .. }) && run.effects.is_empty(), "the turn does not end");
     run.feed(Input::Spoke { from: Speaker::Host, spoken: "more".into() });
     assert_eq!((run.state.waiting_messages(), run.effects.len()), (1, 0));
-    run.feed(Input::Continued);
+    run.feed(Input::Signal(Signal::Continue));
     assert_eq!(texts(&run.request()).last().map(String::as_str), Some("more [msg:5]"));
 }
 
 #[test]
 fn a_stopped_process_is_interrupted_and_killed_like_any_other() {
-    for (signal, status) in [(Input::Interrupted, ExitStatus::Interrupted), (Input::Killed, ExitStatus::Killed)] {
+    for (signal, status) in
+        [(Input::Signal(Signal::Interrupt), ExitStatus::Interrupted), (Input::Signal(Signal::Kill), ExitStatus::Killed)]
+    {
         let mut run = begun(Lifetime::Task, PLAIN);
-        run.feed(Input::Stopped);
+        run.feed(Input::Signal(Signal::Stop));
         run.feed(signal);
         assert_eq!(run.state.exit().map(|exit| exit.status), Some(status));
     }
@@ -354,13 +370,13 @@ fn one_that_comes_back_while_it_is_stopped_takes_up_what_was_in_flight_when_it_i
     let mut acting = begun(Lifetime::Session, PLAIN);
     acting.reply(&[("grep", "{}")]);
     for run in [&mut thinking, &mut acting] {
-        run.feed(Input::Stopped);
+        run.feed(Input::Signal(Signal::Stop));
         for _ in 0..2 {
-            run.feed(Input::Resumed);
+            run.feed(Input::Signal(Signal::Resume));
             assert!(matches!(run.effects[..], [Effect::KeepChildren { .. }]), "{:?}", run.effects);
         }
-        run.feed(Input::Stopped);
-        run.feed(Input::Continued);
+        run.feed(Input::Signal(Signal::Stop));
+        run.feed(Input::Signal(Signal::Continue));
         assert!(!run.state.is_stopped());
     }
     assert_eq!(texts(&thinking.request()), ["go [msg:1]"]);
@@ -372,14 +388,16 @@ fn one_that_comes_back_while_it_is_stopped_takes_up_what_was_in_flight_when_it_i
 fn a_process_that_is_stopped_can_be_sent_back_and_asks_when_it_is_continued() {
     let mut run = begun(Lifetime::Session, PLAIN);
     run.reply(&[]);
-    run.feed(Input::Stopped);
+    run.feed(Input::Signal(Signal::Stop));
     let (_, is_error) = run.send_back("msg:1", "again");
-    assert!(!is_error && !run.effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. })));
+    assert!(
+        !is_error && !run.effects.iter().any(|effect| matches!(effect, Effect::Begin { work: Work::Model { .. }, .. }))
+    );
     let args = "{}".to_owned();
-    run.feed(Input::HostCalled { ticket: "t".into(), tool: "grep".into(), args });
+    run.feed(Input::Host { ticket: "t".into(), request: HostRequest::Call { tool: "grep".into(), args } });
     let (text, is_error) = run.told();
     assert!(is_error && text.contains("is stopped"), "{text}");
-    run.feed(Input::Continued);
+    run.feed(Input::Signal(Signal::Continue));
     assert_eq!(texts(&run.request()).len(), 2);
 }
 
@@ -389,15 +407,15 @@ fn a_process_is_at_rest_where_nothing_happens_before_somebody_speaks_to_it() {
     assert_eq!(run.state.unrest(), Some(Unrest::Turn), "it asks its model");
     run.reply(&[("grep", "{}")]);
     assert_eq!(run.state.unrest(), Some(Unrest::Turn), "it waits for a tool");
-    run.feed(Input::Stopped);
+    run.feed(Input::Signal(Signal::Stop));
     assert_eq!(run.state.unrest(), None, "what is in flight the machine leaves to the shell");
     run.feed(Input::Spoke { from: Speaker::Host, spoken: "more".into() });
     assert_eq!(run.state.unrest(), Some(Unrest::Mail));
-    run.feed(Input::Interrupted);
-    run.feed(Input::Continued);
+    run.feed(Input::Signal(Signal::Interrupt));
+    run.feed(Input::Signal(Signal::Continue));
     run.reply(&[]);
     assert_eq!((run.state.phase(), run.state.unrest()), (&Phase::Idle, None));
-    run.feed(Input::Killed);
+    run.feed(Input::Signal(Signal::Kill));
     assert_eq!(run.state.unrest(), Some(Unrest::Ended));
 
     let mut timed = begun(Lifetime::Session, &format!("{PLAIN}[budget]\nwall_time = \"1h\"\n"));
@@ -408,12 +426,12 @@ fn a_process_is_at_rest_where_nothing_happens_before_somebody_speaks_to_it() {
 #[test]
 fn one_restored_from_right_after_an_interrupt_does_not_ask_after_its_own_last_word() {
     for (lifetime, signal) in [
-        (Lifetime::Session, Input::Interrupted),
-        (Lifetime::Task, Input::Interrupted),
-        (Lifetime::Session, Input::Killed),
+        (Lifetime::Session, Input::Signal(Signal::Interrupt)),
+        (Lifetime::Task, Input::Signal(Signal::Interrupt)),
+        (Lifetime::Session, Input::Signal(Signal::Kill)),
     ] {
         let mut run = begun(lifetime, PLAIN);
-        run.feed(Input::Stopped);
+        run.feed(Input::Signal(Signal::Stop));
         run.reply(&[]);
         run.feed(signal);
         let interrupted = run.facts.iter().position(|fact| matches!(fact, Fact::Interrupted { .. }));
@@ -424,8 +442,9 @@ fn one_restored_from_right_after_an_interrupt_does_not_ask_after_its_own_last_wo
         let image = Image { control: Control::Running, ..state.image() };
         let state = State::from_image(Pid(2), state.program().clone(), Arc::new(Surroundings::default()), image);
         let Decision { effects, .. } =
-            decide(&state.expect("an image of a living process is valid"), Input::Resumed, 0).read_all(0);
-        let asked = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
+            decide(&state.expect("an image of a living process is valid"), Input::Signal(Signal::Resume), 0)
+                .read_all(0);
+        let asked = effects.iter().any(|effect| matches!(effect, Effect::Begin { work: Work::Model { .. }, .. }));
         assert!(!asked, "its last word is the last message: {effects:?}");
     }
 }

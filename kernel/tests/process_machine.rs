@@ -9,13 +9,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::content::{Content, ReadQuota};
 use dormouse_kernel::process::{
-    Birth, Child, Decision, Effect, Fact, FetchError, Fetched, Found, HostTool, Input, PendingSpawn, Preloads, Read,
-    ShownPreload, State, Surroundings, born, decide, evolve,
+    Birth, Child, ChildEvent, Completion, Decision, Effect, Fact, FetchError, Fetched, Found, HostRequest, HostTool,
+    Input, PendingSpawn, Preloads, Read, Report, ShownPreload, Signal, State, Surroundings, Work, born, decide, evolve,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::{
-    Outcome, PendingSummary, PendingTempFile, PendingWrite, TEMP_FILE_TOOLS, fd_to_file, summarize_fd,
+    Outcome, PendingSummary, PendingTempFile, PendingWrite, create_temp_file::create_temp_file, fd_to_file,
+    summarize_fd,
 };
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
@@ -177,13 +178,17 @@ impl World {
 
     /// Feeds the machine and returns how many facts followed.
     fn feed(&mut self, input: Input) -> usize {
-        let continued = matches!(input, Input::Continued);
-        let reads_again = matches!(&input, Input::Read { call, .. } if self.read_again.remove(call));
-        let resumed = matches!(input, Input::Resumed) || (continued && std::mem::take(&mut self.frozen)) || reads_again;
+        let continued = matches!(input, Input::Signal(Signal::Continue));
+        let reads_again =
+            matches!(&input, Input::Completed { call, result: Completion::Read(_) } if self.read_again.remove(call));
+        let resumed = matches!(input, Input::Signal(Signal::Resume))
+            || (continued && std::mem::take(&mut self.frozen))
+            || reads_again;
         // A spawn that is in flight makes its child: what was begun before the stop finishes.
         let finishes = match &input {
-            Input::Fetched { .. } | Input::NoChild { .. } => true,
-            Input::Read { call, .. } => self.is_called(*call),
+            Input::Completed { result: Completion::Fetched { .. }, .. }
+            | Input::Child { event: ChildEvent::Absent { .. }, .. } => true,
+            Input::Completed { call, result: Completion::Read(_) } => self.is_called(*call),
             _ => false,
         };
         let was_stopped = self.state.is_stopped() && !continued && !finishes;
@@ -215,9 +220,9 @@ impl World {
                     | Effect::KeepChildren { .. }
                     | Effect::FindChild { .. }
                     | Effect::AnswerHost { .. }
-                    | Effect::ReportSwitch { .. }
-                    | Effect::ReportTurn { .. }
-                    | Effect::ReportExit { .. }
+                    | Effect::Report(Report::Switch { .. })
+                    | Effect::Report(Report::Turn { .. })
+                    | Effect::Report(Report::Exit { .. })
             )
         };
         assert!(!was_stopped || !effects.iter().any(begins), "one that is stopped began {effects:?}");
@@ -232,30 +237,30 @@ impl World {
 
     fn perform(&mut self, effect: Effect, resumed: bool) {
         match effect {
-            Effect::CallModel { call, request, .. } => {
+            Effect::Begin { call, work: Work::Model { request, .. } } => {
                 self.issue(call, resumed);
                 self.check_history(&request);
                 self.sent = request.messages;
             }
-            Effect::CallTool { call, .. } => {
+            Effect::Begin { call, work: Work::Tool { .. } } => {
                 self.issue(call, false);
                 self.tools.push(call);
             }
-            Effect::WriteFile { call, pending } => {
+            Effect::Begin { call, work: Work::WriteFile(pending) } => {
                 self.issue(call, resumed);
                 self.writes.push((call, pending));
             }
-            Effect::Summarize { call, pending, request, .. } => {
+            Effect::Begin { call, work: Work::Summarize { pending, request, .. } } => {
                 self.issue(call, resumed);
                 assert!(request.tools.is_empty() && request.messages.len() == 1, "a question, and no conversation");
                 self.summaries.push((call, pending));
             }
-            Effect::TempFile { call, pending } => {
+            Effect::Begin { call, work: Work::TempFile(pending) } => {
                 self.issue(call, resumed);
                 self.temp_files.push((call, pending));
             }
             Effect::StartChildren { children, .. } => children.iter().for_each(|child| self.start(child)),
-            Effect::Fetch { call, pending } => self.fetches.push((call, pending)),
+            Effect::Begin { call, work: Work::Fetch(pending) } => self.fetches.push((call, pending)),
             Effect::FindChild { call, .. } => self.finds.push(call),
             Effect::WakeAt { .. } => panic!("the program bounds no time"),
             Effect::Abandon { calls } => {
@@ -266,13 +271,16 @@ impl World {
             Effect::KeepChildren { calls } => {
                 assert!(self.state.background().keys().all(|call| calls.contains(call)), "one is not kept");
             }
-            Effect::Send { .. } | Effect::ListProcesses { .. } | Effect::Checkpoint { .. } | Effect::Await { .. } => {
+            Effect::Begin { work: Work::Send { .. }, .. }
+            | Effect::Begin { work: Work::ListProcesses, .. }
+            | Effect::Begin { work: Work::Checkpoint(_), .. }
+            | Effect::Begin { work: Work::Wait { .. }, .. } => {
                 panic!("no such tool is enabled")
             }
             Effect::AnswerHost { .. }
-            | Effect::ReportSwitch { .. }
-            | Effect::ReportTurn { .. }
-            | Effect::ReportExit { .. } => {}
+            | Effect::Report(Report::Switch { .. })
+            | Effect::Report(Report::Turn { .. })
+            | Effect::Report(Report::Exit { .. }) => {}
         }
     }
 
@@ -309,8 +317,10 @@ impl World {
         let state = State::from_image(Pid(99), child.program.clone(), surroundings(), child.image.clone())
             .expect("a child is valid");
         let parent = self.state.request();
-        let effects = decide(&state, Input::Resumed, 8).read_all(8).effects;
-        let Some(Effect::CallModel { request, .. }) = effects.last() else { panic!("a child asks its model first") };
+        let effects = decide(&state, Input::Signal(Signal::Resume), 8).read_all(8).effects;
+        let Some(Effect::Begin { work: Work::Model { request, .. }, .. }) = effects.last() else {
+            panic!("a child asks its model first")
+        };
         assert_eq!((&request.system, &request.tools), (&parent.system, &parent.tools));
         assert!(request.messages.starts_with(&parent.messages), "FORK-2");
         check_answered(&request.messages);
@@ -323,13 +333,16 @@ impl World {
             }
             Step::HostCall => {
                 let args = r#"{"fd": "fd:1"}"#.to_owned();
-                Some(Input::HostCalled { ticket: "t".into(), tool: "read_fd".into(), args })
+                Some(Input::Host { ticket: "t".into(), request: HostRequest::Call { tool: "read_fd".into(), args } })
             }
             Step::Reply(tools, stop) => self.reply(&tools, stop),
             Step::FailModel => {
                 let call = self.thinking()?;
                 self.past.push(call);
-                Some(Input::ModelReplied { call, result: Err(ModelError::new(ModelErrorKind::Malformed, "no")) })
+                Some(Input::Completed {
+                    call,
+                    result: Completion::Model(Err(ModelError::new(ModelErrorKind::Malformed, "no"))),
+                })
             }
             Step::Return(which, size) => self.returned(which, size),
             Step::StartChild(which) => self.started(which),
@@ -338,22 +351,25 @@ impl World {
                 self.past.push(call);
                 let message: String = "found ".repeat(usize::from(which) % 20);
                 let exit = Exit::new(ExitStatus::Done, message);
-                Some(Input::ChildEnded { call, index, child: Pid(u64::from(index) + 2), exit })
+                Some(Input::Child { call, event: ChildEvent::Ended { index, child: Pid(u64::from(index) + 2), exit } })
             }
             Step::GoBack(to) => self.go_back(to),
             Step::SendBack(to) => {
                 let position = format!("msg:{to}");
-                Some(Input::SentBack { ticket: "b".into(), position, message: "again\n".repeat(usize::from(to) * 2) })
+                Some(Input::Host {
+                    ticket: "b".into(),
+                    request: HostRequest::SendBack { position, message: "again\n".repeat(usize::from(to) * 2) },
+                })
             }
             Step::Found(which) => {
                 let read = take(&mut self.reads, which)?;
                 read.perform(ReadQuota::unlimited())
             }
-            Step::Interrupt => Some(Input::Interrupted),
-            Step::Stop => Some(Input::Stopped),
-            Step::Continue => Some(Input::Continued),
-            Step::Resume => Some(Input::Resumed),
-            Step::Kill => Some(Input::Killed),
+            Step::Interrupt => Some(Input::Signal(Signal::Interrupt)),
+            Step::Stop => Some(Input::Signal(Signal::Stop)),
+            Step::Continue => Some(Input::Signal(Signal::Continue)),
+            Step::Resume => Some(Input::Signal(Signal::Resume)),
+            Step::Kill => Some(Input::Signal(Signal::Kill)),
             Step::Stale(_) => None,
         }
     }
@@ -381,7 +397,7 @@ impl World {
             (_, false) => StopReason::ToolUse,
         };
         let usage = Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() };
-        Some(Input::ModelReplied { call, result: Ok(Reply { blocks, stop, usage }) })
+        Some(Input::Completed { call, result: Completion::Model(Ok(Reply { blocks, stop, usage })) })
     }
 
     /// A reply that does nothing but go back.
@@ -397,11 +413,14 @@ impl World {
     fn returned(&mut self, which: u8, size: usize) -> Option<Input> {
         if let Some((call, pending)) = take(&mut self.writes, which) {
             self.past.push(call);
-            return Some(Input::FileWritten { call, pending, result: Ok(()) });
+            return Some(Input::Completed { call, result: Completion::FileWritten { pending, result: Ok(()) } });
         }
         if let Some((call, pending)) = take(&mut self.summaries, which) {
             self.past.push(call);
-            return Some(Input::Summarized { call, pending, result: Ok(last_words("in short")) });
+            return Some(Input::Completed {
+                call,
+                result: Completion::Summarized { pending, result: Ok(last_words("in short")) },
+            });
         }
         if let Some((call, pending)) = take(&mut self.temp_files, which) {
             self.past.push(call);
@@ -413,11 +432,11 @@ impl World {
                 }
                 _ => Ok(TempFileReply::Changed { id, version, total_bytes: 3 }),
             };
-            return Some(Input::TempFileDone { call, pending, result });
+            return Some(Input::Completed { call, result: Completion::TempFile { pending, result } });
         }
         let call = take(&mut self.tools, which)?;
         self.past.push(call);
-        Some(Input::ToolReturned { call, output: ToolOutput::ok("z".repeat(size)) })
+        Some(Input::Completed { call, result: Completion::Tool(ToolOutput::ok("z".repeat(size))) })
     }
 
     /// What a spawn waits for: its files, word of its child, or of there being none.
@@ -432,14 +451,14 @@ impl World {
                 temp_files: pending.temp_files.iter().map(|_| temp_file.clone()).collect(),
             };
             let result = if which.is_multiple_of(5) { Err(FetchError::Inside("no".to_owned())) } else { Ok(fetched) };
-            return Some(Input::Fetched { call, pending, result });
+            return Some(Input::Completed { call, result: Completion::Fetched { pending, result } });
         }
         if let Some(call) = take(&mut self.finds, which).filter(|call| !self.born.contains(call)) {
-            return Some(Input::NoChild { call, index: 0 });
+            return Some(Input::Child { call, event: ChildEvent::Absent { index: 0 } });
         }
         let call = take(&mut self.starts, which)?;
         self.past.push(call);
-        Some(Input::ChildStarted { call, child: Pid(9) })
+        Some(Input::Child { call, event: ChildEvent::Started { child: Pid(9) } })
     }
 
     /// Completions of a call that is over, answered already or abandoned.
@@ -461,16 +480,25 @@ impl World {
             temp_files: Vec::new(),
         };
         let late = [
-            Input::ModelReplied { call, result: Ok(last_words("late")) },
-            Input::ToolReturned { call, output: ToolOutput::ok("late") },
-            Input::Read { call, found: Found::Tool(Outcome::Answer(Answer::failed("late"))) },
-            Input::FileWritten { call, pending: write, result: Ok(()) },
-            Input::Summarized { call, pending: summary, result: Ok(last_words("late")) },
-            Input::TempFileDone { call, pending: temp_file, result: Err(TempFileError::TooMany { max_files: 1 }) },
-            Input::Fetched { call, pending: spawn, result: Ok(Fetched::default()) },
-            Input::ChildStarted { call, child: Pid(50) },
-            Input::NoChild { call, index: 0 },
-            Input::ChildEnded { call, index: 0, child: Pid(50), exit },
+            Input::Completed { call, result: Completion::Model(Ok(last_words("late"))) },
+            Input::Completed { call, result: Completion::Tool(ToolOutput::ok("late")) },
+            Input::Completed { call, result: Completion::Read(Found::Tool(Outcome::Answer(Answer::failed("late")))) },
+            Input::Completed { call, result: Completion::FileWritten { pending: write, result: Ok(()) } },
+            Input::Completed {
+                call,
+                result: Completion::Summarized { pending: summary, result: Ok(last_words("late")) },
+            },
+            Input::Completed {
+                call,
+                result: Completion::TempFile {
+                    pending: temp_file,
+                    result: Err(TempFileError::TooMany { max_files: 1 }),
+                },
+            },
+            Input::Completed { call, result: Completion::Fetched { pending: spawn, result: Ok(Fetched::default()) } },
+            Input::Child { call, event: ChildEvent::Started { child: Pid(50) } },
+            Input::Child { call, event: ChildEvent::Absent { index: 0 } },
+            Input::Child { call, event: ChildEvent::Ended { index: 0, child: Pid(50), exit } },
         ];
         for input in late {
             let shown = format!("{input:?}");
@@ -501,8 +529,7 @@ fn pending() -> (PendingWrite, PendingSummary, PendingTempFile) {
     let settings = DescriptorSettings::default();
     let write = fd_to_file(&Call::unbounded(&table, r#"{"fd": "fd:1", "file_path": "out.txt"}"#, &settings, 0));
     let summary = summarize_fd(&Call::unbounded(&table, r#"{"fd": "fd:1"}"#, &settings, 0));
-    let create = TEMP_FILE_TOOLS[0].call;
-    match (write, summary, create(&Call::unbounded(&table, r#"{"fd": "fd:1"}"#, &settings, 0))) {
+    match (write, summary, create_temp_file(&Call::unbounded(&table, r#"{"fd": "fd:1"}"#, &settings, 0))) {
         (Outcome::Write(write), Outcome::Summarize(summary), Outcome::TempFile(file)) => (write, summary, file),
         others => panic!("all ask for something outside: {others:?}"),
     }
@@ -565,7 +592,7 @@ fn run(lifetime: Lifetime, reads_apart: bool, steps: Vec<Step>) {
     let mut world = World::new(process(lifetime, "begin"));
     world.reads_apart = reads_apart;
     let first = world.state.clone();
-    world.feed(Input::Resumed);
+    world.feed(Input::Signal(Signal::Resume));
     for step in steps {
         if let Step::Stale(which) = step {
             world.check_stale(which);
@@ -602,14 +629,14 @@ fn after(state: &State, input: Input) -> (State, Vec<Effect>) {
 
 /// The process once it has asked its model, and the call.
 fn asked(state: &State) -> (CallId, State) {
-    let (state, _) = after(state, Input::Resumed);
+    let (state, _) = after(state, Input::Signal(Signal::Resume));
     let Phase::Thinking { call } = *state.phase() else { panic!("it asks its model: {:?}", state.phase()) };
     (call, state)
 }
 
 fn replied(call: CallId, block: Block) -> Input {
     let reply = Reply { blocks: vec![block], stop: StopReason::ToolUse, usage: Usage::default() };
-    Input::ModelReplied { call, result: Ok(reply) }
+    Input::Completed { call, result: Completion::Model(Ok(reply)) }
 }
 
 fn last_answer(state: &State) -> (String, bool) {
@@ -629,9 +656,10 @@ fn a_call_in_flight_when_the_kernel_stopped_is_repeated_only_where_that_is_harml
         let (call, state) = asked(&process(Lifetime::Task, &"line\n".repeat(20)));
         let (acting, first) = after(&state, replied(call, block.clone()));
         assert!(!first.is_empty(), "{block:?} is performed");
-        let (resumed, effects) = after(&acting, Input::Resumed);
-        let again =
-            effects.iter().any(|effect| !matches!(effect, Effect::CallModel { .. } | Effect::KeepChildren { .. }));
+        let (resumed, effects) = after(&acting, Input::Signal(Signal::Resume));
+        let again = effects.iter().any(|effect| {
+            !matches!(effect, Effect::Begin { work: Work::Model { .. }, .. } | Effect::KeepChildren { .. })
+        });
         assert_eq!(again, repeated, "{block:?}");
         if !repeated {
             let (text, is_error) = last_answer(&resumed);
@@ -652,7 +680,10 @@ fn a_forked_child_is_told_who_it_is_and_may_not_fork() {
     assert!(told.contains("child 2 of 2") && told.ends_with('b'), "{told}");
     let (call, child) = asked(&child);
     let (child, effects) = after(&child, replied(call, tool_use(2, 4)));
-    assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "nothing is started: {effects:?}");
+    assert!(
+        matches!(&effects[..], [Effect::Begin { work: Work::Model { .. }, .. }]),
+        "nothing is started: {effects:?}"
+    );
     let (text, is_error) = last_answer(&child);
     assert!(is_error && text.contains("needs admin access"), "{text}");
 }
@@ -685,7 +716,10 @@ fn what_children_say_is_text_in_the_answer_whether_it_is_whole_or_cut() {
         for (index, child) in (0..).zip(children) {
             let Origin::Forked { call, .. } = child.origin else { panic!("{:?}", child.origin) };
             let exit = Exit::new(ExitStatus::Done, said);
-            (state, _) = after(&state, Input::ChildEnded { call, index, child: Pid(2 + u64::from(index)), exit });
+            (state, _) = after(
+                &state,
+                Input::Child { call, event: ChildEvent::Ended { index, child: Pid(2 + u64::from(index)), exit } },
+            );
         }
         let (xml, _) = last_answer(&state);
         let document = roxmltree::Document::parse(&xml).unwrap_or_else(|error| panic!("XML-1: {error}: {xml}"));
@@ -714,8 +748,8 @@ fn a_turn_ends_at_its_limit_of_model_calls() {
 fn a_tool_use_in_a_cut_reply_is_never_run() {
     let (call, state) = asked(&process(Lifetime::Task, "go"));
     let reply = Reply { blocks: vec![tool_use(1, 6)], stop: StopReason::MaxTokens, usage: Usage::default() };
-    let (_, effects) = after(&state, Input::ModelReplied { call, result: Ok(reply) });
-    assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "{effects:?}");
+    let (_, effects) = after(&state, Input::Completed { call, result: Completion::Model(Ok(reply)) });
+    assert!(matches!(&effects[..], [Effect::Begin { work: Work::Model { .. }, .. }]), "{effects:?}");
 }
 
 /// The process after one more tool use of its model, and what it asked for.
@@ -742,7 +776,7 @@ fn a_note_is_a_fact_and_part_of_the_image() {
     for (number, (name, args)) in (0_u32..).zip([NAME, MARK]) {
         let id = format!("n{number}").into();
         let block = Block::ToolUse { id, name: name.into(), args: args.into(), raw: None };
-        let resumed = decide(&state, Input::Resumed, 0).read_all(0);
+        let resumed = decide(&state, Input::Signal(Signal::Resume), 0).read_all(0);
         let Phase::Thinking { call } = *resumed.state.phase() else { panic!("{:?}", resumed.state.phase()) };
         let used = decide(&resumed.state, replied(call, block), 0).read_all(0);
         facts.extend(resumed.facts.into_iter().chain(used.facts));
@@ -789,7 +823,11 @@ fn ended(state: State, indices: &[u32]) -> State {
     let call = slots[0].call;
     indices.iter().fold(state, |state, index| {
         let exit = Exit::new(ExitStatus::Done, "done");
-        after(&state, Input::ChildEnded { call, index: *index, child: Pid(u64::from(*index) + 2), exit }).0
+        after(
+            &state,
+            Input::Child { call, event: ChildEvent::Ended { index: *index, child: Pid(u64::from(*index) + 2), exit } },
+        )
+        .0
     })
 }
 
@@ -802,11 +840,16 @@ fn what_a_temporary_file_holds_is_read_whole_or_becomes_a_descriptor_and_its_ver
     for (size, descriptors, start) in cases {
         let (call, state) = asked(&process(Lifetime::Task, "go"));
         let (acting, effects) = after(&state, replied(call, tool_use(1, 14)));
-        let [Effect::TempFile { call, pending }] = &effects[..] else { panic!("it asks: {effects:?}") };
+        let [Effect::Begin { call, work: Work::TempFile(pending) }] = &effects[..] else {
+            panic!("it asks: {effects:?}")
+        };
         assert_eq!((&pending.op, pending.max_bytes), (&TempFileOp::Read { id: TempId(1) }, 1_000_000_000));
         let content = Content::new("z".repeat(size));
         let result = Ok(TempFileReply::Contents { id: TempId(1), version: 3, content: content.clone() });
-        let (read, _) = after(&acting, Input::TempFileDone { call: *call, pending: pending.clone(), result });
+        let (read, _) = after(
+            &acting,
+            Input::Completed { call: *call, result: Completion::TempFile { pending: pending.clone(), result } },
+        );
         let (text, is_error) = last_answer(&read);
         assert!(text.starts_with(start) && !is_error, "{text}");
         assert_eq!((read.table().len(), read.tally().produced_chars), (descriptors, size as u64));
@@ -827,15 +870,18 @@ fn with_background(lifetime: Lifetime) -> (CallId, State) {
     let (acting, effects) = after(&state, replied(call, tool_use(1, 18)));
     let [Effect::StartChildren { children, .. }] = &effects[..] else { panic!("a child starts: {effects:?}") };
     let Origin::Spawned { call } = children[0].origin else { panic!("it is spawned: {:?}", children[0].origin) };
-    let (state, effects) = after(&acting, Input::ChildStarted { call, child: Pid(7) });
-    assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "it goes on at once: {effects:?}");
+    let (state, effects) = after(&acting, Input::Child { call, event: ChildEvent::Started { child: Pid(7) } });
+    assert!(
+        matches!(&effects[..], [Effect::Begin { work: Work::Model { .. }, .. }]),
+        "it goes on at once: {effects:?}"
+    );
     assert_eq!(last_answer(&state), ("<spawned pid=\"7\" program=\"me\"/>".to_owned(), false));
     (call, state)
 }
 
 fn says_last(state: &State, text: &str) -> (State, Vec<Effect>) {
     let Phase::Thinking { call } = *state.phase() else { panic!("{:?}", state.phase()) };
-    after(state, Input::ModelReplied { call, result: Ok(last_words(text)) })
+    after(state, Input::Completed { call, result: Completion::Model(Ok(last_words(text))) })
 }
 
 #[test]
@@ -844,11 +890,14 @@ fn a_task_hears_of_its_child_in_the_background_before_it_ends_and_only_once() {
         let (call, state) = with_background(lifetime);
         let (waiting, effects) = says_last(&state, "meanwhile");
         assert_eq!(waiting.phase(), &Phase::Idle);
-        assert!(matches!(&effects[..], [Effect::ReportTurn { .. }]), "{effects:?}");
+        assert!(matches!(&effects[..], [Effect::Report(Report::Turn { .. })]), "{effects:?}");
         let exit = Exit::new(ExitStatus::Truncated, "found".repeat(20));
-        let end = Input::ChildEnded { call, index: 0, child: Pid(7), exit: exit.clone() };
+        let end = Input::Child { call, event: ChildEvent::Ended { index: 0, child: Pid(7), exit: exit.clone() } };
         let (told, effects) = after(&waiting, end.clone());
-        assert!(matches!(&effects[..], [Effect::CallModel { .. }]), "it begins a turn: {effects:?}");
+        assert!(
+            matches!(&effects[..], [Effect::Begin { work: Work::Model { .. }, .. }]),
+            "it begins a turn: {effects:?}"
+        );
         let text = told.messages().last().expect("it was told").text();
         assert!(text.starts_with("<child_ended pid=\"7\" status=\"truncated\">\n  <fd_result fd=\"fd:1\""), "{text}");
         let entry = told.table().get(&FdId::Fd(1)).expect("the large message is a descriptor");
@@ -866,19 +915,19 @@ fn a_task_hears_of_its_child_in_the_background_before_it_ends_and_only_once() {
 #[test]
 fn an_interrupt_lets_a_child_in_the_background_live_and_a_restart_looks_for_it() {
     let (call, state) = with_background(Lifetime::Session);
-    let (interrupted, effects) = after(&state, Input::Interrupted);
+    let (interrupted, effects) = after(&state, Input::Signal(Signal::Interrupt));
     let gone = effects.iter().any(|effect| matches!(effect, Effect::Abandon { calls } if calls.contains(&call)));
     assert!(!gone && interrupted.background().contains_key(&call), "{effects:?}");
-    let (resumed, effects) = after(&interrupted, Input::Resumed);
+    let (resumed, effects) = after(&interrupted, Input::Signal(Signal::Resume));
     assert!(
         matches!(&effects[..], [Effect::KeepChildren { calls }, Effect::FindChild { call: sought, index: 0 }]
             if calls == &[call] && *sought == call),
         "{effects:?}"
     );
-    let (lost, _) = after(&resumed, Input::NoChild { call, index: 0 });
+    let (lost, _) = after(&resumed, Input::Child { call, event: ChildEvent::Absent { index: 0 } });
     assert!(lost.background().is_empty());
     assert!(lost.messages().last().expect("it was told").text().contains("is no child of this process"));
-    let (killed, _) = after(&state, Input::Killed);
+    let (killed, _) = after(&state, Input::Signal(Signal::Kill));
     assert!(killed.background().is_empty());
 }
 
@@ -887,11 +936,11 @@ fn a_spawn_that_was_begun_looks_for_its_child_before_it_reads_or_makes_anything(
     for tool in [17, 18] {
         let (call, state) = asked(&process(Lifetime::Task, "go"));
         let (acting, first) = after(&state, replied(call, tool_use(1, tool)));
-        let (resumed, effects) = after(&acting, Input::Resumed);
+        let (resumed, effects) = after(&acting, Input::Signal(Signal::Resume));
         let [Effect::KeepChildren { .. }, Effect::FindChild { call, index: 0 }] = effects[..] else {
             panic!("{effects:?}")
         };
-        let (_, again) = after(&resumed, Input::NoChild { call, index: 0 });
+        let (_, again) = after(&resumed, Input::Child { call, event: ChildEvent::Absent { index: 0 } });
         let is_same = |(a, b): (&Effect, &Effect)| std::mem::discriminant(a) == std::mem::discriminant(b);
         assert!(again.len() == 1 && first.iter().zip(&again).all(is_same), "{first:?} {again:?}");
     }
@@ -907,7 +956,8 @@ fn children_beyond_the_limit_are_refused_whatever_calls_made_the_others() {
             panic!("child {number}: {effects:?}")
         };
         let Origin::Spawned { call } = children[0].origin else { panic!("it is spawned") };
-        state = after(&acting, Input::ChildStarted { call, child: Pid(u64::from(number) + 6) }).0;
+        state =
+            after(&acting, Input::Child { call, event: ChildEvent::Started { child: Pid(u64::from(number) + 6) } }).0;
         // Each begins a turn of its own, so that the limit of model calls is not met.
         state = after(&says_last(&state, "next").0, Input::Spoke { from: Speaker::Host, spoken: "on".into() }).0;
     }

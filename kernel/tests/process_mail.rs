@@ -4,7 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_kernel::process::{Birth, Effect, Input, Preloads, State, Surroundings, born, copied};
+use dormouse_kernel::process::{
+    Birth, ChildEvent, Completion, Effect, HostRequest, Input, Preloads, Signal, State, Surroundings, Work, born,
+    copied,
+};
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::PendingMessage;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -46,7 +49,7 @@ impl Replay {
         let (program, around) = (self.state.program().clone(), Arc::new(Surroundings::default()));
         let back = State::from_image(self.state.pid(), program, around, self.replayed().image());
         self.state = back.expect("an image of a living process is valid");
-        self.feed(Input::Resumed);
+        self.feed(Input::Signal(Signal::Resume));
     }
 
     /// Somebody speaks, and its model answers with these calls.
@@ -58,7 +61,7 @@ impl Replay {
     /// What is sent.
     fn sent(&self) -> Vec<(CallId, u32, PendingMessage)> {
         let sent = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Send { call, settled, pending } => Some((*call, *settled, pending.clone())),
+            Effect::Begin { call, work: Work::Send { settled, pending } } => Some((*call, *settled, pending.clone())),
             _ => None,
         });
         sent.collect()
@@ -118,7 +121,7 @@ fn a_message_is_heard_by_the_next_turn_and_the_sender_is_told_that_it_was_kept()
     assert_eq!((&*receipt.text, receipt.is_error), ("<message_sent to=\"2\"/>", false));
     assert_eq!(receiver.heard(), [HEARD]);
     assert!(matches!(receiver.state.phase(), Phase::Thinking { .. }), "an idle process begins a turn");
-    sender.feed(Input::MessageSent { call: message.0, receipt });
+    sender.feed(Input::Completed { call: message.0, result: Completion::MessageSent(receipt) });
     assert_eq!(sender.heard(), ["<message_sent to=\"2\"/>"]);
 }
 
@@ -140,9 +143,9 @@ fn a_message_that_is_sent_again_is_acknowledged_and_heard_once() {
         assert_eq!(receiver.facts.len(), facts, "nothing changes");
     }
     assert_eq!(receiver.state.messages().len(), 1);
-    sender.feed(Input::MessageSent { call: message.0, receipt: receipt.clone() });
+    sender.feed(Input::Completed { call: message.0, result: Completion::MessageSent(receipt.clone()) });
     let facts = sender.facts.len();
-    sender.feed(Input::MessageSent { call: message.0, receipt });
+    sender.feed(Input::Completed { call: message.0, result: Completion::MessageSent(receipt) });
     assert_eq!(sender.facts.len(), facts, "CALL-1");
 }
 
@@ -161,7 +164,7 @@ fn messages_of_one_reply_that_overtake_each_other_are_all_heard() {
 #[test]
 fn what_was_given_up_is_not_sent_again() {
     let (mut sender, message) = sending(HELLO);
-    sender.feed(Input::Interrupted);
+    sender.feed(Input::Signal(Signal::Interrupt));
     let abandoned =
         sender.effects.iter().any(|effect| matches!(effect, Effect::Abandon { calls } if *calls == [message.0]));
     assert!(abandoned);
@@ -174,7 +177,10 @@ fn descriptors_travel_by_content_and_say_where_they_come_from() {
     let mut sender = session(1, &with_descriptors(), "");
     for text in ["one\ntwo\nthree\n", "other"] {
         let collected = dormouse_kernel::content::Collected { bytes: text.into(), cut_bytes: 0 };
-        sender.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: Some(5) });
+        sender.feed(Input::Host {
+            ticket: "o".into(),
+            request: HostRequest::Open { collected, source: "s".into(), page_chars: Some(5) },
+        });
     }
     sender.calls(&[("rename_fd", r#"{"fd": "fd:1", "name": "log"}"#)]);
     sender.reply(&[("send_message", r#"{"to": "2", "text": "see", "fds": ["log", "fd:2", "fd:1 lines 2-3"]}"#)]);
@@ -225,7 +231,10 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
 
     let mut handing = session(1, &with_descriptors(), "");
     let collected = dormouse_kernel::content::Collected { bytes: "x".into(), cut_bytes: 0 };
-    handing.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: None });
+    handing.feed(Input::Host {
+        ticket: "o".into(),
+        request: HostRequest::Open { collected, source: "s".into(), page_chars: None },
+    });
     handing.calls(&[("send_message", r#"{"to": "2", "text": "see", "fds": ["fd:1"]}"#)]);
     let mut plain = session(2, MAIL, "");
     let answer = plain.takes(1, &handing.sent()[0]);
@@ -237,7 +246,10 @@ fn a_full_mailbox_and_a_reader_without_descriptors_refuse_and_keep_nothing() {
 fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
     let mut handing = session(1, &with_descriptors(), "");
     let collected = dormouse_kernel::content::Collected { bytes: "x".repeat(20).into(), cut_bytes: 0 };
-    handing.feed(Input::Opened { ticket: "o".into(), collected, source: "s".into(), page_chars: None });
+    handing.feed(Input::Host {
+        ticket: "o".into(),
+        request: HostRequest::Open { collected, source: "s".into(), page_chars: None },
+    });
     let long = format!(r#"{{"to": "2", "text": "{}"}}"#, "y".repeat(40));
     let one = r#"{"to": "2", "text": "see", "fds": ["fd:1"]}"#;
     let twice = r#"{"to": "2", "text": "see", "fds": ["fd:1", "fd:1"]}"#;
@@ -259,7 +271,7 @@ fn what_would_use_up_the_receivers_budget_is_refused_and_ends_nobody() {
 fn an_ended_process_says_so() {
     let (_, message) = sending(HELLO);
     let mut receiver = session(2, MAIL, "");
-    receiver.feed(Input::Killed);
+    receiver.feed(Input::Signal(Signal::Kill));
     assert_eq!(receiver.takes(1, &message), Answer::failed("Process 2 has ended."));
 }
 
@@ -267,10 +279,10 @@ fn an_ended_process_says_so() {
 fn a_stopped_process_keeps_what_it_is_told_until_it_goes_on() {
     let (_, message) = sending(HELLO);
     let mut receiver = session(2, MAIL, "");
-    receiver.feed(Input::Stopped);
+    receiver.feed(Input::Signal(Signal::Stop));
     assert!(!receiver.takes(1, &message).is_error);
     assert_eq!((receiver.state.phase(), receiver.state.waiting_messages()), (&Phase::Idle, 1));
-    receiver.feed(Input::Continued);
+    receiver.feed(Input::Signal(Signal::Continue));
     assert_eq!(receiver.heard(), [HEARD]);
 }
 
@@ -303,7 +315,7 @@ fn a_call_that_waits_for_a_message_is_answered_when_one_comes_or_its_time_is_ove
     let waiting = || {
         let mut receiver = session(2, MAIL, "");
         receiver.calls(&[("receive_messages", r#"{"timeout_ms": 500}"#)]);
-        let Some(Effect::Await { call, timeout_ms: 500 }) = receiver.effects.last() else {
+        let Some(Effect::Begin { call, work: Work::Wait { timeout_ms: 500 } }) = receiver.effects.last() else {
             panic!("it waits: {:?}", receiver.effects)
         };
         let call = *call;
@@ -313,13 +325,13 @@ fn a_call_that_waits_for_a_message_is_answered_when_one_comes_or_its_time_is_ove
     receiver.takes(1, &message);
     assert!(receiver.heard()[0].starts_with("<process_messages count=\"1\">"), "{:?}", receiver.heard());
     let facts = receiver.facts.len();
-    receiver.feed(Input::TimedOut { call });
+    receiver.feed(Input::Completed { call, result: Completion::TimedOut });
     assert_eq!(receiver.facts.len(), facts, "a time that is over too late changes nothing");
 
     let (mut receiver, call) = waiting();
     receiver.restart();
-    assert!(matches!(receiver.effects.last(), Some(Effect::Await { .. })), "it waits again");
-    receiver.feed(Input::TimedOut { call });
+    assert!(matches!(receiver.effects.last(), Some(Effect::Begin { work: Work::Wait { .. }, .. })), "it waits again");
+    receiver.feed(Input::Completed { call, result: Completion::TimedOut });
     assert_eq!(receiver.heard(), ["<process_messages count=\"0\"/>"]);
 }
 
@@ -330,7 +342,7 @@ fn parent(children: u64) -> (Replay, Vec<CallId>) {
     parent.calls(&vec![spawn; children as usize]);
     let calls = open_calls(&parent);
     for (child, call) in (7..).zip(&calls) {
-        parent.feed(Input::ChildStarted { call: *call, child: Pid(child) });
+        parent.feed(Input::Child { call: *call, event: ChildEvent::Started { child: Pid(child) } });
     }
     (parent, calls)
 }
@@ -343,7 +355,7 @@ fn open_calls(run: &Replay) -> Vec<CallId> {
 
 fn ends(parent: &mut Replay, call: CallId, child: u64) {
     let exit = Exit::new(ExitStatus::Done, format!("said {child}"));
-    parent.feed(Input::ChildEnded { call, index: 0, child: Pid(child), exit });
+    parent.feed(Input::Child { call, event: ChildEvent::Ended { index: 0, child: Pid(child), exit } });
 }
 
 #[test]
@@ -385,7 +397,7 @@ fn wait_for_all_counts_those_that_are_on_their_way() {
     let spawn = ("spawn", r#"{"program_name": "helper", "query": "q", "wait": false}"#);
     parent.calls(&[("wait", "{}"), spawn]);
     let call = open_calls(&parent)[1];
-    parent.feed(Input::ChildStarted { call, child: Pid(7) });
+    parent.feed(Input::Child { call, event: ChildEvent::Started { child: Pid(7) } });
     assert!(matches!(parent.state.phase(), Phase::Acting { .. }), "it waits");
     ends(&mut parent, call, 7);
     assert!(parent.heard()[0].contains("said 7"), "{:?}", parent.heard());
@@ -397,10 +409,10 @@ fn wait_for_all_counts_those_that_are_on_their_way() {
 fn wait_says_who_still_runs_when_its_time_is_over() {
     let (mut parent, calls) = parent(2);
     parent.reply(&[("wait", r#"{"timeout_ms": 10}"#)]);
-    let Some(Effect::Await { call, .. }) = parent.effects.last() else { panic!("it waits") };
+    let Some(Effect::Begin { call, work: Work::Wait { .. } }) = parent.effects.last() else { panic!("it waits") };
     let call = *call;
     ends(&mut parent, calls[0], 7);
-    parent.feed(Input::TimedOut { call });
+    parent.feed(Input::Completed { call, result: Completion::TimedOut });
     let heard = parent.heard().concat();
     assert!(heard.starts_with("<wait_result timed_out=\"true\" running=\"8\">") && heard.contains("said 7"), "{heard}");
 }
@@ -445,7 +457,7 @@ fn who_has_written_can_be_answered_wherever_it_is() {
     let to = |receiver: &mut Replay, pid: u64| {
         receiver.reply(&[("send_message", &format!("{{\"to\": {pid}, \"text\": \"well\"}}"))]);
         let (call, _, pending) = receiver.sent().pop().expect("it sends");
-        receiver.feed(Input::MessageSent { call, receipt: Answer::shown("kept") });
+        receiver.feed(Input::Completed { call, result: Completion::MessageSent(Answer::shown("kept")) });
         pending.to
     };
     assert_eq!(to(&mut receiver, 1), Address::Correspondent(Pid(1)));
@@ -470,11 +482,11 @@ fn a_forked_child_has_heard_nobody() {
     child.reply(&[("send_message", r#"{"to": 1, "text": "well"}"#)]);
     let (call, _, pending) = child.sent().pop().expect("it sends");
     assert_eq!(pending.to, Address::Process(Pid(1)), "the right to answer is the parent's");
-    child.feed(Input::MessageSent { call, receipt: Answer::shown("kept") });
+    child.feed(Input::Completed { call, result: Completion::MessageSent(Answer::shown("kept")) });
     let facts = child.facts.len();
     assert_eq!(&*child.takes(1, &message).text, "<message_sent to=\"3\"/>");
     assert!(child.facts.len() > facts, "what the parent has heard is new to the child");
-    parent.feed(Input::Interrupted);
+    parent.feed(Input::Signal(Signal::Interrupt));
     parent.calls(&[("send_message", r#"{"to": 1, "text": "well"}"#)]);
     assert_eq!(parent.sent().pop().expect("it sends").2.to, Address::Correspondent(Pid(1)), "the parent keeps it");
 }

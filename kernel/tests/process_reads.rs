@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use dormouse_kernel::content::{Backing, Collected, Content, ReadQuota, Source, Unreadable};
 use dormouse_kernel::process::{
-    Birth, Decision, Effect, Fact, HostTool, Input, Preloads, Read, State, Surroundings, born, decide,
+    Birth, Completion, Decision, Effect, Fact, HostRequest, HostTool, Input, Preloads, Read, Signal, State,
+    Surroundings, Unrest, Work, born, decide,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::Letter;
@@ -99,7 +100,7 @@ impl Run {
         image.next_fd = 2;
         let state = State::from_image(Pid(1), program, around, image).unwrap();
         let mut run = Self { disk, state, facts: Vec::new(), reads: Vec::new(), effects: Vec::new() };
-        run.feed(Input::Resumed);
+        run.feed(Input::Signal(Signal::Resume));
         run
     }
 
@@ -123,7 +124,7 @@ impl Run {
             raw: None,
         });
         let reply = Reply { blocks: uses.collect(), stop: StopReason::ToolUse, usage: Usage::default() };
-        self.feed(Input::ModelReplied { call, result: Ok(reply) });
+        self.feed(Input::Completed { call, result: Completion::Model(Ok(reply)) });
     }
 
     fn model_call(&self) -> CallId {
@@ -156,11 +157,12 @@ impl Run {
     }
 
     fn writes(&self) -> usize {
-        self.effects.iter().filter(|effect| matches!(effect, Effect::WriteFile { .. })).count()
+        self.effects.iter().filter(|effect| matches!(effect, Effect::Begin { work: Work::WriteFile(_), .. })).count()
     }
 }
 
 const READ: (&str, &str) = ("read_fd", "{'fd':'fd:1','read_all':true}");
+const SAY: (&str, &str) = ("send_message", "{'to':'parent','text':'and more'}");
 const WRITE: (&str, &str) = ("fd_to_file", "{'fd':'fd:1','file_path':'out','mode':'append'}");
 
 #[test]
@@ -197,13 +199,17 @@ fn the_calls_of_a_model_wait_for_the_read_before_them() {
         (third.0, &*third.1),
     ];
     run.reply(&calls);
-    let called = |run: &Run| run.effects.iter().filter(|effect| matches!(effect, Effect::CallTool { .. })).count();
+    let called = |run: &Run| {
+        run.effects.iter().filter(|effect| matches!(effect, Effect::Begin { work: Work::Tool { .. }, .. })).count()
+    };
     assert_eq!(called(&run), 1, "what comes first begins at once");
-    let Some(Effect::CallTool { call: grep, .. }) = run.effects.last().cloned() else { panic!("grep is called") };
+    let Some(Effect::Begin { call: grep, work: Work::Tool { .. } }) = run.effects.last().cloned() else {
+        panic!("grep is called")
+    };
     run.read();
     assert_eq!(called(&run), 0, "the name is given, and the first part is being read");
     // What comes meanwhile takes the next number.
-    run.feed(Input::ToolReturned { call: grep, output: ToolOutput::ok("z".repeat(60)) });
+    run.feed(Input::Completed { call: grep, result: Completion::Tool(ToolOutput::ok("z".repeat(60))) });
     run.reads.rotate_left(1);
     run.read();
     run.read();
@@ -224,7 +230,10 @@ fn whatever_arrives_with_bytes_is_placed_by_a_read() {
         [
             Input::Spoke { from: Speaker::Host, spoken: text.as_str().into() },
             Input::Messaged { ticket: ticket(), from: Pid(9), call, settled: 0, letter: letter() },
-            Input::Opened { ticket: ticket(), collected: collected(), source: "file:x".into(), page_chars: None },
+            Input::Host {
+                ticket: ticket(),
+                request: HostRequest::Open { collected: collected(), source: "file:x".into(), page_chars: None },
+            },
         ]
     };
     for (number, arrival) in arrivals().into_iter().enumerate() {
@@ -237,7 +246,7 @@ fn whatever_arrives_with_bytes_is_placed_by_a_read() {
         assert_eq!(opened, 1, "{number}");
         // Who asks is answered also if the process ends meanwhile.
         run.feed(arrival);
-        run.feed(Input::Killed);
+        run.feed(Input::Signal(Signal::Kill));
         let before = run.facts.len();
         run.read();
         let is_answered = run.effects.iter().any(|effect| matches!(effect, Effect::AnswerHost { .. }));
@@ -279,7 +288,7 @@ fn what_is_found_late_or_twice_changes_nothing() {
     let mut run = Run::new();
     run.reply(&[READ]);
     let found = run.found();
-    run.feed(Input::Interrupted);
+    run.feed(Input::Signal(Signal::Interrupt));
     let before = (run.state.clone(), run.facts.len());
     run.feed(found);
     assert_eq!((&run.state, run.facts.len()), (&before.0, before.1));
@@ -289,16 +298,16 @@ fn what_is_found_late_or_twice_changes_nothing() {
 fn a_stopped_process_begins_nothing_of_what_was_found_and_reads_again() {
     let mut run = Run::new();
     run.reply(&[WRITE, READ]);
-    run.feed(Input::Stopped);
+    run.feed(Input::Signal(Signal::Stop));
     run.read();
     assert_eq!((run.writes(), run.reads.len()), (0, 0));
-    run.feed(Input::Continued);
+    run.feed(Input::Signal(Signal::Continue));
     run.read();
     assert_eq!((run.writes(), run.reads.len()), (1, 1), "the next one is read for while it is written");
     let mut run = Run::new();
     run.reply(&[READ]);
-    run.feed(Input::Stopped);
-    run.feed(Input::Continued);
+    run.feed(Input::Signal(Signal::Stop));
+    run.feed(Input::Signal(Signal::Continue));
     assert_eq!(run.reads.len(), 1, "what is on its way is not read twice");
     run.read();
     assert_eq!(run.answers().len(), 1);
@@ -311,14 +320,14 @@ fn a_process_that_comes_back_reads_again_and_writes_once() {
     run.reads.clear();
     let image = run.state.image();
     run.state = State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
-    run.feed(Input::Resumed);
+    run.feed(Input::Signal(Signal::Resume));
     run.read();
     run.read();
     assert_eq!((run.answers().len(), run.writes()), (1, 1));
     // Begun, and its end is not known: to append twice is not the same.
     let image = run.state.image();
     run.state = State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
-    run.feed(Input::Resumed);
+    run.feed(Input::Signal(Signal::Resume));
     assert_eq!((run.reads.len(), run.writes()), (0, 0));
     assert!(run.answers()[1].contains("effect is unknown"), "{:?}", run.answers());
 }
@@ -340,7 +349,50 @@ fn a_read_within_a_handler_is_bounded_and_never_of_the_disk() {
         let args = r#"{"fd":"fd:1","query":"none"}"#.into();
         let search = Block::ToolUse { id: "u".into(), name: "search_fd".into(), args, raw: None };
         let reply = Reply { blocks: vec![search], stop: StopReason::ToolUse, usage: Usage::default() };
-        let decision = decide(&run.state, Input::ModelReplied { call, result: Ok(reply) }, 7).read_inline(64 << 10, 7);
+        let decision = decide(&run.state, Input::Completed { call, result: Completion::Model(Ok(reply)) }, 7)
+            .read_inline(64 << 10, 7);
         assert_eq!(decision.reads.is_empty(), is_inline, "{name}");
+    }
+}
+
+/// The process as it comes back from its image, with nothing of what it was reading.
+fn restart(run: &mut Run) {
+    let image = run.state.image();
+    run.state = State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+    run.reads.clear();
+    run.feed(Input::Signal(Signal::Resume));
+}
+
+#[test]
+fn an_interrupt_leaves_what_arrives_in_its_order() {
+    let mut run = Run::new();
+    run.reply(&[READ]);
+    run.reads.clear();
+    let says = |text: &str| Input::Spoke { from: Speaker::Host, spoken: text.into() };
+    run.feed(says(&"large".repeat(1_000)));
+    run.feed(Input::Signal(Signal::Interrupt));
+    assert_eq!(run.state.unrest(), Some(Unrest::Mail), "it does not go to sleep before it has heard");
+    let decision = decide(&run.state, says("small"), 7).read_inline(1_000, 7);
+    assert_eq!((decision.facts.len(), decision.reads.len()), (0, 1), "it waits for what came before it");
+}
+
+#[test]
+fn a_stopped_process_repeats_nothing_before_it_is_continued() {
+    let mut run = Run::new();
+    run.reply(&[("send_message", "{'to':'parent','text':'x','fds':['fd:1 lines 1-2']}"), SAY]);
+    run.read();
+    run.read();
+    let sent =
+        |run: &Run| run.effects.iter().filter(|e| matches!(e, Effect::Begin { work: Work::Send { .. }, .. })).count();
+    restart(&mut run);
+    assert_eq!((run.reads.len(), sent(&run)), (1, 0), "the second message waits for the first");
+    run.feed(Input::Signal(Signal::Stop));
+    run.read();
+    assert_eq!((run.reads.len(), sent(&run)), (0, 0));
+    run.feed(Input::Signal(Signal::Continue));
+    for _ in 0..2 {
+        assert_eq!(run.reads.len(), 1);
+        run.read();
+        assert_eq!(sent(&run), 1);
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Beginning, Birth, CheckpointOp, CheckpointReply, Effect, Image, Input, Kept, Preloads, Standing, State,
-    Surroundings, begins, born, branched, diff,
+    Beginning, Birth, CheckpointOp, CheckpointReply, ChildEvent, Completion, Effect, HostRequest, Image, Input, Kept,
+    Preloads, Signal, Standing, State, Surroundings, Work, begins, born, branched, diff,
 };
 use dormouse_kernel::program::compile;
 use dormouse_proto::checkpoint::Scope;
@@ -41,7 +41,7 @@ impl Replay {
     /// The call that asks the checkpoints.
     fn asked(&self) -> Option<(CallId, CheckpointOp)> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::Checkpoint { call, op } => Some((*call, op.clone())),
+            Effect::Begin { call, work: Work::Checkpoint(op) } => Some((*call, op.clone())),
             _ => None,
         })
     }
@@ -53,7 +53,7 @@ impl Replay {
         assert!(matches!(op, CheckpointOp::Make { .. }), "{op:?}");
         let standing = self.standing(id);
         let result = Ok(CheckpointReply::Made(standing.kept.clone()));
-        self.feed(Input::CheckpointDone { call, result });
+        self.feed(Input::Completed { call, result: Completion::Checkpoint(result) });
         standing
     }
 
@@ -68,12 +68,15 @@ impl Replay {
         self.reply(&[("restore_process", &args)]);
         if let Some((call, op)) = self.asked() {
             assert_eq!(op, CheckpointOp::Read { id: standing.kept.id });
-            self.feed(Input::CheckpointDone { call, result: Ok(CheckpointReply::Read(Box::new(standing.clone()))) });
+            self.feed(Input::Completed {
+                call,
+                result: Completion::Checkpoint(Ok(CheckpointReply::Read(Box::new(standing.clone())))),
+            });
         }
     }
 
     fn take_back(&mut self, standing: Standing) {
-        self.feed(Input::TakenBack { ticket: "t".into(), standing: Box::new(standing) });
+        self.feed(Input::Host { ticket: "t".into(), request: HostRequest::TakeBack(Box::new(standing)) });
     }
 
     fn last_text(&self) -> String {
@@ -107,11 +110,13 @@ fn a_model_that_goes_back_stands_behind_its_own_call_and_is_told_so() {
     let mut run = begun(Lifetime::Task);
     let standing = run.checkpoint(1);
     let (usage, next_fd) = (run.state.usage(), run.state.table().next_fd());
-    run.feed(Input::Opened {
+    run.feed(Input::Host {
         ticket: "t".into(),
-        collected: dormouse_kernel::content::Collected { bytes: "x\n".repeat(900).into(), cut_bytes: 0 },
-        source: "file:x".into(),
-        page_chars: None,
+        request: HostRequest::Open {
+            collected: dormouse_kernel::content::Collected { bytes: "x\n".repeat(900).into(), cut_bytes: 0 },
+            source: "file:x".into(),
+            page_chars: None,
+        },
     });
     assert!(run.state.table().get(&FdId::Fd(next_fd)).is_some());
     run.restore(&standing);
@@ -147,7 +152,7 @@ fn going_back_beside_another_call_is_refused() {
     run.reply(&[("restore_process", r#"{"checkpoint_id": "cp:1"}"#), ("list_checkpoints", "{}")]);
     let (call, op) = run.asked().expect("the other is called");
     assert_eq!(op, CheckpointOp::List);
-    run.feed(Input::CheckpointDone { call, result: Ok(CheckpointReply::Listed(Vec::new())) });
+    run.feed(Input::Completed { call, result: Completion::Checkpoint(Ok(CheckpointReply::Listed(Vec::new()))) });
     assert!(run.last_text().contains("type=\"not_alone\""), "{}", run.last_text());
 }
 
@@ -156,13 +161,13 @@ fn children_that_were_made_since_are_given_up_and_mail_waits_again() {
     let mut run = begun(Lifetime::Session);
     run.reply(&[]);
     assert_eq!(run.state.phase(), &Phase::Idle);
-    run.feed(Input::Stopped);
+    run.feed(Input::Signal(Signal::Stop));
     run.feed(Input::Spoke { from: Speaker::Host, spoken: "later".into() });
     let standing = run.standing(1);
-    run.feed(Input::Continued);
+    run.feed(Input::Signal(Signal::Continue));
     run.reply(&[("spawn", r#"{"program_name": "me", "query": "x", "wait": false}"#)]);
     let call = CallId { epoch: 0, seq: run.state.image().next_seq - 1 };
-    run.feed(Input::ChildStarted { call, child: Pid(2) });
+    run.feed(Input::Child { call, event: ChildEvent::Started { child: Pid(2) } });
     assert_eq!(run.state.background().len(), 1);
     run.take_back(standing);
     assert!(run.state.background().is_empty());
@@ -223,9 +228,12 @@ fn a_diff_says_where_two_points_part() {
     run.reply(&[("list_checkpoints", "{}")]);
     let left = run.state.image();
     let (call, _) = run.asked().expect("the list is asked for");
-    run.feed(Input::CheckpointDone { call, result: Ok(CheckpointReply::Listed(Vec::new())) });
+    run.feed(Input::Completed { call, result: Completion::Checkpoint(Ok(CheckpointReply::Listed(Vec::new()))) });
     let collected = dormouse_kernel::content::Collected { bytes: "y".repeat(9).into(), cut_bytes: 0 };
-    run.feed(Input::Opened { ticket: "t".into(), collected, source: "file:y".into(), page_chars: None });
+    run.feed(Input::Host {
+        ticket: "t".into(),
+        request: HostRequest::Open { collected, source: "file:y".into(), page_chars: None },
+    });
     let found = diff(&left, &run.state.image());
     assert_eq!((found.common_messages, found.messages.left.len(), found.messages.right.len()), (2, 0, 1));
     let shown = found.to_string();

@@ -1,7 +1,7 @@
 //! A process that is fed: it keeps its facts, and checks after each input that they give the state again.
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Decision, Effect, Fact, Input, State, decide, evolve};
+use dormouse_kernel::process::{Completion, Decision, Effect, Fact, Input, Signal, State, Work, decide, evolve};
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, Request, StopReason, Usage};
@@ -20,7 +20,7 @@ impl Replay {
     /// From a state that has not begun to run, at a time that stands still.
     pub(crate) fn of(state: State, now_ms: u64) -> Self {
         let mut replay = Self { first: state.clone(), now_ms, state, facts: Vec::new(), effects: Vec::new() };
-        replay.feed(Input::Resumed);
+        replay.feed(Input::Signal(Signal::Resume));
         replay
     }
 
@@ -59,13 +59,13 @@ impl Replay {
         let blocks = std::iter::once(Block::text("I think.")).chain(calls.iter().enumerate().map(used)).collect();
         let stop = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
         let usage = Usage { input_tokens: 3, ..Usage::default() };
-        self.feed(Input::ModelReplied { call, result: Ok(Reply { blocks, stop, usage }) });
+        self.feed(Input::Completed { call, result: Completion::Model(Ok(Reply { blocks, stop, usage })) });
     }
 
     /// The tool call that the last input led to.
     pub(crate) fn called(&self) -> Option<CallId> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::CallTool { call, .. } => Some(*call),
+            Effect::Begin { call, work: Work::Tool { .. } } => Some(*call),
             _ => None,
         })
     }
@@ -73,7 +73,7 @@ impl Replay {
     /// What the model is asked after the last input.
     pub(crate) fn request(&self) -> Request {
         let request = self.effects.iter().find_map(|effect| match effect {
-            Effect::CallModel { request, media, .. } => {
+            Effect::Begin { work: Work::Model { request, media, .. }, .. } => {
                 let read = |(fd, content): (&FdId, &Content)| Some((fd.clone(), content.resident()?));
                 Some(Request { media: media.iter().filter_map(read).collect(), ..request.clone() })
             }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Effect, HostTool, Image, Input, Preloads, State, Surroundings, born, decide, give_tools,
+    Birth, Completion, Effect, HostTool, Image, Input, Preloads, Signal, State, Surroundings, Work, born, decide,
+    give_tools,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_proto::id::Pid;
@@ -60,14 +61,15 @@ fn calling_with(mut state: State, tool: &str, args: &str) -> (State, Vec<Effect>
         state = decision.state;
         decision.effects
     };
-    let effects = feed(Input::Resumed);
+    let effects = feed(Input::Signal(Signal::Resume));
     let call = effects.iter().find_map(|effect| match effect {
-        Effect::CallModel { call, .. } => Some(*call),
+        Effect::Begin { call, work: Work::Model { .. } } => Some(*call),
         _ => None,
     });
     let blocks = vec![Block::ToolUse { id: "u".into(), name: tool.into(), args: args.into(), raw: None }];
     let reply = Reply { blocks, stop: StopReason::ToolUse, usage: Usage::default() };
-    let effects = feed(Input::ModelReplied { call: call.expect("it asks its model"), result: Ok(reply) });
+    let effects =
+        feed(Input::Completed { call: call.expect("it asks its model"), result: Completion::Model(Ok(reply)) });
     (state, effects)
 }
 
@@ -114,7 +116,10 @@ fn a_program_says_of_a_tool_what_it_likes() {
     assert_eq!(place, (Some("s"), "t", "s__t", Access::Admin));
     let state = State::from_image(Pid(1), program, Arc::default(), image).unwrap();
     let (state, effects) = calling(state, "s__t");
-    assert!(!effects.iter().any(|effect| matches!(effect, Effect::CallTool { .. })), "{effects:?}");
+    assert!(
+        !effects.iter().any(|effect| matches!(effect, Effect::Begin { work: Work::Tool { .. }, .. })),
+        "{effects:?}"
+    );
     let Block::ToolResult { text, is_error: true, .. } = &state.messages().back().unwrap().blocks[0] else { panic!() };
     assert!(text.contains("needs admin access"), "{text}");
 }
@@ -154,15 +159,19 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
     for (tool, server) in [("grep", None), ("s__t", Some("s"))] {
         let (state, effects) = calling(again.clone(), tool);
         let called = effects.iter().find_map(|effect| match effect {
-            Effect::CallTool { tool, .. } => Some(tool.clone()),
+            Effect::Begin { work: Work::Tool { tool, .. }, .. } => Some(tool.clone()),
             _ => None,
         });
         let called = called.unwrap_or_else(|| panic!("{tool} is called: {effects:?}"));
         assert_eq!((called.server.as_deref(), called.policy), (server, ToolPolicy::default()));
         let Phase::Acting { slots, .. } = state.phase() else { panic!() };
-        let done = Input::ToolReturned { call: slots[0].call, output: ToolOutput::ok("x") };
+        let done = Input::Completed { call: slots[0].call, result: Completion::Tool(ToolOutput::ok("x")) };
         assert!(
-            decide(&state, done, 0).read_all(0).effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }))
+            decide(&state, done, 0)
+                .read_all(0)
+                .effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::Begin { work: Work::Model { .. }, .. }))
         );
     }
     let (_, effects) = calling_with(again.clone(), "fork", r#"{"prompts": ["a"]}"#);

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::content::{Backing, Content, ReadQuota, Source, Unreadable};
-use dormouse_kernel::syscall::{Call, Outcome, Syscall, TEMP_FILE_TOOLS, TOOLS, handle};
-use dormouse_kernel::table::Table;
-use dormouse_kernel::table::placement::NewDescriptor;
+use dormouse_kernel::syscall::{self, Call, Outcome, handle};
+use dormouse_kernel::table::{NewDescriptor, Table};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::{ContentRef, Entry, Note, Section};
@@ -65,12 +64,10 @@ fn table() -> Table {
     table
 }
 
-fn tool(name: &str) -> Syscall {
-    TOOLS.iter().chain(&TEMP_FILE_TOOLS).find(|tool| tool.name == name).expect("it is a tool").call
-}
-
 fn call(name: &str, args: &str) -> Outcome {
-    tool(name)(&Call::unbounded(&table(), &args.replace('\'', "\""), &DescriptorSettings::default(), 0))
+    let (table, args, settings) = (table(), args.replace('\'', "\""), DescriptorSettings::default());
+    let outcome = syscall::tool(name).expect("it is a tool").call(&Call::unbounded(&table, &args, &settings, 0));
+    outcome.expect("it is a function of the table")
 }
 
 /// The answer is an error that names the descriptor and says what is lost.
@@ -186,7 +183,7 @@ fn what_is_handed_on_or_shown_anew_says_that_it_is_lost() {
     for preview in [Preview::Head, Preview::HeadTail] {
         let settings = DescriptorSettings { preview, pretty_json: true, ..settings };
         let entry = table.get(&FdId::Fd(2)).unwrap().clone();
-        let new = NewDescriptor::new(entry, "Handed over.", &settings, ReadQuota::unlimited());
+        let new = NewDescriptor::previewed(entry, "Handed over.", &settings, ReadQuota::unlimited());
         let answer = new.answer(&FdId::Fd(2));
         assert!(answer.is_error && answer.text.contains("content_unreadable"), "{}", answer.text);
     }

@@ -60,57 +60,6 @@ pub const MAX_FILE_BYTES: usize = 1 << 20;
 /// How deep arrays and inline tables may stand in each other.
 pub const MAX_NESTING: usize = 32;
 
-/// The tools that work on descriptors; one of them switches the descriptor system on.
-pub const DESCRIPTOR_TOOLS: [&str; 10] = [
-    "read_fd",
-    "search_fd",
-    "fd_to_file",
-    "summarize_fd",
-    "list_fds",
-    "rename_fd",
-    "mark_fd_section",
-    "get_fd_section",
-    "list_fd_sections",
-    "delete_fd_section",
-];
-
-/// The tools that work on the temporary files of a tree of processes. They need no descriptors and switch nothing on.
-pub const TEMP_FILE_TOOLS: [&str; 5] =
-    ["create_temp_file", "read_temp_file", "write_temp_file", "append_temp_file", "delete_temp_file"];
-
-/// The tools that make processes, take one back, or let them speak to each other.
-const PROCESS_TOOLS: [&str; 10] = [
-    "fork",
-    "spawn",
-    "goto",
-    "checkpoint_process",
-    "restore_process",
-    "list_checkpoints",
-    "send_message",
-    "receive_messages",
-    "wait",
-    "list_processes",
-];
-
-/// The tools of the kernel itself.
-pub const BUILTIN_TOOLS: [&str; 25] = joined(&[&DESCRIPTOR_TOOLS, &PROCESS_TOOLS, &TEMP_FILE_TOOLS]);
-
-/// As many names as there are in the lists, one after the other; another number does not compile.
-const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
-    let mut joined = [""; N];
-    let (mut list, mut at, mut len) = (0, 0, 0);
-    while list < lists.len() {
-        if at == lists[list].len() {
-            (list, at) = (list + 1, 0);
-        } else {
-            joined[len] = lists[list][at];
-            (at, len) = (at + 1, len + 1);
-        }
-    }
-    assert!(len == N, "the number of names is that of the lists");
-    joined
-}
-
 /// A place in a text: bytes from, up to.
 pub type Span = Range<usize>;
 

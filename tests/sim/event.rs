@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Child, Image, Input};
+use dormouse_kernel::process::{Child, ChildEvent, Completion, HostRequest, Image, Input, Signal};
 use dormouse_kernel::program::Program;
 use dormouse_kernel::syscall::PendingTempFile;
 use dormouse_proto::id::{CallId, Pid};
@@ -146,25 +146,6 @@ pub(crate) struct Newborn {
     pub(crate) image: Box<Image>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
-    Interrupt,
-    Stop,
-    Continue,
-    Kill,
-}
-
-impl Signal {
-    pub(crate) fn input(self) -> Input {
-        match self {
-            Self::Interrupt => Input::Interrupted,
-            Self::Stop => Input::Stopped,
-            Self::Continue => Input::Continued,
-            Self::Kill => Input::Killed,
-        }
-    }
-}
-
 pub(crate) enum FilesMessage {
     Request(Request),
     Loaded { root: Pid },
@@ -211,33 +192,39 @@ pub(crate) enum Ack {
 pub(crate) fn name(input: &Input) -> &'static str {
     match input {
         Input::Spoke { .. } => "spoke",
-        Input::Opened { .. } => "opened",
-        Input::HostCalled { .. } => "host_called",
-        Input::HostGaveUp { .. } => "host_gave_up",
-        Input::ModelReplied { .. } => "model_replied",
-        Input::ToolReturned { .. } => "tool_returned",
-        Input::Read { .. } => "read",
-        Input::Placed(_) => "placed",
-        Input::FileWritten { .. } => "file_written",
-        Input::Summarized { .. } => "summarized",
-        Input::TempFileDone { .. } => "temp_file_done",
-        Input::SentBack { .. } => "sent_back",
-        Input::TakenBack { .. } => "taken_back",
-        Input::CheckpointDone { .. } => "checkpoint_done",
-        Input::Fetched { .. } => "fetched",
-        Input::NotBorn { .. } => "not_born",
-        Input::ChildStarted { .. } => "child_started",
-        Input::NoChild { .. } => "no_child",
-        Input::ChildEnded { .. } => "child_ended",
-        Input::Resumed => "resumed",
-        Input::Interrupted => "interrupted",
-        Input::Stopped => "stopped",
-        Input::Continued => "continued",
-        Input::Killed => "killed",
         Input::Messaged { .. } => "messaged",
-        Input::MessageSent { .. } => "message_sent",
-        Input::Listed { .. } => "listed",
-        Input::TimedOut { .. } => "timed_out",
+        Input::Placed(_) => "placed",
+        Input::Host { request, .. } => match request {
+            HostRequest::Open { .. } => "opened",
+            HostRequest::Call { .. } => "host_called",
+            HostRequest::GiveUp => "host_gave_up",
+            HostRequest::SendBack { .. } => "sent_back",
+            HostRequest::TakeBack(_) => "taken_back",
+        },
+        Input::Completed { result, .. } => match result {
+            Completion::Model(_) => "model_replied",
+            Completion::Tool(_) => "tool_returned",
+            Completion::Read(_) => "read",
+            Completion::FileWritten { .. } => "file_written",
+            Completion::Summarized { .. } => "summarized",
+            Completion::TempFile { .. } => "temp_file_done",
+            Completion::Checkpoint(_) => "checkpoint_done",
+            Completion::Fetched { .. } => "fetched",
+            Completion::MessageSent(_) => "message_sent",
+            Completion::Listed { .. } => "listed",
+            Completion::TimedOut => "timed_out",
+        },
+        Input::Child { event, .. } => match event {
+            ChildEvent::Started { .. } => "child_started",
+            ChildEvent::Absent { .. } => "no_child",
+            ChildEvent::NotBorn { .. } => "not_born",
+            ChildEvent::Ended { .. } => "child_ended",
+        },
+        Input::Signal(Signal::Resume) => "resumed",
+        Input::Signal(Signal::Interrupt) => "interrupted",
+        Input::Signal(Signal::Stop) => "stopped",
+        Input::Signal(Signal::Continue) => "continued",
+        Input::Signal(Signal::Kill) => "killed",
         Input::TimeUp { .. } => "time_up",
     }
 }
@@ -245,45 +232,19 @@ pub(crate) fn name(input: &Input) -> &'static str {
 /// The call that an input is a completion of.
 pub(crate) fn completes(input: &Input) -> Option<CallId> {
     match input {
-        Input::ModelReplied { call, .. }
-        | Input::ToolReturned { call, .. }
-        | Input::Read { call, .. }
-        | Input::FileWritten { call, .. }
-        | Input::Summarized { call, .. }
-        | Input::TempFileDone { call, .. }
-        | Input::Fetched { call, .. }
-        | Input::NotBorn { call, .. }
-        | Input::MessageSent { call, .. }
-        | Input::Listed { call, .. }
-        | Input::CheckpointDone { call, .. }
-        | Input::TimedOut { call }
-        | Input::ChildEnded { call, .. } => Some(*call),
-        Input::Spoke { .. }
-        | Input::Opened { .. }
-        | Input::Placed(_)
-        | Input::HostCalled { .. }
-        | Input::HostGaveUp { .. }
-        | Input::SentBack { .. }
-        | Input::TakenBack { .. }
-        | Input::ChildStarted { .. }
-        | Input::NoChild { .. }
-        | Input::Messaged { .. }
-        | Input::TimeUp { .. }
-        | Input::Resumed
-        | Input::Interrupted
-        | Input::Stopped
-        | Input::Continued
-        | Input::Killed => None,
+        Input::Completed { call, .. }
+        | Input::Child { call, event: ChildEvent::NotBorn { .. } | ChildEvent::Ended { .. } } => Some(*call),
+        _ => None,
     }
 }
 
 /// The host's name of its call.
 pub(crate) fn ticket(input: &Input) -> Option<Arc<str>> {
     match input {
-        Input::Opened { ticket, .. }
-        | Input::HostCalled { ticket, .. }
-        | Input::SentBack { ticket, .. }
-        | Input::TakenBack { ticket, .. } => Some(ticket.clone()),
+        Input::Host { ticket, request: HostRequest::Open { .. } }
+        | Input::Host { ticket, request: HostRequest::Call { .. } }
+        | Input::Host { ticket, request: HostRequest::SendBack { .. } }
+        | Input::Host { ticket, request: HostRequest::TakeBack(_) } => Some(ticket.clone()),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 //! and pulls the plug.
 
 use dormouse_kernel::content::Collected;
-use dormouse_kernel::process::{Birth, Input, Kept, Preloads, Standing, born};
+use dormouse_kernel::process::{Birth, HostRequest, Input, Kept, Preloads, Signal, Standing, born};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::mail::Speaker;
@@ -10,7 +10,7 @@ use dormouse_proto::process::{Origin, Priority};
 use dormouse_proto::record::Lifetime;
 use dormouse_proto::tool::Access;
 
-use crate::event::{Event, Signal, SupervisorMessage};
+use crate::event::{Event, SupervisorMessage};
 use crate::invariants::Held;
 use crate::schedule::{HOST, SUPERVISOR};
 use crate::store::From;
@@ -90,7 +90,13 @@ impl World {
         let text = format!("handed over {token}\n").repeat(self.random.index(6));
         let collected = Collected { bytes: text.into(), cut_bytes: self.random.below(2) };
         let page_chars = self.random.pick(&[None, Some(7), Some(30)]).flatten();
-        self.tell(pid, Input::Opened { ticket, collected, source: "file:notes".to_owned(), page_chars });
+        self.tell(
+            pid,
+            Input::Host {
+                ticket,
+                request: HostRequest::Open { collected, source: "file:notes".to_owned(), page_chars },
+            },
+        );
     }
 
     fn call_tool(&mut self, pid: Pid) {
@@ -99,16 +105,16 @@ impl World {
         let (tool, args) = self.call(&state);
         let ticket = self.new_ticket();
         let gives_up = self.random.percent(15);
-        self.tell(pid, Input::HostCalled { ticket: ticket.clone(), tool, args });
+        self.tell(pid, Input::Host { ticket: ticket.clone(), request: HostRequest::Call { tool, args } });
         if gives_up {
-            self.tell(pid, Input::HostGaveUp { ticket });
+            self.tell(pid, Input::Host { ticket, request: HostRequest::GiveUp });
         }
     }
 
     fn send_back(&mut self, pid: Pid) {
         let (ticket, message) = (self.new_ticket(), self.words(pid));
         let position = format!("msg:{}", 1 + self.random.below(8));
-        self.tell(pid, Input::SentBack { ticket, position, message });
+        self.tell(pid, Input::Host { ticket, request: HostRequest::SendBack { position, message } });
     }
 
     /// Back to how it stood after any fact that is on the disk, in place.
@@ -120,13 +126,13 @@ impl World {
             let (ticket, at) = (self.new_ticket(), FactNumber(at));
             let kept = Kept { id: CheckpointId(self.last_use), label: "any".into(), at, scope: Scope::Process };
             let standing = Box::new(Standing { kept, image: state.image() });
-            self.tell(pid, Input::TakenBack { ticket, standing });
+            self.tell(pid, Input::Host { ticket, request: HostRequest::TakeBack(standing) });
         }
         Ok(())
     }
 
     fn signal(&mut self, pid: Pid, signal: Signal) {
-        self.tell(pid, signal.input());
+        self.tell(pid, Input::Signal(signal));
     }
 
     fn signal_tree_of(&mut self, pid: Pid) {

@@ -150,6 +150,7 @@ impl World {
             },
             "search_fd" if small == 1 => "{\"fd\": \"*\", \"query\": \"line\", \"context\": 1}".to_owned(),
             "search_fd" => format!("{{\"fd\": {fd}, \"query\": \"l[a-z]+e\", \"regex\": true}}"),
+            "diff_fd" => format!("{{\"a\": {fd}, \"b\": {}, \"context\": {small}}}", self.descriptor(state)),
             "fd_to_file" if small > 2 => format!("{{\"fd\": {fd}, \"file_path\": \"out.txt\", \"mode\": \"append\"}}"),
             "fd_to_file" => format!("{{\"fd\": {fd}, \"file_path\": \"out.txt\"}}"),
             "summarize_fd" => format!("{{\"fd\": {fd}, \"again\": {}}}", small > 2),

@@ -3,7 +3,9 @@
 //! To add an effect: a line in [`World::perform`], and an event or a task that brings its input.
 
 use dormouse_kernel::content::{Content, ReadQuota};
-use dormouse_kernel::process::{Effect, FetchError, Fetched, Input, PendingSpawn, Read, ShownPreload};
+use dormouse_kernel::process::{
+    Completion, Effect, FetchError, Fetched, Input, PendingSpawn, Read, Report, ShownPreload, Work,
+};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::{Block, Message};
@@ -37,21 +39,21 @@ impl World {
     pub(crate) fn perform(&mut self, running: &mut Running, effect: Effect) -> Result<After, Violation> {
         let pid = running.pid();
         match effect {
-            Effect::CallModel { call, mut request, .. } => {
+            Effect::Begin { call, work: Work::Model { mut request, .. } } => {
                 self.tamper_request(&mut request.messages);
                 self.check_request(pid, &request)?;
                 let (delay, result) = self.ask_model(&running.state);
                 let first_word = self.random.below(delay + 1);
                 self.schedule.after(first_word, Event::Spoke { pid, life: running.life });
-                self.start(running, call, delay, Input::ModelReplied { call, result });
+                self.start(running, call, delay, Input::Completed { call, result: Completion::Model(result) });
             }
-            Effect::CallTool { call, tool, args, .. } => {
+            Effect::Begin { call, work: Work::Tool { tool, args, .. } } => {
                 self.check_started(pid, call, &tool.name, is_idempotent(&tool.name))?;
                 self.check_told(pid, &args, "the arguments of a tool")?;
                 let (delay, output) = self.run_tool(pid, &args);
-                self.start(running, call, delay, Input::ToolReturned { call, output });
+                self.start(running, call, delay, Input::Completed { call, result: Completion::Tool(output) });
             }
-            Effect::WriteFile { call, pending } => {
+            Effect::Begin { call, work: Work::WriteFile(pending) } => {
                 self.check_started(pid, call, "fd_to_file", pending.write.is_repeatable())?;
                 let result = if self.random.percent(20) {
                     let message = "the disk is full".to_owned();
@@ -60,20 +62,30 @@ impl World {
                     Ok(())
                 };
                 let delay = self.random.below(60);
-                self.start(running, call, delay, Input::FileWritten { call, pending, result });
+                self.start(
+                    running,
+                    call,
+                    delay,
+                    Input::Completed { call, result: Completion::FileWritten { pending, result } },
+                );
             }
-            Effect::Summarize { call, pending, .. } => {
+            Effect::Begin { call, work: Work::Summarize { pending, .. } } => {
                 let (delay, result) = self.ask_for_summary(pid);
-                self.start(running, call, delay, Input::Summarized { call, pending, result });
+                self.start(
+                    running,
+                    call,
+                    delay,
+                    Input::Completed { call, result: Completion::Summarized { pending, result } },
+                );
             }
-            Effect::TempFile { call, pending } => {
+            Effect::Begin { call, work: Work::TempFile(pending) } => {
                 let task = self.new_task(running, call);
                 let op = pending.op.clone();
                 let max_bytes = pending.max_bytes;
                 let to = Asker::Tool(Box::new(pending));
                 self.ask_files(running, call, op, max_bytes, Reply { life: running.life, task, to });
             }
-            Effect::Fetch { call, pending } => self.fetch(running, call, pending),
+            Effect::Begin { call, work: Work::Fetch(pending) } => self.fetch(running, call, pending),
             Effect::FindChild { call, index } => {
                 self.tell_supervisor(pid.0, SupervisorMessage::FindChild { parent: pid, call, index });
             }
@@ -104,16 +116,20 @@ impl World {
             Effect::KeepChildren { calls } => {
                 self.tell_supervisor(pid.0, SupervisorMessage::KeepChildren { parent: pid, calls });
             }
-            Effect::Send { call, settled, pending } => {
+            Effect::Begin { call, work: Work::Send { settled, pending } } => {
                 self.check_told(pid, &pending.letter.text, "a message to another")?;
                 self.send_message(running, call, settled, pending);
             }
-            Effect::ListProcesses { call } => {
+            Effect::Begin { call, work: Work::ListProcesses } => {
                 let (life, task) = (running.life, self.new_task(running, call));
                 self.tell_supervisor(pid.0, SupervisorMessage::ListNeighbours { of: pid, life, call, task });
             }
-            Effect::Checkpoint { .. } => panic!("no program of the simulation enables a tool for checkpoints"),
-            Effect::Await { call, timeout_ms } => self.start(running, call, timeout_ms, Input::TimedOut { call }),
+            Effect::Begin { work: Work::Checkpoint(_), .. } => {
+                panic!("no program of the simulation enables a tool for checkpoints")
+            }
+            Effect::Begin { call, work: Work::Wait { timeout_ms } } => {
+                self.start(running, call, timeout_ms, Input::Completed { call, result: Completion::TimedOut })
+            }
             Effect::WakeAt { at_ms } => self.wake_at(running, at_ms),
             Effect::AnswerHost { ticket, answer } => {
                 self.check_told(pid, &answer.text, "the answer to a host")?;
@@ -122,9 +138,9 @@ impl World {
                 }
                 self.receipt_given(&ticket, answer);
             }
-            Effect::ReportSwitch { .. } => self.tally.count("models switched"),
-            Effect::ReportTurn { .. } => self.tally.count("turns ended"),
-            Effect::ReportExit { exit } => {
+            Effect::Report(Report::Switch { .. }) => self.tally.count("models switched"),
+            Effect::Report(Report::Turn { .. }) => self.tally.count("turns ended"),
+            Effect::Report(Report::Exit { exit }) => {
                 self.check_told(pid, &exit.message, "the last words")?;
                 self.tell_supervisor(pid.0, SupervisorMessage::Ended { pid, exit });
                 return Ok(After::Ends);
@@ -181,7 +197,7 @@ impl World {
             return;
         }
         // A read is told by the pool, which tells it once; what began with it runs under the same call.
-        if !matches!(input, Input::Read { .. }) && self.random.percent(4) {
+        if !matches!(input, Input::Completed { result: Completion::Read(_), .. }) && self.random.percent(4) {
             self.tally.count("completions told twice");
             let later = delay + self.random.below(400);
             let input = Box::new(input.clone());
@@ -252,7 +268,14 @@ impl World {
             .collect();
         let result = files.and_then(|files| Ok(Fetched { files, temp_files: temp_files? }));
         let delay = self.random.below(40);
-        self.finish(pid, life, call, task, delay, Input::Fetched { call, pending, result });
+        self.finish(
+            pid,
+            life,
+            call,
+            task,
+            delay,
+            Input::Completed { call, result: Completion::Fetched { pending, result } },
+        );
     }
 
     fn tamper_request(&self, messages: &mut [std::sync::Arc<Message>]) {

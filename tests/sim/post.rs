@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dormouse_kernel::process::Input;
+use dormouse_kernel::process::{Completion, Input};
 use dormouse_kernel::syscall::PendingMessage;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Address, Neighbour};
@@ -123,7 +123,14 @@ impl World {
     fn receipt(&mut self, post: &Post, receipt: Answer) {
         self.tally.count(if receipt.is_error { "messages refused" } else { "messages kept" });
         let delay = self.random.below(20);
-        self.finish(post.from, post.life, post.call, post.task, delay, Input::MessageSent { call: post.call, receipt });
+        self.finish(
+            post.from,
+            post.life,
+            post.call,
+            post.task,
+            delay,
+            Input::Completed { call: post.call, result: Completion::MessageSent(receipt) },
+        );
     }
 
     /// A receiver has stopped: what it had (in this life, or in any) and said nothing of is sent again.

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use dormouse_kernel::content::ReadQuota;
-use dormouse_kernel::process::{Decision, Effect, Fact, Input, Read, State, copied, decide, evolve};
+use dormouse_kernel::process::{
+    Completion, Decision, Effect, Fact, Input, Read, Signal, State, Work, copied, decide, evolve,
+};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Phase;
@@ -164,7 +166,7 @@ impl World {
         {
             self.tasks.remove(&task);
         }
-        if matches!(input, Input::ModelReplied { .. }) {
+        if matches!(input, Input::Completed { result: Completion::Model(_), .. }) {
             self.say_first_word(running);
         }
         if matches!(input, Input::Placed(_)) {
@@ -175,14 +177,17 @@ impl World {
         self.check_input(running.pid(), &input)?;
         let before = running.state.clone();
         let is_completion = completes(&input).is_some();
-        let resumes = matches!(input, Input::Resumed);
+        let resumes = matches!(input, Input::Signal(Signal::Resume));
         let now = self.time_ms();
         let known = self.tampered_state(&running.state, &input);
         let decision = decide(known.as_ref().unwrap_or(&running.state), input, now);
         // What is read within the handler is decided on in the same step; what is not comes back later.
         // With a defect the state is made of facts, which do not say what is being read.
-        let inline = if self.defect.is_some() || self.random.percent(70) { u64::MAX } else { 0 };
-        let Decision { facts, state, reads, mut effects } = decision.read_inline(inline, now);
+        let decision = match self.defect {
+            Some(_) => decision.read_all(now),
+            None => decision.read_inline(if self.random.percent(70) { u64::MAX } else { 0 }, now),
+        };
+        let Decision { facts, state, reads, mut effects } = decision;
         let facts = self.tampered(&before, facts);
         match self.defect {
             None => running.state = state,
@@ -349,16 +354,18 @@ impl World {
 fn begun_again(state: &State) -> Vec<Effect> {
     let Phase::Acting { slots, .. } = state.phase() else { return Vec::new() };
     let open = slots.iter().filter(|slot| slot.called && slot.answer.is_none() && &*slot.tool == "grep");
-    let begin = open.map(|slot| Effect::CallTool {
+    let begin = open.map(|slot| Effect::Begin {
         call: slot.call,
-        tool: OutsideTool {
-            given: slot.tool.clone(),
-            server: None,
-            name: slot.tool.clone(),
-            policy: ToolPolicy::default(),
+        work: Work::Tool {
+            tool: OutsideTool {
+                given: slot.tool.clone(),
+                server: None,
+                name: slot.tool.clone(),
+                policy: ToolPolicy::default(),
+            },
+            args: slot.args.clone(),
+            written: slot.args.clone(),
         },
-        args: slot.args.clone(),
-        written: slot.args.clone(),
     });
     begin.collect()
 }

@@ -5,14 +5,14 @@ pub(crate) mod table;
 
 use std::collections::BTreeMap;
 
-use dormouse_kernel::process::{Image, Input, State};
+use dormouse_kernel::process::{Completion, Image, Input, Signal, State};
 use dormouse_kernel::program::{ForkRelease, Program};
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
 use dormouse_proto::record::Control;
 
 use self::table::{Run, Table};
-use crate::event::{Ack, Event, Newborn, ProcessMessage, Signal, SupervisorMessage};
+use crate::event::{Ack, Event, Newborn, ProcessMessage, SupervisorMessage};
 use crate::invariants::Held;
 use crate::process::Running;
 use crate::schedule::SUPERVISOR;
@@ -93,7 +93,14 @@ impl World {
             }
             SupervisorMessage::ListNeighbours { of, life, call, task } => {
                 let known = self.neighbours(of);
-                self.finish(of, life, call, task, 0, Input::Listed { call, known, hidden: 0 });
+                self.finish(
+                    of,
+                    life,
+                    call,
+                    task,
+                    0,
+                    Input::Completed { call, result: Completion::Listed { known, hidden: 0 } },
+                );
                 Ok(())
             }
         }
@@ -253,7 +260,7 @@ impl World {
             if let Signal::Stop | Signal::Continue = signal {
                 self.supervisor.table.halt(pid, signal == Signal::Stop);
             }
-            self.deliver(pid, signal.input());
+            self.deliver(pid, Input::Signal(signal));
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
+use dormouse_kernel::syscall;
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::program::BUILTIN_TOOLS;
 
 use crate::defect::Defect;
 use crate::event::Event;
@@ -75,7 +75,7 @@ impl World {
             random,
             schedule: Schedule::new(),
             programs,
-            names: BUILTIN_TOOLS.iter().chain(&HOST_TOOLS).map(|name| (*name).to_owned()).collect(),
+            names: syscall::names().chain(HOST_TOOLS).map(str::to_owned).collect(),
             store: Store::default(),
             supervisor: Supervisor::default(),
             running: BTreeMap::new(),

@@ -7,7 +7,7 @@ use dormouse::process::Origin;
 use dormouse::store::MemoryStore;
 use dormouse::tool::Access;
 use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
-use dormouse_proto::program::BUILTIN_TOOLS;
+use dormouse_kernel::syscall;
 use dormouse_tests::{FnModel, Requests, asks, check_histories, program, results, says, within};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,9 +16,10 @@ use serde_json::json;
 const LEVELS: [Access; 3] = [Access::Read, Access::Write, Access::Admin];
 
 /// What each tool needs where a program says nothing else, and so what a process without it cannot do.
-const NEEDED: [(&str, Access); 25] = [
+const NEEDED: [(&str, Access); 26] = [
     ("read_fd", Access::Read),
     ("search_fd", Access::Read),
+    ("diff_fd", Access::Read),
     ("fd_to_file", Access::Write),
     ("summarize_fd", Access::Read),
     ("list_fds", Access::Read),
@@ -86,7 +87,7 @@ impl Enabled {
 
 #[test]
 fn the_tools_are_those_of_the_kernel() {
-    assert_eq!(NEEDED.map(|(tool, _)| tool), BUILTIN_TOOLS);
+    assert!(NEEDED.map(|(tool, _)| tool).into_iter().eq(syscall::names()));
 }
 
 #[tokio::test]
@@ -214,8 +215,8 @@ async fn a_name_that_a_tool_has_is_no_alias_and_no_command() {
         let text = format!("[model]\nname = \"m\"\nprovider = \"scripted\"\n{section}");
         kernel.parse(text.clone()).map(drop).expect_err(&text).to_string()
     };
-    for tool in BUILTIN_TOOLS {
-        for alias in BUILTIN_TOOLS.into_iter().chain(["mine", "hosts"]).filter(|alias| *alias != tool) {
+    for tool in syscall::names() {
+        for alias in syscall::names().chain(["mine", "hosts"]).filter(|alias| *alias != tool) {
             let enabled = format!("[tools]\nenabled = [{{ name = \"{tool}\", alias = \"{alias}\" }}]\n{command}");
             let errors = refused(enabled);
             assert!(errors.contains(&format!("the alias `{alias}` is the name of another tool")), "{errors}");
@@ -231,7 +232,7 @@ async fn a_name_that_a_tool_has_is_no_alias_and_no_command() {
 
 #[tokio::test]
 async fn a_tool_of_the_host_cannot_take_the_name_of_one_of_the_kernel() {
-    for name in BUILTIN_TOOLS {
+    for name in syscall::names() {
         let tool = FnTool::new(name, "Another.", |()| async { Ok::<_, String>("x") });
         let refused = Kernel::builder().tool(tool).build().await;
         assert!(matches!(refused, Err(KernelError::ReservedTool(taken)) if taken == name));

@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 use std::sync::Arc;
 
-use dormouse_kernel::process::{Beginning, Input, Standing, begins, copied};
+use dormouse_kernel::process::{Beginning, HostRequest, Input, Standing, begins, copied};
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::Origin;
@@ -318,7 +318,7 @@ impl Process {
             standing.ok_or(KernelError::NotInCheckpoint { pid, checkpoint })
         });
         let standing: Box<Standing> = Box::new(read.await?);
-        self.ask(|ticket| Input::TakenBack { ticket, standing }).await
+        self.ask(|ticket| Input::Host { ticket, request: HostRequest::TakeBack(standing) }).await
     }
 }
 

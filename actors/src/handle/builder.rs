@@ -8,7 +8,6 @@ use dormouse_kernel::process::{HostTool, Surroundings};
 use dormouse_proto::budget::Price;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Reach;
-use dormouse_proto::program::BUILTIN_TOOLS;
 use ractor::Actor;
 use tokio::sync::{Semaphore, broadcast};
 
@@ -27,6 +26,7 @@ use crate::residents::Residents;
 use crate::supervisor::{SupervisorActor, SupervisorMessage, Table};
 use crate::temp_files::TempFilesActor;
 use crate::world::{Limits, World};
+use dormouse_kernel::syscall;
 
 const EVENTS: usize = 8192;
 
@@ -224,7 +224,7 @@ impl KernelBuilder {
         for (name, tool) in file_tools(&self.host) {
             self.tools.entry(name.to_owned()).or_insert(tool);
         }
-        if let Some(name) = self.tools.keys().find(|name| BUILTIN_TOOLS.contains(&name.as_str())) {
+        if let Some(name) = self.tools.keys().find(|name| syscall::tool(name).is_some()) {
             return Err(KernelError::ReservedTool(name.clone()));
         }
         if let Some(folder) = self.store.as_ref().and_then(|store| store.folder()) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use dormouse_kernel::content::{Builder, Collected};
-use dormouse_kernel::process::{Input, State, copied};
+use dormouse_kernel::process::{HostRequest, Input, Signal, State, copied};
 use dormouse_proto::descriptor::MAX_CONTENT_BYTES;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Speaker;
@@ -28,7 +28,7 @@ use crate::event::{Event, View};
 use crate::ports::Watcher;
 use crate::process::{Asker, Copied, Delivery};
 use crate::recovery::Purpose;
-use crate::supervisor::{Ended, RestMessage, Seat, Signal, SupervisorMessage, Taken, Which};
+use crate::supervisor::{Ended, RestMessage, Seat, SupervisorMessage, Taken, Which};
 
 /// Counts the calls of hosts within one program; the opening of the store tells those of an earlier one apart.
 static TICKETS: AtomicU64 = AtomicU64::new(0);
@@ -87,7 +87,7 @@ impl Process {
     /// [`KernelError::Busy`], [`KernelError::Ended`]. What the tool says is an [`Answer`], errors too.
     pub async fn call(&self, tool: impl Into<String>, args: impl Into<String>) -> Result<Answer, KernelError> {
         let (tool, args) = (tool.into(), args.into());
-        self.ask(|ticket| Input::HostCalled { ticket, tool, args }).await
+        self.ask(|ticket| Input::Host { ticket, request: HostRequest::Call { tool, args } }).await
     }
 
     /// The same, until `given_up` resolves: then this call alone is abandoned, and answered as cancelled. Calls of a host run
@@ -125,14 +125,18 @@ impl Process {
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
         let ticket = self.new_ticket();
-        let calling = self.ask_as(ticket.clone(), Input::HostCalled { ticket: ticket.clone(), tool, args }, watcher);
+        let calling = self.ask_as(
+            ticket.clone(),
+            Input::Host { ticket: ticket.clone(), request: HostRequest::Call { tool, args } },
+            watcher,
+        );
         let mut calling = std::pin::pin!(calling);
         tokio::select! {
             // First, so that the call is on its way before it is given up.
             biased;
             answer = &mut calling => answer,
             () = given_up => {
-                self.signal(Input::HostGaveUp { ticket }).await?;
+                self.signal(Input::Host { ticket, request: HostRequest::GiveUp }).await?;
                 calling.await
             }
         }
@@ -191,7 +195,7 @@ impl Process {
         collected: Collected,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
-        self.ask(|ticket| Input::Opened { ticket, collected, source, page_chars }).await
+        self.ask(|ticket| Input::Host { ticket, request: HostRequest::Open { collected, source, page_chars } }).await
     }
 
     /// Ends its current turn cleanly: calls in flight are abandoned, the conversation stays valid. A task ends with it, and
@@ -201,7 +205,7 @@ impl Process {
     /// # Errors
     /// [`KernelError::Ended`].
     pub async fn interrupt(&self) -> Result<(), KernelError> {
-        self.signal(Input::Interrupted).await
+        self.signal(Input::Signal(Signal::Interrupt)).await
     }
 
     /// Ends it and its children.
@@ -209,7 +213,7 @@ impl Process {
     /// # Errors
     /// [`KernelError::Ended`].
     pub async fn kill(&self) -> Result<(), KernelError> {
-        self.signal(Input::Killed).await
+        self.signal(Input::Signal(Signal::Kill)).await
     }
 
     /// Stops it: it begins no further model call, tool call or turn. What is in flight comes back and is recorded, what is
@@ -218,7 +222,7 @@ impl Process {
     /// # Errors
     /// [`KernelError::Ended`].
     pub async fn stop(&self) -> Result<(), KernelError> {
-        self.signal(Input::Stopped).await
+        self.signal(Input::Signal(Signal::Stop)).await
     }
 
     /// Lets it go on after a [`stop`](Self::stop). One that was not stopped does not notice.
@@ -226,7 +230,7 @@ impl Process {
     /// # Errors
     /// [`KernelError::Ended`].
     pub async fn cont(&self) -> Result<(), KernelError> {
-        self.signal(Input::Continued).await
+        self.signal(Input::Signal(Signal::Continue)).await
     }
 
     /// Makes it only its journal and a line in the process table, until a message, a signal, the end of a child or somebody
@@ -270,7 +274,7 @@ impl Process {
     /// [`KernelError::Busy`], [`KernelError::Ended`].
     pub async fn goto(&self, position: impl Into<String>, message: impl Into<String>) -> Result<Answer, KernelError> {
         let (position, message) = (position.into(), message.into());
-        self.ask(|ticket| Input::SentBack { ticket, position, message }).await
+        self.ask(|ticket| Input::Host { ticket, request: HostRequest::SendBack { position, message } }).await
     }
 
     /// Makes a process of its own, with no parent, that goes on from where this one stands: with the same conversation and

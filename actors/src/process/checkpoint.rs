@@ -1,6 +1,6 @@
 //! What a process asks of the checkpoints: beside the actor, so that giving up the call ends it.
 
-use dormouse_kernel::process::{CheckpointError, CheckpointOp, CheckpointReply, Input, Kept};
+use dormouse_kernel::process::{CheckpointError, CheckpointOp, CheckpointReply, Completion, Kept};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, CheckpointId};
 use futures_util::future::FutureExt;
@@ -45,8 +45,7 @@ impl Running {
             };
             points::reading(&world, read).await.map_err(unavailable)
         };
-        let input = move |result| Input::CheckpointDone { call, result };
-        self.start(work.boxed(), call, input, |why| Err(CheckpointError::Unavailable(why)));
+        self.start(work.boxed(), call, Completion::Checkpoint, |why| Err(CheckpointError::Unavailable(why)));
     }
 }
 

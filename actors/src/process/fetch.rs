@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use dormouse_kernel::content::{Collected, Content};
-use dormouse_kernel::process::{FetchError, Fetched, Input, MAX_PRELOAD_BYTES, PendingSpawn, ShownPreload};
+use dormouse_kernel::process::{Completion, FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, ShownPreload};
 use dormouse_proto::id::CallId;
 use dormouse_proto::temp_file::{TempFileOp, TempFileReply, TempId};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
@@ -30,8 +30,8 @@ impl Running {
             });
             read.await.unwrap_or_else(|error| Err(FetchError::Inside(error.to_string())))
         };
-        let input = move |result| Input::Fetched { call, pending, result };
-        self.start(work.boxed(), call, input, |why| Err(FetchError::Inside(why)));
+        let completion = move |result| Completion::Fetched { pending, result };
+        self.start(work.boxed(), call, completion, |why| Err(FetchError::Inside(why)));
     }
 }
 

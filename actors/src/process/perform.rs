@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 
 use dormouse_kernel::content::Content;
 use dormouse_kernel::permits::Asker;
-use dormouse_kernel::process::{Child, Effect, Input};
+use dormouse_kernel::process::{Child, ChildEvent, Completion, Effect, Input, Report, Work};
 use dormouse_kernel::program::ModelChoice;
 use dormouse_kernel::syscall::{PendingTempFile, PendingWrite};
 use dormouse_proto::file::{FileError, FileErrorKind};
@@ -36,57 +36,75 @@ impl Running {
     pub(super) fn perform(&mut self, effect: Effect) {
         let pid = self.pid();
         match effect {
-            Effect::CallModel { call, request, media, model } => {
-                let listeners = Listeners::Watchers(self.herald.clone());
-                let ask = self.ask((request, media), model, listeners, &self.turn_span());
-                self.start(ask, call, move |result| Input::ModelReplied { call, result }, model_failed);
-            }
-            Effect::Summarize { call, pending, request, model } => {
-                let tool = self.tool_span(call);
-                let ask = self.ask((request, BTreeMap::new()), model, Listeners::Nobody, &tool);
-                let work = in_tool(tool, ask, Result::is_err);
-                self.start(work, call, move |result| Input::Summarized { call, pending, result }, model_failed);
-            }
-            Effect::CallTool { call, tool, args, written } => {
-                self.world.report(Event::ToolCalled { pid, tool: tool.known_as().clone(), args: written });
-                self.call_tool(call, &tool, &args);
-            }
-            Effect::WriteFile { call, pending } => self.write_file(call, pending),
-            Effect::TempFile { call, pending } => self.ask_temp_files(call, pending),
-            Effect::Fetch { call, pending } => self.fetch(call, pending),
+            Effect::Begin { call, work } => self.begin(call, work),
+            Effect::Abandon { calls } => self.abandon(calls),
+            Effect::StartChildren { children, may_exist } => self.start_children(children, may_exist),
             Effect::FindChild { call, index } => {
                 self.tell_supervisor(SupervisorMessage::FindChild { parent: pid, call, index });
             }
-            Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
-            Effect::StartChildren { children, may_exist } => self.start_children(children, may_exist),
-            Effect::Abandon { calls } => self.abandon(calls),
             Effect::KeepChildren { calls } => {
                 self.tell_supervisor(SupervisorMessage::KeepChildren { parent: pid, calls });
             }
-            Effect::Send { call, settled, pending } => self.send_message(call, settled, pending),
-            Effect::ListProcesses { call } => self.list_processes(call),
-            Effect::Checkpoint { call, op } => self.ask_checkpoints(call, op),
-            Effect::Await { call, timeout_ms } => self.await_timeout(call, timeout_ms),
+            Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
             Effect::AnswerHost { ticket, answer } => {
                 if let Some(asker) = self.tickets.remove(&ticket) {
                     // Who no longer waits has dropped its side.
                     let _ = asker.reply.send(answer);
                 }
             }
-            Effect::ReportSwitch { from, to, reason } => {
+            Effect::Report(Report::Switch { from, to, reason }) => {
                 self.world.report(Event::ModelSwitched { pid, from, to, reason });
             }
-            Effect::ReportTurn { outcome } => self.world.report(Event::TurnEnded { pid, outcome }),
-            Effect::ReportExit { exit } => {
+            Effect::Report(Report::Turn { outcome }) => self.world.report(Event::TurnEnded { pid, outcome }),
+            Effect::Report(Report::Exit { exit }) => {
                 self.tell_supervisor(SupervisorMessage::Ended { pid, exit });
                 self.myself.stop(None);
             }
         }
     }
 
-    /// Runs `work` beside the actor; what it yields comes back as `input` of it. Where an adapter panics, what `failed`
+    fn begin(&mut self, call: CallId, work: Work) {
+        match work {
+            Work::Model { request, media, model } => {
+                let listeners = Listeners::Watchers(self.herald.clone());
+                let ask = self.ask((request, media), model, listeners, &self.turn_span());
+                self.start(ask, call, Completion::Model, model_failed);
+            }
+            Work::Summarize { pending, request, model } => {
+                let tool = self.tool_span(call);
+                let ask = self.ask((request, BTreeMap::new()), model, Listeners::Nobody, &tool);
+                let ask = in_tool(tool, ask, Result::is_err);
+                self.start(ask, call, move |result| Completion::Summarized { pending, result }, model_failed);
+            }
+            Work::Tool { tool, args, written } => {
+                let pid = self.pid();
+                self.world.report(Event::ToolCalled { pid, tool: tool.known_as().clone(), args: written });
+                self.call_tool(call, &tool, &args);
+            }
+            Work::WriteFile(pending) => self.write_file(call, pending),
+            Work::TempFile(pending) => self.ask_temp_files(call, pending),
+            Work::Fetch(pending) => self.fetch(call, pending),
+            Work::Send { settled, pending } => self.send_message(call, settled, pending),
+            Work::ListProcesses => self.list_processes(call),
+            Work::Checkpoint(op) => self.ask_checkpoints(call, op),
+            Work::Wait { timeout_ms } => self.await_timeout(call, timeout_ms),
+        }
+    }
+
+    /// Runs `work` next to the actor; what it yields comes back as the `completion` of the call. If an adapter panics, what `failed`
     /// makes of that comes back: a call that nothing came of would be waited for without end.
     pub(super) fn start<T: Send + 'static>(
+        &mut self,
+        work: BoxFuture<'static, T>,
+        call: CallId,
+        completion: impl FnOnce(T) -> Completion + Send + 'static,
+        failed: fn(String) -> T,
+    ) {
+        self.start_for_input(work, call, move |end| Input::Completed { call, result: completion(end) }, failed);
+    }
+
+    /// The same; what the work yields comes back as `input` of it.
+    pub(super) fn start_for_input<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,
         call: CallId,
@@ -136,7 +154,7 @@ impl Running {
         };
         let work = in_tool(self.tool_span(call), work, |output| output.is_error);
         let failed = |why| ToolOutput::error(format!("The tool failed inside: {why}"));
-        self.start(work, call, move |output| Input::ToolReturned { call, output }, failed);
+        self.start(work, call, Completion::Tool, failed);
     }
 
     /// Where the output of a tool goes. How far it has come is told to whoever watches the kernel, and to the host where the call is
@@ -164,8 +182,8 @@ impl Running {
 
     fn write_file(&mut self, call: CallId, pending: PendingWrite) {
         let work = in_tool(self.tool_span(call), self.world.host.write(pending.write.clone()), Result::is_err);
-        let input = move |result| Input::FileWritten { call, pending, result };
-        self.start(work, call, input, |why| {
+        let completion = move |result| Completion::FileWritten { pending, result };
+        self.start(work, call, completion, |why| {
             let message = format!("The host failed inside: {why}");
             Err(FileError { kind: FileErrorKind::WriteError, message })
         });
@@ -175,8 +193,7 @@ impl Running {
     fn ask_temp_files(&mut self, call: CallId, pending: PendingTempFile) {
         let work = self.temp_file(call, pending.op.clone(), pending.max_bytes);
         let work = in_tool(self.tool_span(call), work, Result::is_err);
-        let input = move |result| Input::TempFileDone { call, pending, result };
-        self.start(work, call, input, temp_files_failed);
+        self.start(work, call, move |result| Completion::TempFile { pending, result }, temp_files_failed);
     }
 
     /// Asks at once; what is waited for is the answer.
@@ -228,7 +245,7 @@ impl Running {
             }
             Err(why) => {
                 let why = format!("No child was made: {why}");
-                self.take(Delivery::internal(Input::NotBorn { call, why }));
+                self.take(Delivery::internal(Input::Child { call, event: ChildEvent::NotBorn { why } }));
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dormouse_kernel::process::Input;
+use dormouse_kernel::process::Completion;
 use dormouse_kernel::syscall::PendingMessage;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::tool::Answer;
@@ -25,20 +25,20 @@ impl Running {
         let outgoing = Outgoing { supervisor: self.supervisor.clone(), from: self.pid(), call, settled, pending };
         let first = outgoing.post();
         let work = outgoing.until_received(first).boxed();
-        self.start(work, call, move |receipt| Input::MessageSent { call, receipt }, unknown);
+        self.start(work, call, Completion::MessageSent, unknown);
     }
 
     pub(super) fn list_processes(&mut self, call: CallId) {
         let (reply, listed) = oneshot::channel();
         self.tell_supervisor(SupervisorMessage::ListNeighbours { of: self.pid(), reply });
         let work = async { listed.await.unwrap_or_default() }.boxed();
-        let input = move |Neighbours { known, hidden }| Input::Listed { call, known, hidden };
-        self.start(work, call, input, |_| Neighbours::default());
+        let completion = |Neighbours { known, hidden }| Completion::Listed { known, hidden };
+        self.start(work, call, completion, |_| Neighbours::default());
     }
 
     pub(super) fn await_timeout(&mut self, call: CallId, timeout_ms: u64) {
         let work = tokio::time::sleep(Duration::from_millis(timeout_ms)).boxed();
-        self.start(work, call, move |()| Input::TimedOut { call }, drop);
+        self.start(work, call, |()| Completion::TimedOut, drop);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Parents and children: births by call, ends reported, abandonment.
 
-use dormouse_kernel::process::{Child, Input};
+use dormouse_kernel::process::{Child, ChildEvent, Input, Signal};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
@@ -37,7 +37,9 @@ impl Supervisor {
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
         match self.table.child_at(parent, call, index) {
             Some(row) => self.found(&row),
-            None if self.world.missing().is_none() => self.tell_parent(parent, Input::NoChild { call, index }),
+            None if self.world.missing().is_none() => {
+                self.tell_parent(parent, Input::Child { call, event: ChildEvent::Absent { index } })
+            }
             None => self.hold_for_lost(parent),
         }
     }
@@ -65,7 +67,10 @@ impl Supervisor {
     /// Tells the parent of a spawned child that it exists. Its end is told later.
     pub(super) fn report_start(&mut self, row: &ProcessRow) {
         if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
-            self.tell_parent(parent, Input::ChildStarted { call: *call, child: row.known_as() });
+            self.tell_parent(
+                parent,
+                Input::Child { call: *call, event: ChildEvent::Started { child: row.known_as() } },
+            );
         }
     }
 
@@ -91,7 +96,10 @@ impl Supervisor {
         let (Some(parent), Some((call, index)), Some(exit)) = (row.parent, place(&row.origin), row.exit.clone()) else {
             return;
         };
-        self.tell_parent(parent, Input::ChildEnded { call, index, child: row.known_as(), exit });
+        self.tell_parent(
+            parent,
+            Input::Child { call, event: ChildEvent::Ended { index, child: row.known_as(), exit } },
+        );
     }
 
     /// A parent that hibernates wakes for it. One that is held asks for its children when it is run.
@@ -112,7 +120,7 @@ impl Supervisor {
     fn kill_children(&mut self, parent: Pid, of: impl Fn(CallId) -> bool) {
         for (child, call) in self.table.living_children(parent) {
             if of(call) {
-                self.tell(child, Input::Killed);
+                self.tell(child, Input::Signal(Signal::Kill));
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dormouse_kernel::process::Input;
+use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow, Restored};
 use ractor::ActorRef;
@@ -216,13 +216,13 @@ impl Entry {
     /// is to be continued, what comes after that keeps its place.
     pub(super) fn begin(&mut self) -> Vec<Delivery> {
         let mut waiting = self.live_mut().map(|live| std::mem::take(&mut live.waiting)).unwrap_or_default();
-        let continued = waiting.iter().position(|delivery| matches!(delivery.input, Input::Continued));
+        let continued = waiting.iter().position(|delivery| matches!(delivery.input, Input::Signal(Signal::Continue)));
         let later = waiting.split_off(continued.unwrap_or(waiting.len()));
         let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(Delivery::is_signal);
         // Whoever waits to hear that the process was killed is not to come behind its end.
-        let is_told = signals.iter().any(|delivery| matches!(delivery.input, Input::Killed));
-        let doom = (self.doomed && !is_told).then(|| Delivery::internal(Input::Killed));
-        let start = Delivery::internal(Input::Resumed);
+        let is_told = signals.iter().any(|delivery| matches!(delivery.input, Input::Signal(Signal::Kill)));
+        let doom = (self.doomed && !is_told).then(|| Delivery::internal(Input::Signal(Signal::Kill)));
+        let start = Delivery::internal(Input::Signal(Signal::Resume));
         doom.into_iter().chain(signals).chain([start]).chain(rest).chain(later).collect()
     }
 }

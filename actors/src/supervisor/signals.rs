@@ -1,6 +1,6 @@
 //! Signals to a whole tree.
 
-use dormouse_kernel::process::Input;
+use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::Pid;
 use tokio::sync::oneshot;
 
@@ -8,26 +8,6 @@ use super::Supervisor;
 use super::entry::Run;
 use crate::error::KernelError;
 use crate::process::{Delivery, Received};
-
-/// What a process is told from outside, whatever it is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
-    Interrupt,
-    Stop,
-    Continue,
-    Kill,
-}
-
-impl Signal {
-    pub(crate) fn input(self) -> Input {
-        match self {
-            Self::Interrupt => Input::Interrupted,
-            Self::Stop => Input::Stopped,
-            Self::Continue => Input::Continued,
-            Self::Kill => Input::Killed,
-        }
-    }
-}
 
 impl Supervisor {
     /// Tells a process and all below it, parents first. `received` hears when all of them have it durably; one that ends in
@@ -49,7 +29,7 @@ impl Supervisor {
             }
             let (received, is_durable) = oneshot::channel();
             durable.push(is_durable);
-            self.deliver(pid, Delivery { received: Some(received), ..Delivery::internal(signal.input()) });
+            self.deliver(pid, Delivery { received: Some(received), ..Delivery::internal(Input::Signal(signal)) });
         }
         tokio::spawn(async move {
             let mut result = Ok(());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use dormouse_kernel::process::Input;
+use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::pid_map::PidMap;
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
@@ -399,8 +399,8 @@ impl Table {
             delivery.refuse(KernelError::Ended(pid));
             return false;
         }
-        entry.doomed |= matches!(delivery.input, Input::Killed);
-        entry.halted &= !matches!(delivery.input, Input::Continued);
+        entry.doomed |= matches!(delivery.input, Input::Signal(Signal::Kill));
+        entry.halted &= !matches!(delivery.input, Input::Signal(Signal::Continue));
         self.resting.forget(entry);
         let is_running = entry.run == Run::Running;
         let live = entry.awake(inbox);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use dormouse_proto::program::DESCRIPTOR_TOOLS;
+use dormouse_kernel::syscall::{Group, names_of};
 use serde_json::json;
 
 /// What one call reads at most, unless a page is longer.
@@ -45,7 +45,7 @@ pub struct Upstream {
 pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
     let ProxySettings { threshold_chars, page_chars, files } = settings;
     let is_given = |name: &&str| *name != "summarize_fd" && (*name != "fd_to_file" || files == Files::Written);
-    let own = DESCRIPTOR_TOOLS.into_iter().filter(is_given);
+    let own = names_of(Group::Descriptors).filter(is_given).map(|name| -> &str { name });
     let enabled: Vec<&str> = upstream.tools.iter().map(String::as_str).chain(own).collect();
     let mut text = String::from("[model]\nname = \"none\"\nprovider = \"scripted\"\n\n[tools]\n");
     // Texts and lists of texts are the same in JSON and in TOML.

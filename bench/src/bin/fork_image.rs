@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dormouse_bench::{Outcome, Spread, asks, line};
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Birth, Effect, Input, Preloads, State, Surroundings, born, decide, evolve};
+use dormouse_kernel::process::{
+    Birth, Completion, Effect, Input, Preloads, Signal, State, Surroundings, born, decide, evolve,
+};
 use dormouse_kernel::program::compile;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::process::Priority;
@@ -87,7 +89,7 @@ fn holding(count: u32, bytes: usize) -> Outcome<State> {
     image.table = (1..=count).map(entry).collect();
     image.next_fd = count + 1;
     let mut state = State::from_image(Pid(1), program, around, image)?;
-    let begun = decide(&state, Input::Resumed, 0).read_all(0);
+    let begun = decide(&state, Input::Signal(Signal::Resume), 0).read_all(0);
     begun.facts.iter().for_each(|fact| evolve(&mut state, fact));
     Ok(state)
 }
@@ -95,5 +97,5 @@ fn holding(count: u32, bytes: usize) -> Outcome<State> {
 /// The model asks for a fork into one child.
 fn fork(state: &State) -> Input {
     let Phase::Thinking { call } = *state.phase() else { unreachable!("it waits for its model") };
-    Input::ModelReplied { call, result: Ok(asks("fork", r#"{"prompts": ["look"]}"#)) }
+    Input::Completed { call, result: Completion::Model(Ok(asks("fork", r#"{"prompts": ["look"]}"#))) }
 }

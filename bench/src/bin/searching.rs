@@ -1,33 +1,48 @@
-//! How long everything else waits while four processes search much text, and how soon they can be ended.
+//! How long everything else waits while four processes search much text, and how soon they can be ended; and what a search costs a
+//! turn by the size of its text, which shows from where on it leaves the process.
 //!
 //! One process has one turn after the other, each of a single model call, and its host measures them: first alone, then beside four
 //! processes that search 91 MB each by a pattern, without a pause. Then the kernel is shut down in the middle of the searches.
 
 use std::time::{Duration, Instant};
 
+use dormouse::message::Block;
 use dormouse::{Kernel, Process, View};
 use dormouse_bench::{Outcome, Replies, Spread, asks, kernel, line, program, ratio, says, shown};
 use futures_util::future::try_join_all;
 
 const SEARCHERS: usize = 4;
 const TEXT_BYTES: usize = 91_000_000;
+const TEXT: &str = "the quick brown fox is jumping 12 times over the lazy dog, and sleeping at noon.\n";
+const TURNS: usize = 300;
 const MEASURED: Duration = Duration::from_secs(10);
-/// Matches nothing, so that all of the text is looked at.
-const SEARCH: &str = r#"{"fd": "fd:1", "query": "[a-z]+ing [0-9]+ quux", "regex": true}"#;
+/// Matches nothing, and has no text that could be looked for instead: an automaton reads all bytes.
+const SEARCH: &str = r#"{"fd": "fd:1", "query": "[a-z ]+[0-9]{5}", "regex": true}"#;
+/// The same for a text that is searched at once if it is small.
+const SMALL_SEARCH: &str = r#"{"fd": "fd:1", "query": "quux"}"#;
 
 #[tokio::main]
 async fn main() -> Outcome {
     let model = Replies(|request: dormouse::model::Request| async move {
-        let searches = request.messages.first().is_some_and(|message| message.text().starts_with("search"));
-        if searches { asks("search_fd", SEARCH) } else { says("done") }
+        let is_told = |word: &str| request.messages.first().is_some_and(|message| message.text().starts_with(word));
+        let last = request.messages.last().and_then(|message| message.blocks.first());
+        let has_searched = matches!(last, Some(Block::ToolResult { .. }));
+        match () {
+            () if is_told("search for ever") => asks("search_fd", SEARCH),
+            () if is_told("search once") && !has_searched => asks("search_fd", SMALL_SEARCH),
+            () => says("done"),
+        }
     });
     let kernel = kernel(model, SEARCHERS + 1).await?;
     let program = program(&kernel)?;
+    for kib in [4, 16, 32, 48, 80, 128, 256] {
+        let taken = turns_with_search(&kernel, &program, kib << 10).await?;
+        line(format_args!("a turn that searches {kib} KiB: median {}", shown(Spread::of(taken).median)))?;
+    }
     let ticker = kernel.start(program.clone()).session().without_input().await?;
     let alone = turns(&ticker).await?;
     report("alone", &alone)?;
-    let text = "the quick brown fox is jumping 12 times over the lazy dog, and sleeping at noon.\n";
-    let text = bytes::Bytes::from(text.repeat(TEXT_BYTES / text.len()));
+    let text = bytes::Bytes::from(TEXT.repeat(TEXT_BYTES / TEXT.len()));
     let starts = (0..SEARCHERS).map(|_| searcher(&kernel, &program, text.clone()));
     let _searchers: Vec<Process> = try_join_all(starts).await?;
     let beside = turns(&ticker).await?;
@@ -40,10 +55,29 @@ async fn main() -> Outcome {
     Ok(())
 }
 
+async fn turns_with_search(
+    kernel: &Kernel,
+    program: &dormouse::program::Program,
+    bytes: usize,
+) -> Outcome<Vec<Duration>> {
+    let process = kernel.start(program.clone()).session().without_input().await?;
+    process.open("text", bytes::Bytes::from(TEXT.repeat(bytes / TEXT.len())), None).await?;
+    process.input("search once").await?;
+    process.wait_for(View::is_idle).await?;
+    let mut taken = Vec::new();
+    for _ in 0..TURNS {
+        let start = Instant::now();
+        process.goto("msg:1", "search once").await?;
+        process.wait_for(View::is_idle).await?;
+        taken.push(start.elapsed());
+    }
+    Ok(taken)
+}
+
 async fn searcher(kernel: &Kernel, program: &dormouse::program::Program, text: bytes::Bytes) -> Outcome<Process> {
     let process = kernel.start(program.clone()).session().without_input().await?;
     process.open("text", text, None).await?;
-    process.input("search").await?;
+    process.input("search for ever").await?;
     Ok(process)
 }
 

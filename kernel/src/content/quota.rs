@@ -69,6 +69,11 @@ impl ReadQuota {
         self.check()
     }
 
+    /// Work is about to be done whose cost is not in proportion to what is read, such as a search by a pattern.
+    pub(crate) fn charge_long_work(&self) -> Result<(), Unreadable> {
+        self.charge_disk()
+    }
+
     /// The disk is about to be read.
     pub(super) fn charge_disk(&self) -> Result<(), Unreadable> {
         if let Quota::Inline { is_used_up, .. } = &self.0 {

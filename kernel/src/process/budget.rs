@@ -18,11 +18,10 @@ use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
-use super::toolbox::Kind;
 use super::{Effect, Fact, State};
 use crate::budget::{Asked, Multiply, Reached};
 use crate::program::Program;
-use crate::syscall::spawn;
+use crate::syscall::{fork, spawn};
 
 const ABANDONED: &str = "Interrupted: the budget was used up before this call was done. Its effect is unknown.";
 
@@ -125,7 +124,7 @@ impl Draft {
         let others =
             self.state.slots().iter().filter(|slot| slot.call != call && !slot.called && slot.answer.is_none());
         let counts = others.map(|slot| match self.kind_of(slot) {
-            Some(Kind::Fork | Kind::Spawn) => self.expected_children(slot) as u64,
+            Some(kind) if kind.makes_children() => self.expected_children(slot) as u64,
             _ => 0,
         });
         counts.sum()
@@ -133,7 +132,7 @@ impl Draft {
 
     /// How many children may follow the one of this call while it runs, where nobody waits for it.
     fn children_later(&self, call: CallId) -> u64 {
-        if self.kind(call) != Some(Kind::Spawn) || spawn::waits(&self.slot(call).args) {
+        if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&self.slot(call).args) {
             return 0;
         }
         let most = self.state.program.limits().max_children as usize;
@@ -197,7 +196,8 @@ impl State {
 
 /// Whether a process of this program may make processes.
 fn can_multiply(program: &Program, access: Access, depth: u32) -> bool {
-    let mut makers = program.tools().iter().filter(|tool| matches!(tool.name.as_str(), "fork" | "spawn"));
+    let mut makers =
+        program.tools().iter().filter(|tool| [fork::TOOL.name, spawn::TOOL.name].contains(&tool.name.as_str()));
     depth < program.limits().max_depth && makers.any(|tool| tool.access.unwrap_or(Access::Admin) <= access)
 }
 

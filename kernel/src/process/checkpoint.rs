@@ -21,7 +21,7 @@ use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
 use super::evolve::results;
-use super::{Effect, Fact};
+use super::{Effect, Fact, Work};
 use crate::syscall::checkpoint::{CheckpointError, CheckpointOp, CheckpointReply, Standing};
 use crate::syscall::{checkpoint_process, list_checkpoints, restore_process};
 
@@ -30,17 +30,17 @@ const ABANDONED: &str =
 const OPEN: &str = "Not answered here: this call was open at the checkpoint that the process was restored to.";
 
 impl Draft {
-    pub(super) fn checkpoint_process(&mut self, call: CallId) {
+    pub(crate) fn checkpoint_process(&mut self, call: CallId) {
         let label = checkpoint_process::label(&self.slot(call).args);
         self.ask_checkpoints(call, label.map(|label| CheckpointOp::Make { label }));
     }
 
-    pub(super) fn list_checkpoints(&mut self, call: CallId) {
+    pub(crate) fn list_checkpoints(&mut self, call: CallId) {
         let checked = list_checkpoints::check(&self.slot(call).args);
         self.ask_checkpoints(call, checked.map(|()| CheckpointOp::List));
     }
 
-    pub(super) fn restore_process(&mut self, call: CallId) {
+    pub(crate) fn restore_process(&mut self, call: CallId) {
         let asked = self.may_restore().and_then(|()| restore_process::checkpoint(&self.slot(call).args));
         self.ask_checkpoints(call, asked.map(|id| CheckpointOp::Read { id }));
     }
@@ -62,7 +62,7 @@ impl Draft {
             Err(error) => self.answer_whole(call, error.answer()),
             Ok(op) => {
                 self.intend(call);
-                self.perform(Effect::Checkpoint { call, op });
+                self.perform(Effect::Begin { call, work: Work::Checkpoint(op) });
             }
         }
     }

@@ -15,7 +15,6 @@ use imbl::OrdMap;
 
 use super::decide::Draft;
 use super::evolve::{referable, results};
-use super::toolbox::Kind;
 use super::{Child, Effect, Fact, Image, State};
 use crate::syscall::fork;
 use crate::table::placement::{Placement, Placer};
@@ -23,7 +22,7 @@ use crate::table::placement::{Placement, Placer};
 const SIBLING: &str = "Interrupted: this call belongs to the parent process. Call it again if you need it.";
 
 impl Draft {
-    pub(super) fn fork(&mut self, call: CallId) {
+    pub(crate) fn fork(&mut self, call: CallId) {
         let limits = self.state.program.limits();
         let prompts = match fork::prompts(&self.slot(call).args, limits.max_fork_children) {
             Ok(prompts) => prompts,
@@ -91,7 +90,7 @@ impl Draft {
     pub(super) fn children_beside(&self, call: CallId) -> usize {
         let others = self.state.slots().iter().filter(|slot| slot.call != call && slot.called && slot.answer.is_none());
         let waited = others.map(|slot| match self.kind_of(slot) {
-            Some(Kind::Fork | Kind::Spawn) => self.expected_children(slot).saturating_sub(slot.ended.len()),
+            Some(kind) if kind.makes_children() => self.expected_children(slot).saturating_sub(slot.ended.len()),
             _ => 0,
         });
         self.state.background.len() + waited.sum::<usize>()
@@ -124,9 +123,10 @@ impl Draft {
             return false;
         }
         let ended = slot.ended.clone();
-        match self.kind(call) {
-            Some(Kind::Fork) => self.answer_fork(call, &ended),
-            _ => self.answer_spawn(call, &ended),
+        if self.is_call_of(call, &fork::TOOL) {
+            self.answer_fork(call, &ended);
+        } else {
+            self.answer_spawn(call, &ended);
         }
         true
     }
@@ -134,7 +134,7 @@ impl Draft {
     /// How many children a call made. Its arguments were checked before it made any.
     pub(super) fn expected_children(&self, slot: &Slot) -> usize {
         match self.kind_of(slot) {
-            Some(Kind::Fork) => fork::count(&slot.args),
+            Some(kind) if kind.is(&fork::TOOL) => fork::count(&slot.args),
             _ => 1,
         }
     }

@@ -12,7 +12,6 @@ use dormouse_proto::record::{Caller, Control, Phase};
 use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
-use super::read::Reading;
 use super::{Effect, Fact};
 
 const GIVEN_UP: &str = "Interrupted: this call was cancelled before it was done. Its effect is unknown.";
@@ -78,7 +77,7 @@ impl Draft {
             Phase::Idle | Phase::Ended { .. } => return false,
         };
         let answer = Answer::failed(text);
-        self.state.reading = Reading::default();
+        self.state.reading.end_calls();
         self.emit(Fact::Interrupted { answer: answer.clone() });
         self.perform(Effect::Abandon { calls });
         for ticket in tickets {

@@ -1,6 +1,6 @@
 //! From a state and an input to facts and effects.
 
-use dormouse_proto::id::FdId;
+use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::record::{Caller, Entry, Phase};
@@ -9,10 +9,11 @@ use dormouse_proto::xml::Element;
 use std::sync::Arc;
 
 use super::read::Arrival;
-use super::{Effect, Fact, Input, Placed, Read, State, evolve};
+use super::{ChildEvent, Completion, Effect, Fact, HostRequest, Input, Placed, Read, Signal, State, evolve};
 use crate::content::{Content, Unreadable};
 use crate::syscall::temp_file::unreadable;
-use crate::table::placement::{NewDescriptor, Placement};
+use crate::table::NewDescriptor;
+use crate::table::placement::Placement;
 
 /// How many calls of the host a process has in flight at most. They run side by side, each for itself.
 const MAX_HOST_CALLS: usize = 64;
@@ -25,7 +26,7 @@ pub struct Decision {
     pub facts: Vec<Fact>,
     /// The state that they lead to: what [`evolve`] makes of the one before. Requests among the effects share its messages.
     pub state: State,
-    /// What calls have to know of the bytes of contents. It may be read at once, since nothing outside changes by it.
+    /// What has to be known of the bytes of contents. A read may be performed at once, since it changes nothing outside.
     pub reads: Vec<Read>,
     /// What is to be done once the facts are durable, in order.
     pub effects: Vec<Effect>,
@@ -34,7 +35,7 @@ pub struct Decision {
 /// Decides what follows from `input` at `now_ms` (milliseconds since the epoch, UTC). Never fails: a mistake of the model
 /// is an answer to the model, a completion that is stale changes nothing.
 ///
-/// Costs what the input brings (a reply, an output that is indexed once), not what the process holds.
+/// Never looks at the bytes of a content: it asks for [`Read`]s. Costs what a model said, not what the process holds.
 pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
     let mut draft = Draft { state: state.clone(), now_ms, facts: Vec::new(), reads: Vec::new(), effects: Vec::new() };
     draft.take(input);
@@ -44,7 +45,7 @@ pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
 
 /// A decision in the making: each fact is applied to a copy of the state as it is emitted, so that what follows is decided
 /// on the state as it will be.
-pub(super) struct Draft {
+pub(crate) struct Draft {
     pub(super) state: State,
     pub(super) now_ms: u64,
     facts: Vec<Fact>,
@@ -66,50 +67,79 @@ impl Draft {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Resumed => self.resume(),
+            Input::Signal(Signal::Resume) => self.resume(),
             _ if self.state.exit().is_some() => self.refuse(&input),
             Input::Spoke { spoken, .. } if spoken.parts.is_empty() => {}
             Input::Spoke { from, spoken } => self.place(Arrival::Spoke { from, spoken }),
-            Input::Opened { ticket, collected, source, page_chars } => {
-                self.place(Arrival::Opened { ticket, collected, source, page_chars });
-            }
-            Input::Placed(placed) => self.take_placed(placed),
-            Input::HostCalled { ticket, tool, args } => self.call_for_host(ticket, tool, args),
-            Input::HostGaveUp { ticket } => self.give_up(&ticket),
-            Input::ModelReplied { call, result } => self.take_reply(call, result),
-            Input::ToolReturned { call, output } => self.take_output(call, output),
-            Input::Read { call, found } => self.take_read(call, found),
-            Input::FileWritten { call, pending, result } => self.take_written(call, &pending, result),
-            Input::Summarized { call, pending, result } => self.take_summary(call, pending, result),
-            Input::TempFileDone { call, pending, result } => self.take_temp_file(call, &pending, result),
-            Input::Fetched { call, pending, result } => self.take_fetched(call, &pending, result),
-            Input::NotBorn { call, why } => self.complete(call, |draft| draft.refuse_spawn(call, why)),
-            Input::ChildStarted { call, child } => self.take_start(call, child),
-            Input::NoChild { call, index } => self.take_absence(call, index),
-            Input::ChildEnded { call, index, child, exit } => self.take_child(call, index, child, exit),
-            Input::SentBack { ticket, position, message } => self.send_back(ticket, &position, message),
-            Input::TakenBack { ticket, standing } => self.take_back(ticket, *standing),
-            Input::CheckpointDone { call, result } => self.take_checkpoint(call, result),
             Input::Messaged { ticket, from, call, settled, letter } => {
                 self.place(Arrival::Messaged { ticket, from, call, settled, letter });
             }
-            Input::MessageSent { call, receipt } => self.complete(call, |draft| draft.answer_whole(call, receipt)),
-            Input::Listed { call, known, hidden } => self.take_list(call, known, hidden),
-            Input::TimedOut { call } => self.take_timeout(call),
-            Input::Interrupted => self.interrupt(),
-            Input::Stopped => self.stop(),
-            Input::Continued => self.go_on_after_stop(),
-            Input::Killed => self.kill(),
+            Input::Placed(placed) => self.take_placed(placed),
+            Input::Host { ticket, request } => self.take_request(ticket, request),
+            Input::Completed { call, result } => self.take_completion(call, result),
+            Input::Child { call, event } => self.take_event(call, event),
+            Input::Signal(signal) => self.take_signal(signal),
             Input::TimeUp { at_ms } => self.time_up(at_ms),
+        }
+    }
+
+    fn take_request(&mut self, ticket: Arc<str>, request: HostRequest) {
+        match request {
+            HostRequest::Open { collected, source, page_chars } => {
+                self.place(Arrival::Opened { ticket, collected, source, page_chars });
+            }
+            HostRequest::Call { tool, args } => self.call_for_host(ticket, tool, args),
+            HostRequest::GiveUp => self.give_up(&ticket),
+            HostRequest::SendBack { position, message } => self.send_back(ticket, &position, message),
+            HostRequest::TakeBack(standing) => self.take_back(ticket, *standing),
+        }
+    }
+
+    fn take_completion(&mut self, call: CallId, result: Completion) {
+        match result {
+            Completion::Model(result) => self.take_reply(call, result),
+            Completion::Tool(output) => self.take_output(call, output),
+            Completion::Read(found) => self.take_read(call, found),
+            Completion::FileWritten { pending, result } => self.take_written(call, &pending, result),
+            Completion::Summarized { pending, result } => self.take_summary(call, pending, result),
+            Completion::TempFile { pending, result } => self.take_temp_file(call, &pending, result),
+            Completion::Checkpoint(result) => self.take_checkpoint(call, result),
+            Completion::Fetched { pending, result } => self.take_fetched(call, &pending, result),
+            Completion::MessageSent(receipt) => self.complete(call, |draft| draft.answer_whole(call, receipt)),
+            Completion::Listed { known, hidden } => self.take_list(call, known, hidden),
+            Completion::TimedOut => self.take_timeout(call),
+        }
+    }
+
+    fn take_event(&mut self, call: CallId, event: ChildEvent) {
+        match event {
+            ChildEvent::Started { child } => self.take_start(call, child),
+            ChildEvent::Absent { index } => self.take_absence(call, index),
+            ChildEvent::NotBorn { why } => self.complete(call, |draft| draft.refuse_spawn(call, why)),
+            ChildEvent::Ended { index, child, exit } => self.take_child(call, index, child, exit),
+        }
+    }
+
+    fn take_signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::Resume => self.resume(),
+            Signal::Interrupt => self.interrupt(),
+            Signal::Stop => self.stop(),
+            Signal::Continue => self.go_on_after_stop(),
+            Signal::Kill => self.kill(),
         }
     }
 
     /// A process that has ended takes nothing more; only who asks is told so.
     fn refuse(&mut self, input: &Input) {
-        if let Input::HostCalled { ticket, .. }
-        | Input::Opened { ticket, .. }
-        | Input::SentBack { ticket, .. }
-        | Input::TakenBack { ticket, .. }
+        if let Input::Host {
+            ticket,
+            request:
+                HostRequest::Open { .. }
+                | HostRequest::Call { .. }
+                | HostRequest::SendBack { .. }
+                | HostRequest::TakeBack(_),
+        }
         | Input::Messaged { ticket, .. }
         | Input::Placed(Placed::Opened { ticket, .. } | Placed::Messaged { ticket, .. }) = input
         {
@@ -135,13 +165,16 @@ impl Draft {
     pub(super) fn placed(&mut self, placement: Placement) -> Answer {
         match placement {
             Placement::Context { answer, .. } => answer,
-            Placement::Descriptor(new) => {
-                let id = self.state.table.next_id();
-                let answer = new.answer(&id);
-                self.open(id, new.entry);
-                answer
-            }
+            Placement::Descriptor(new) => self.open_next(*new),
         }
+    }
+
+    /// Opens a descriptor under the next number; the answer is what its caller reads.
+    pub(super) fn open_next(&mut self, new: NewDescriptor) -> Answer {
+        let id = self.state.table.next_id();
+        let answer = new.answer(&id);
+        self.open(id, new.entry);
+        answer
     }
 
     /// `element` around what enters the context of something placed: a text, or the element that shows a descriptor.
@@ -156,9 +189,9 @@ impl Draft {
         self.emit(Fact::DescriptorOpened { id, entry });
     }
 
-    pub(super) fn open_for_host(&mut self, ticket: Arc<str>, new: Result<NewDescriptor, Unreadable>) {
+    pub(super) fn open_for_host(&mut self, ticket: Arc<str>, new: Result<Box<NewDescriptor>, Unreadable>) {
         let answer = match new {
-            Ok(new) => self.placed(Placement::Descriptor(Box::new(new))),
+            Ok(new) => self.open_next(*new),
             Err(lost) => unreadable(None, &lost),
         };
         self.perform(Effect::AnswerHost { ticket, answer });

@@ -28,7 +28,7 @@ struct Way {
 
 impl Draft {
     /// The tool. Of a call of the host, which stands in no conversation, the host gets the answer, and then a turn begins.
-    pub(super) fn goto(&mut self, call: CallId) {
+    pub(crate) fn goto(&mut self, call: CallId) {
         let by = self.caller();
         let way = match self.way(call, by) {
             Ok(way) => way,

@@ -19,7 +19,7 @@ use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
 use super::read::Purpose;
-use super::{Effect, Fact, State};
+use super::{Effect, Fact, State, Work};
 use crate::syscall::{PendingMessage, PlacedDescriptor, PlacedLetter, list_fds, list_processes};
 use crate::table::placement::Placement;
 
@@ -37,7 +37,7 @@ fn receipt_of(to: Pid) -> Answer {
 }
 
 impl Draft {
-    pub(super) fn send_message(&mut self, call: CallId) {
+    pub(crate) fn send_message(&mut self, call: CallId) {
         self.read(call, Purpose::Message);
     }
 
@@ -52,7 +52,7 @@ impl Draft {
                 }
                 let settled = self.state.slots().first().map_or(call.seq, |slot| slot.call.seq);
                 self.intend(call);
-                self.perform(Effect::Send { call, settled, pending });
+                self.perform(Effect::Begin { call, work: Work::Send { settled, pending } });
             }
         }
     }
@@ -149,12 +149,12 @@ impl Draft {
         self.settle(self.caller());
     }
 
-    pub(super) fn list_processes(&mut self, call: CallId) {
+    pub(crate) fn list_processes(&mut self, call: CallId) {
         match list_processes::check(&self.slot(call).args) {
             Err(message) => self.answer_whole(call, Answer::failed(message)),
             Ok(()) => {
                 self.intend(call);
-                self.perform(Effect::ListProcesses { call });
+                self.perform(Effect::Begin { call, work: Work::ListProcesses });
             }
         }
     }

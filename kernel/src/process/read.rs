@@ -2,7 +2,7 @@
 //!
 //! A decision never looks at bytes: contents can be large, and on disk. If it needs them, it asks for a [`Read`], which holds
 //! all that it takes to perform it. The shell performs it, at once if it is small and next to the actor if it is not, and the
-//! result comes back as [`Input::Read`]. A read changes nothing: it needs no intent and waits for no fact, and one that a restart
+//! result comes back as [`Completion::Read`]. A read changes nothing: it needs no intent and waits for no fact, and one that a restart
 //! cuts off is performed again.
 //!
 //! The calls of a model are begun in order, and none is begun while one before it reads: so a name that one call gives is known to
@@ -21,13 +21,13 @@ use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
 
 use super::decide::{Decision, Draft, decide};
 use super::toolbox::Kind;
-use super::{Effect, Fact, Input};
+use super::{Completion, Effect, Fact, Input, Work};
 use crate::content::{Collected, Content, ReadQuota, Unreadable};
 use crate::program::Program;
 use crate::syscall::spawn::{self, PendingSpawn};
-use crate::syscall::{self, Call, Letter, Outcome, PendingMessage, PlacedLetter, handle, send_message};
-use crate::table::Table;
-use crate::table::placement::{NewDescriptor, PlacedOutput, Placement, Placer};
+use crate::syscall::{Call, Letter, Outcome, PendingMessage, PlacedLetter, Syscall, handle, send_message};
+use crate::table::placement::{PlacedOutput, Placement, Placer};
+use crate::table::{NewDescriptor, Table};
 
 /// A read that a decision asked for. Cloning costs a few pointers.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ enum Subject {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     /// The answer of a descriptor tool, or what it asks for.
-    Tool(syscall::Tool),
+    Tool(Syscall),
     /// Arguments of a tool outside, with handles replaced.
     Arguments,
     /// What a child is given.
@@ -106,7 +106,7 @@ pub enum Placed {
         /// The host's name of its call.
         ticket: Arc<str>,
         /// The descriptor.
-        new: Result<NewDescriptor, Unreadable>,
+        new: Result<Box<NewDescriptor>, Unreadable>,
     },
     /// A message of another process.
     Messaged {
@@ -146,15 +146,23 @@ impl Read {
         }
     }
 
+    /// Whether it is the work of a descriptor tool, and not a part of what another tool does.
+    #[must_use]
+    pub fn is_tool(&self) -> bool {
+        matches!(self.subject, Subject::Call { purpose: Purpose::Tool(_), .. })
+    }
+
     /// Performs it. None if the quota does not allow it: then nothing has come of it, and it can be performed again.
     #[must_use]
     pub fn perform(&self, quota: &ReadQuota) -> Option<Input> {
         let Self { subject, settings, now_ms } = self;
         let placer = Placer { settings: settings.as_ref(), now_ms: *now_ms, quota };
-        let found = |call: &CallId, found| Input::Read { call: *call, found };
+        let found = |call: &CallId, found| Input::Completed { call: *call, result: Completion::Read(found) };
         let input = match subject {
             Subject::Call { call, purpose, args, table, program } => {
                 let settings = &settings.unwrap_or_default();
+                // They are parsed, and what they say is copied.
+                quota.charge(args.len().saturating_mul(2)).ok()?;
                 found(call, purpose.read(&Call { table, args, settings, now_ms: *now_ms, quota }, program))
             }
             Subject::Output { call, output, source } => {
@@ -173,7 +181,7 @@ impl Read {
 impl Purpose {
     fn read(self, call: &Call<'_>, program: &Program) -> Found {
         match self {
-            Self::Tool(tool) => Found::Tool((tool.call)(call)),
+            Self::Tool(syscall) => Found::Tool(syscall(call)),
             Self::Arguments => Found::Arguments(handle::expand(call)),
             Self::Spawn => Found::Spawn(spawn::pending(program, call)),
             Self::Message => Found::Message(send_message::pending(program, call)),
@@ -186,7 +194,7 @@ impl Arrival {
         match self {
             Self::Spoke { from, spoken } => Placed::Spoke { from, parts: placer.spoken(&spoken) },
             Self::Opened { ticket, collected, source, page_chars } => {
-                Placed::Opened { ticket, new: placer.handed(collected, &source, page_chars) }
+                Placed::Opened { ticket, new: placer.handed(collected, &source, page_chars).map(Box::new) }
             }
             Self::Messaged { ticket, from, call, settled, letter } => {
                 let letter = PlacedLetter::new(from, letter, placer);
@@ -244,6 +252,9 @@ impl Decision {
 pub(super) struct Reading {
     calls: Vec<CallId>,
     arrivals: usize,
+    /// Calls of an earlier life that are to be repeated, and that wait: for the read of a call before them, or for the process to
+    /// be continued.
+    to_repeat: Vec<CallId>,
 }
 
 impl Reading {
@@ -261,6 +272,23 @@ impl Reading {
             Some(call) => self.calls.push(call),
             None => self.arrivals += 1,
         }
+    }
+
+    /// All calls are given up. What arrives is still read.
+    pub(super) fn end_calls(&mut self) {
+        self.calls.clear();
+        self.to_repeat.clear();
+    }
+
+    pub(super) fn repeat_later(&mut self, call: CallId) {
+        self.to_repeat.push(call);
+    }
+
+    /// Whether the call was to be repeated later. From now on it is not.
+    pub(super) fn is_to_repeat(&mut self, call: CallId) -> bool {
+        let before = self.to_repeat.len();
+        self.to_repeat.retain(|waiting| *waiting != call);
+        self.to_repeat.len() < before
     }
 
     /// Whether something was read for the call until now.
@@ -324,8 +352,11 @@ impl Draft {
         if !self.state.reading.end(call) || !is_open {
             return;
         }
-        // What a stopped process has not begun is read again when it is continued.
-        if self.state.is_stopped() && !self.slot(call).called && found.begins_something() {
+        // A stopped process begins nothing. It reads again when it is continued.
+        if self.state.is_stopped() && found.begins_something() {
+            if self.slot(call).called {
+                self.state.reading.repeat_later(call);
+            }
             return;
         }
         let caller = self.caller();
@@ -362,16 +393,14 @@ impl Draft {
     pub(super) fn begin_outside(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
         let written = self.slot(call).args.clone();
         self.intend(call);
-        self.perform(Effect::CallTool { call, tool, args, written });
+        self.perform(Effect::Begin { call, work: Work::Tool { tool, args, written } });
     }
 
     fn take_outcome(&mut self, call: CallId, outcome: Outcome) {
         match outcome {
             Outcome::Answer(answer) => self.answer_whole(call, answer),
-            Outcome::Opened(extracted) => {
-                let id = self.state.table.next_id();
-                let answer = extracted.answer(&id);
-                self.open(id, extracted.entry);
+            Outcome::Opened(new) => {
+                let answer = self.open_next(*new);
                 self.answer_whole(call, answer);
             }
             Outcome::Noted { id, note, answer } => {
@@ -380,7 +409,7 @@ impl Draft {
             }
             Outcome::Write(pending) => {
                 self.intend(call);
-                self.perform(Effect::WriteFile { call, pending });
+                self.perform(Effect::Begin { call, work: Work::WriteFile(pending) });
             }
             Outcome::Summarize(pending) => {
                 if let Some(why) = self.refusal_to_spend() {
@@ -389,11 +418,11 @@ impl Draft {
                 let model = self.state.summarizer();
                 let request = self.state.summary_request(&model, pending.prompt.clone());
                 self.intend(call);
-                self.perform(Effect::Summarize { call, pending, request, model });
+                self.perform(Effect::Begin { call, work: Work::Summarize { pending, request, model } });
             }
             Outcome::TempFile(pending) => {
                 self.intend(call);
-                self.perform(Effect::TempFile { call, pending });
+                self.perform(Effect::Begin { call, work: Work::TempFile(pending) });
             }
         }
     }

@@ -6,7 +6,7 @@ use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
 use super::toolbox::Kind;
-use super::{Effect, Fact};
+use super::{Effect, Fact, Report};
 
 const UNKNOWN: &str = "Interrupted: this call was begun and its result never came. Its effect is unknown. \
                        Look before you call it again.";
@@ -58,7 +58,7 @@ impl Draft {
                 self.call_model(call);
             }
             Phase::Acting { .. } => self.act(),
-            Phase::Ended { exit } => self.perform(Effect::ReportExit { exit }),
+            Phase::Ended { exit } => self.perform(Effect::Report(Report::Exit { exit })),
         }
     }
 

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dormouse_proto::program::BUILTIN_TOOLS;
 use dormouse_proto::server::Offer;
 use dormouse_proto::tool::{OutsideTool, ToolSpec};
 
 use super::toolbox::told;
 use super::{Image, offered};
 use crate::program::{Program, Served, ServerChoice, ToolChoice, is_tool_name};
+use crate::syscall;
 
 /// The longest name of a tool, in bytes.
 const LONGEST_NAME: usize = 64;
@@ -63,7 +63,7 @@ pub fn give_tools(image: &mut Image, program: &Program, offers: &[Offer]) -> Res
 }
 
 fn own() -> impl Iterator<Item = Arc<str>> {
-    BUILTIN_TOOLS.into_iter().map(Arc::from)
+    syscall::names().map(Arc::from)
 }
 
 /// The names that the program itself gives to tools of servers.

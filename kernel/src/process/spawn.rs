@@ -13,12 +13,11 @@ use dormouse_proto::xml::Element;
 use super::birth::{Birth, born};
 use super::decide::Draft;
 use super::read::Purpose;
-use super::toolbox::Kind;
-use super::{Child, Effect, Fact, Image};
+use super::{Child, Effect, Fact, Image, Work};
 use crate::syscall::spawn::{self, FetchError, Fetched, PendingSpawn, Preloads};
 
 impl Draft {
-    pub(super) fn spawn(&mut self, call: CallId) {
+    pub(crate) fn spawn(&mut self, call: CallId) {
         if !self.slot(call).called {
             self.begin_spawn(call);
         } else if !self.answer_if_all_ended(call) {
@@ -43,7 +42,7 @@ impl Draft {
                 if pending.is_complete() {
                     self.start_child(call, &pending, Ok(Fetched::default()));
                 } else {
-                    self.perform(Effect::Fetch { call, pending });
+                    self.perform(Effect::Begin { call, work: Work::Fetch(pending) });
                 }
             }
         }
@@ -90,7 +89,7 @@ impl Draft {
     /// The child exists: a call that does not wait for its end is answered with its pid.
     pub(super) fn take_start(&mut self, call: CallId, child: Pid) {
         let Some(slot) = self.state.open_slot(call) else { return };
-        if self.kind(call) != Some(Kind::Spawn) || spawn::waits(&slot.args) {
+        if !self.is_call_of(call, &spawn::TOOL) || spawn::waits(&slot.args) {
             return;
         }
         let (started, caller) = (started(slot, child), self.caller());
@@ -109,7 +108,7 @@ impl Draft {
                 self.give_back(call, index, Some(Usage::default()));
                 self.answer_whole(call, started(self.slot(call), child));
                 self.report_lost(call, child);
-            } else if self.kind(call) == Some(Kind::Spawn) {
+            } else if self.is_call_of(call, &spawn::TOOL) {
                 self.begin_spawn(call);
             }
             return self.settle(caller);

@@ -8,10 +8,7 @@ use dormouse_proto::tool::{Access, OutsideTool, ToolPolicy, ToolSpec};
 use serde_json::Value;
 
 use crate::program::{DescribedParameter, Program, ToolChoice};
-use crate::syscall::{
-    self, checkpoint_process, fork, goto, list_checkpoints, list_processes, receive_messages, restore_process,
-    send_message, spawn, wait,
-};
+use crate::syscall::{self, Tool, fork, spawn};
 
 /// A tool that the host registered with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,61 +30,31 @@ pub struct Surroundings {
     pub prices: BTreeMap<String, Price>,
 }
 
-/// What stands behind a tool's name.
+/// The tool that a name leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A tool that is a function of the descriptor table: it works on descriptors, or on the files of the tree.
-    Descriptor(syscall::Tool),
-    Fork,
-    Spawn,
-    Goto,
-    CheckpointProcess,
-    RestoreProcess,
-    ListCheckpoints,
-    SendMessage,
-    ReceiveMessages,
-    Wait,
-    ListProcesses,
+    /// A tool of the kernel.
+    Kernel(&'static Tool),
     /// A command, a tool of the host or of a server: it runs outside of the machine.
     External(OutsideTool),
 }
 
 impl Kind {
+    /// Whether it is this tool of the kernel.
+    pub(super) fn is(&self, tool: &Tool) -> bool {
+        matches!(self, Self::Kernel(own) if *own == tool)
+    }
+
+    /// Whether its calls make children.
+    pub(super) fn makes_children(&self) -> bool {
+        self.is(&fork::TOOL) || self.is(&spawn::TOOL)
+    }
+
     /// The own name of a tool of the kernel.
     fn word(&self) -> Option<&'static str> {
         match self {
-            Self::Descriptor(tool) => Some(tool.name),
-            Self::Fork => Some("fork"),
-            Self::Spawn => Some("spawn"),
-            Self::Goto => Some("goto"),
-            Self::CheckpointProcess => Some("checkpoint_process"),
-            Self::RestoreProcess => Some("restore_process"),
-            Self::ListCheckpoints => Some("list_checkpoints"),
-            Self::SendMessage => Some("send_message"),
-            Self::ReceiveMessages => Some("receive_messages"),
-            Self::Wait => Some("wait"),
-            Self::ListProcesses => Some("list_processes"),
+            Self::Kernel(tool) => Some(tool.name),
             Self::External(_) => None,
-        }
-    }
-
-    /// Whether a call that was in flight when the kernel stopped may simply be made again. Children are: they are kept
-    /// by their origin, so that a second call finds those of the first; a message is heard once, however often it is
-    /// sent; and a second checkpoint does no harm. Of a descriptor tool it depends on the call.
-    pub(super) fn may_repeat(&self) -> bool {
-        match self {
-            Self::Fork
-            | Self::Spawn
-            | Self::Goto
-            | Self::CheckpointProcess
-            | Self::RestoreProcess
-            | Self::ListCheckpoints
-            | Self::SendMessage
-            | Self::ReceiveMessages
-            | Self::Wait
-            | Self::ListProcesses => true,
-            Self::Descriptor(_) => false,
-            Self::External(tool) => tool.policy.idempotent,
         }
     }
 }
@@ -231,30 +198,15 @@ fn described(schema: &str, parameters: &[DescribedParameter]) -> Arc<str> {
 }
 
 fn tool(name: &str, program: &Program, around: &Surroundings) -> Option<(Kind, Access, ToolSpec)> {
-    let mut tools = syscall::TOOLS.iter().chain(&syscall::TEMP_FILE_TOOLS);
-    if let Some(tool) = tools.find(|tool| tool.name == name) {
-        return Some((Kind::Descriptor(*tool), tool.access, tool.spec()));
+    if let Some(tool) = syscall::tool(name) {
+        return Some((Kind::Kernel(tool), tool.access, tool.spec(program)));
     }
-    Some(match name {
-        "fork" => (Kind::Fork, fork::ACCESS, fork::spec(program.limits().max_fork_children)),
-        "goto" => (Kind::Goto, goto::ACCESS, goto::spec()),
-        "checkpoint_process" => (Kind::CheckpointProcess, checkpoint_process::ACCESS, checkpoint_process::spec()),
-        "restore_process" => (Kind::RestoreProcess, restore_process::ACCESS, restore_process::spec()),
-        "list_checkpoints" => (Kind::ListCheckpoints, list_checkpoints::ACCESS, list_checkpoints::spec()),
-        "send_message" => (Kind::SendMessage, send_message::ACCESS, send_message::spec(program)),
-        "receive_messages" => (Kind::ReceiveMessages, receive_messages::ACCESS, receive_messages::spec()),
-        "wait" => (Kind::Wait, wait::ACCESS, wait::spec()),
-        "list_processes" => (Kind::ListProcesses, list_processes::ACCESS, list_processes::spec()),
-        "spawn" => (Kind::Spawn, spawn::ACCESS, spawn::spec(program)),
-        _ => {
-            let command = program.commands().iter().find(|command| command.name == name);
-            let (spec, policy) = match command {
-                Some(command) => (command.spec(), command.policy),
-                None => around.tools.get(name).map(|tool| (tool.spec.clone(), tool.policy))?,
-            };
-            let name = spec.name.clone();
-            let outside = OutsideTool { given: name.clone(), server: None, name, policy };
-            (Kind::External(outside), policy.access, spec)
-        }
-    })
+    let command = program.commands().iter().find(|command| command.name == name);
+    let (spec, policy) = match command {
+        Some(command) => (command.spec(), command.policy),
+        None => around.tools.get(name).map(|tool| (tool.spec.clone(), tool.policy))?,
+    };
+    let name = spec.name.clone();
+    let outside = OutsideTool { given: name.clone(), server: None, name, policy };
+    Some((Kind::External(outside), policy.access, spec))
 }

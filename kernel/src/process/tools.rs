@@ -14,7 +14,9 @@ use super::read::Purpose;
 use super::toolbox::Kind;
 use super::{Effect, Fact};
 use crate::content::Content;
-use crate::syscall::{PendingSummary, PendingTempFile, PendingWrite, Summarized, handle};
+use crate::syscall::{
+    Handler, PendingSummary, PendingTempFile, PendingWrite, ProcessHandler, Summarized, Tool, handle, send_message,
+};
 use crate::table::attachment::{MOST_ATTACHED, NewAttachment};
 use crate::table::placement::PlacedOutput;
 
@@ -26,7 +28,9 @@ impl Draft {
 
     /// The same, but for the calls that are in flight.
     pub(super) fn begin_uncalled(&mut self) {
-        self.make(self.open_calls().into_iter().filter(|(_, called)| !called).collect());
+        let mut calls = self.open_calls();
+        calls.retain(|(call, called)| !called || self.state.reading.is_to_repeat(*call));
+        self.make(calls);
     }
 
     /// The calls that are not answered yet, and whether they were made.
@@ -40,7 +44,8 @@ impl Draft {
             return;
         }
         let caller = self.caller();
-        for (call, called) in calls {
+        let mut calls = calls.into_iter();
+        for (call, called) in calls.by_ref() {
             match self.permitted(call) {
                 _ if self.state.reading.has(call) => {}
                 Err(answer) => self.answer(call, answer, 0),
@@ -48,10 +53,11 @@ impl Draft {
                 Ok(kind) => self.perform_call(call, &kind),
             }
             // What follows may depend on what is read now.
-            if caller == Caller::Model && !called && self.state.reading.has(call) {
+            if caller == Caller::Model && self.state.reading.has(call) {
                 break;
             }
         }
+        calls.filter(|(_, called)| *called).for_each(|(call, _)| self.state.reading.repeat_later(call));
         self.settle(caller);
     }
 
@@ -75,18 +81,11 @@ impl Draft {
 
     pub(super) fn perform_call(&mut self, call: CallId, kind: &Kind) {
         match kind {
-            Kind::Descriptor(tool) => self.read(call, Purpose::Tool(*tool)),
-            Kind::Fork => self.fork(call),
-            Kind::Spawn => self.spawn(call),
-            Kind::Goto => self.goto(call),
-            Kind::CheckpointProcess => self.checkpoint_process(call),
-            Kind::RestoreProcess => self.restore_process(call),
-            Kind::ListCheckpoints => self.list_checkpoints(call),
-            Kind::SendMessage => self.send_message(call),
-            Kind::ReceiveMessages => self.receive_messages(call),
-            Kind::Wait => self.wait(call),
-            Kind::ListProcesses => self.list_processes(call),
             Kind::External(tool) => self.call_outside(call, tool),
+            Kind::Kernel(tool) => match tool.handler {
+                Handler::Table(syscall) => self.read(call, Purpose::Tool(syscall)),
+                Handler::Process(ProcessHandler(handle)) => handle(self, call),
+            },
         }
     }
 
@@ -113,12 +112,12 @@ impl Draft {
     /// however often they are done, and the tree's files know a call that they have seen (TEMP-1).
     pub(super) fn is_repeatable(&self, call: CallId, kind: &Kind) -> bool {
         // A message of another epoch is that of the process that this one is a copy of.
-        if *kind == Kind::SendMessage && call.epoch != self.state.epoch {
+        if kind.is(&send_message::TOOL) && call.epoch != self.state.epoch {
             return false;
         }
         match kind {
-            Kind::Descriptor(tool) => (tool.may_repeat)(&self.slot(call).args),
-            kind => kind.may_repeat(),
+            Kind::Kernel(tool) => (tool.may_repeat)(&self.slot(call).args),
+            Kind::External(tool) => tool.policy.idempotent,
         }
     }
 
@@ -235,6 +234,11 @@ impl Draft {
 
     pub(super) fn kind(&self, call: CallId) -> Option<Kind> {
         self.kind_of(self.slot(call)).cloned()
+    }
+
+    /// Whether this is a call of that tool of the kernel.
+    pub(super) fn is_call_of(&self, call: CallId, tool: &Tool) -> bool {
+        self.kind_of(self.slot(call)).is_some_and(|kind| kind.is(tool))
     }
 
     /// The same of a slot at hand: whoever looks at all of them does not look each up.

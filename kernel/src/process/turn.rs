@@ -10,7 +10,7 @@ use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::{Entry, Lifetime, Phase};
 
 use super::decide::Draft;
-use super::{Effect, Fact};
+use super::{Effect, Fact, Report, Work};
 use crate::content::Content;
 use crate::references::references;
 
@@ -53,7 +53,7 @@ impl Draft {
 
     pub(super) fn call_model(&mut self, call: CallId) {
         let (request, media, model) = (self.state.request(), self.state.media(), self.state.model().clone());
-        self.perform(Effect::CallModel { call, request, media, model });
+        self.perform(Effect::Begin { call, work: Work::Model { request, media, model } });
     }
 
     pub(super) fn take_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
@@ -75,7 +75,7 @@ impl Draft {
         let from = self.state.model().name.as_str().into();
         self.emit(Fact::ModelSwitched { to, reason: Arc::clone(&reason) });
         let to = self.state.model().name.as_str().into();
-        self.perform(Effect::ReportSwitch { from, to, reason });
+        self.perform(Effect::Report(Report::Switch { from, to, reason }));
         self.ask_again();
     }
 
@@ -96,6 +96,7 @@ impl Draft {
         let text = std::str::from_utf8(&reply).expect("a reply is text");
         for (id, range) in references(text) {
             let content = Content::new(reply.slice(range));
+            content.unbounded().prepare(settings.page_chars);
             let entry = Entry::new(content, settings.page_chars, "reply", self.now_ms);
             self.open(FdId::Ref(id.to_owned()), entry);
         }
@@ -146,7 +147,7 @@ impl Draft {
             Lifetime::Task | Lifetime::Session => {
                 let reason = (*exit.message != *self.last_words()).then(|| exit.message.clone());
                 self.emit(Fact::TurnEnded { status, reason });
-                self.perform(Effect::ReportTurn { outcome: exit });
+                self.perform(Effect::Report(Report::Turn { outcome: exit }));
                 if more {
                     self.begin_turn();
                 }
@@ -158,6 +159,6 @@ impl Draft {
     pub(super) fn end(&mut self, exit: Exit) {
         let exit = exit.after(self.state.budget.spent_at_most());
         self.emit(Fact::Exited { exit: exit.clone() });
-        self.perform(Effect::ReportExit { exit });
+        self.perform(Effect::Report(Report::Exit { exit }));
     }
 }

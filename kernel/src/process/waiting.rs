@@ -11,7 +11,7 @@ use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
 use super::toolbox::Kind;
-use super::{Effect, Fact};
+use super::{Effect, Fact, Work};
 use crate::syscall::wait::Wait;
 use crate::syscall::{receive_messages, spawn, wait};
 
@@ -19,24 +19,23 @@ impl Draft {
     /// Answers the calls that wait for mail, or for ends that come as mail, as far as it has come.
     pub(super) fn answer_waiting(&mut self) {
         let open = self.state.slots().iter().filter(|slot| slot.called && slot.answer.is_none());
-        let is_waiting = |slot: &&Slot| matches!(self.kind_of(slot), Some(Kind::ReceiveMessages | Kind::Wait));
+        let waits = |kind: &Kind| kind.is(&receive_messages::TOOL) || kind.is(&wait::TOOL);
+        let is_waiting = |slot: &&Slot| self.kind_of(slot).is_some_and(waits);
         let calls: Vec<_> = open.filter(is_waiting).map(|slot| slot.call).collect();
         for call in calls {
-            match self.kind(call) {
-                Some(Kind::Wait) => drop(self.answer_waited(call)),
-                _ => drop(self.answer_received(call)),
-            }
+            let _ =
+                if self.is_call_of(call, &wait::TOOL) { self.answer_waited(call) } else { self.answer_received(call) };
         }
     }
 
-    pub(super) fn receive_messages(&mut self, call: CallId) {
+    pub(crate) fn receive_messages(&mut self, call: CallId) {
         match receive_messages::timeout_ms(&self.slot(call).args) {
             Err(message) => self.answer_whole(call, Answer::failed(message)),
             Ok(_) if self.answer_received(call) => {}
             Ok(0) => self.answer_whole(call, messages(&Said::default())),
             Ok(timeout_ms) => {
                 self.intend(call);
-                self.perform(Effect::Await { call, timeout_ms });
+                self.perform(Effect::Begin { call, work: Work::Wait { timeout_ms } });
             }
         }
     }
@@ -51,7 +50,7 @@ impl Draft {
         is_anything
     }
 
-    pub(super) fn wait(&mut self, call: CallId) {
+    pub(crate) fn wait(&mut self, call: CallId) {
         // One that comes back from the journal was checked when it was first made, and has had news of its children since.
         let check = |asked: &Wait| if self.slot(call).called { Ok(()) } else { self.check_wait(asked) };
         let asked = wait::asked(&self.slot(call).args).and_then(|asked| check(&asked).map(|()| asked));
@@ -61,7 +60,7 @@ impl Draft {
             Ok(Wait { timeout_ms, .. }) => {
                 self.intend(call);
                 if let Some(timeout_ms) = timeout_ms {
-                    self.perform(Effect::Await { call, timeout_ms });
+                    self.perform(Effect::Begin { call, work: Work::Wait { timeout_ms } });
                 }
             }
         }
@@ -99,7 +98,7 @@ impl Draft {
     /// Whether a child for the background is on its way.
     fn is_spawning(&self) -> bool {
         let mut open = self.state.slots().iter().filter(|slot| slot.answer.is_none());
-        open.any(|slot| self.kind_of(slot) == Some(&Kind::Spawn) && !spawn::waits(&slot.args))
+        open.any(|slot| self.kind_of(slot).is_some_and(|kind| kind.is(&spawn::TOOL)) && !spawn::waits(&slot.args))
     }
 
     fn answer_wait(&mut self, call: CallId, Wait { pids, .. }: &Wait, element: Element) {
@@ -135,14 +134,14 @@ impl Draft {
 
     /// The time of a call that waits is over: it is answered with what there is.
     pub(super) fn take_timeout(&mut self, call: CallId) {
-        self.complete(call, |draft| match draft.kind(call) {
-            Some(Kind::Wait) => {
-                let asked = wait::asked(&draft.slot(call).args).unwrap_or(Wait { pids: None, timeout_ms: None });
-                let running: Vec<_> = draft.awaited(&asked).iter().map(Pid::to_string).collect();
-                let element = Element::new("wait_result").attribute("timed_out", true);
-                draft.answer_wait(call, &asked, element.attribute("running", running.join(" ")));
+        self.complete(call, |draft| {
+            if !draft.is_call_of(call, &wait::TOOL) {
+                return draft.answer_whole(call, messages(&Said::default()));
             }
-            _ => draft.answer_whole(call, messages(&Said::default())),
+            let asked = wait::asked(&draft.slot(call).args).unwrap_or(Wait { pids: None, timeout_ms: None });
+            let running: Vec<_> = draft.awaited(&asked).iter().map(Pid::to_string).collect();
+            let element = Element::new("wait_result").attribute("timed_out", true);
+            draft.answer_wait(call, &asked, element.attribute("running", running.join(" ")));
         });
     }
 }

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use dormouse_proto::file::{FileError, FileErrorKind};
-use dormouse_proto::program::{self, BUILTIN_TOOLS};
+use dormouse_proto::program;
 use dormouse_proto::record::codec::{self, CodecError};
 
 use super::compile::{Compiled, compile_named};
 use super::finding::ProgramErrors;
+use crate::syscall;
 
 /// What the files of one bundle may hold together, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
@@ -128,7 +129,7 @@ impl Bundle {
         let commands: Vec<&str> =
             files.iter().flat_map(|file| &file.commands).map(|command| &*command.name.value).collect();
         let enabled = files.iter().flat_map(|file| &file.tools).map(|tool| &tool.name.value);
-        let known = |name: &str| BUILTIN_TOOLS.contains(&name) || commands.contains(&name);
+        let known = |name: &str| syscall::tool(name).is_some() || commands.contains(&name);
         enabled.filter(|name| !known(name)).cloned().collect()
     }
 

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_proto::command::{Command, CommandLimits};
 use dormouse_proto::program::{
-    At, BUILTIN_TOOLS, CommandSection, ParameterSection, Placeholder, Remark, Remarks, Span, is_parameter_name,
-    placeholders, shorten,
+    At, CommandSection, ParameterSection, Placeholder, Remark, Remarks, Span, is_parameter_name, placeholders, shorten,
 };
 
 use super::tools::{VALID_NAME, is_tool_name};
+use crate::syscall;
 
 /// The commands in the order written.
 pub(super) fn check(
@@ -54,7 +54,7 @@ fn check_name<'a>(
     } else if !is_tool_name(value) {
         let remark = Remark::error(span.clone(), "the name of the command is not valid", "not such a name");
         remarks.push(remark.help(VALID_NAME));
-    } else if BUILTIN_TOOLS.contains(&value.as_str()) {
+    } else if syscall::tool(value).is_some() {
         remarks.push(taken(format!("`{value}` is the name of a built-in tool")));
     } else if host_tools.contains(&value.as_str()) {
         remarks.push(taken(format!("`{value}` is the name of a tool of the host")));

@@ -1,13 +1,12 @@
 //! Whether the descriptor system is on, and how (ruling 10 of the design).
 
 use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::program::{
-    At, BUILTIN_TOOLS, DESCRIPTOR_TOOLS, DescriptorSection, Expansion, Remark, Remarks, ToolEntry, shorten,
-};
+use dormouse_proto::program::{At, DescriptorSection, Expansion, Remark, Remarks, ToolEntry, shorten};
 
 use super::library::{DescriptorOptions, Expanding};
 use super::servers::ServerChoice;
 use super::tools::ToolChoice;
+use crate::syscall::{self, Group};
 
 /// The settings (none: the system is off), and what else the program wants of it.
 pub(super) fn check(
@@ -17,7 +16,7 @@ pub(super) fn check(
     servers: &[ServerChoice],
     remarks: &mut Remarks,
 ) -> (Option<DescriptorSettings>, DescriptorOptions) {
-    let has_tools = tools.iter().any(|tool| DESCRIPTOR_TOOLS.contains(&tool.name.value.as_str()));
+    let has_tools = tools.iter().any(|tool| syscall::is_of(Group::Descriptors, &tool.name.value));
     let Some(section) = section else {
         return (has_tools.then(DescriptorSettings::default), DescriptorOptions::default());
     };
@@ -45,7 +44,7 @@ fn options(section: DescriptorSection, chosen: Chosen<'_>, remarks: &mut Remarks
 /// The tools in whose arguments handles are expanded: tools of the program that run outside of the kernel. Which ones a server
 /// has is not known yet.
 fn expanding(names: Vec<At<String>>, (choices, servers): Chosen<'_>, remarks: &mut Remarks) -> Vec<String> {
-    let outside = choices.iter().map(|choice| choice.name.as_str()).filter(|name| !BUILTIN_TOOLS.contains(name));
+    let outside = choices.iter().map(|choice| choice.name.as_str()).filter(|name| syscall::tool(name).is_none());
     let outside: Vec<_> = outside.collect();
     let is_served = |name: &str| servers.iter().any(|choice| choice.may_give(name));
     let is_outside = |name: &str| outside.contains(&name) || is_served(name);
@@ -61,7 +60,8 @@ fn expanding(names: Vec<At<String>>, (choices, servers): Chosen<'_>, remarks: &m
 }
 
 fn remarks_on_switch(section: &DescriptorSection, has_tools: bool, remarks: &mut Remarks) {
-    let help = format!("add \"read_fd\" to [tools] enabled; descriptor tools: {}", DESCRIPTOR_TOOLS.join(", "));
+    let list = syscall::names_of(Group::Descriptors).collect::<Vec<_>>().join(", ");
+    let help = format!("add \"read_fd\" to [tools] enabled; descriptor tools: {}", list);
     match (&section.enabled, has_tools) {
         (Some(At { value: true, span }), false) => {
             let message = "`file_descriptor.enabled` is true, but no descriptor tool is enabled";

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::compile::Compiled;
 use super::finding::{Finding, ProgramErrors, Source};
 use super::library::Program;
-use crate::syscall::{TEMP_FILE_TOOLS, TOOLS, fork};
+use crate::syscall::{self, Spec, fork};
 
 /// What `spawn` takes at most: which of it there is depends on the program.
 const SPAWN: [&str; 6] = [
@@ -84,7 +84,10 @@ fn parameters(tool: &str, commands: &[Command]) -> Option<Vec<String>> {
     match tool {
         "spawn" => Some(SPAWN.map(str::to_owned).to_vec()),
         "fork" => Some(properties(&fork::spec(1).schema)),
-        _ => TOOLS.iter().chain(&TEMP_FILE_TOOLS).find(|own| own.name == tool).map(|own| properties(own.schema)),
+        _ => match syscall::tool(tool)?.spec {
+            Spec::Fixed { schema, .. } => Some(properties(schema)),
+            Spec::Of(_) => None,
+        },
     }
 }
 

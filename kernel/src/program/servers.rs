@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use dormouse_proto::command::CommandLimits;
 use dormouse_proto::program::{
-    At, BUILTIN_TOOLS, McpSection, Remark, Remarks, ServerSelection, ServerTools, ToolEntry, nearest, parse_servers,
-    shorten,
+    At, McpSection, Remark, Remarks, ServerSelection, ServerTools, ToolEntry, nearest, parse_servers, shorten,
 };
 use dormouse_proto::server::{Server, Transport};
 
 use super::compile::Reading;
 use super::path;
 use super::tools::{ToolChoice, VALID_NAME, is_tool_name};
+use crate::syscall;
 
 /// The longest beginning of names, in bytes: enough is left for what follows.
 const LONGEST_PREFIX: usize = 32;
@@ -137,7 +137,7 @@ fn named<'a>(entries: &'a [ToolEntry], taken: &mut Vec<&'a str>, remarks: &mut R
         if let Some(At { value: alias, span }) = &entry.alias {
             let wrong = match alias.as_str() {
                 alias if !is_tool_name(alias) => Some(("the alias is not valid".to_owned(), VALID_NAME)),
-                alias if taken.contains(&alias) || BUILTIN_TOOLS.contains(&alias) => {
+                alias if taken.contains(&alias) || syscall::tool(alias).is_some() => {
                     Some((format!("the alias `{alias}` is the name of another tool"), "choose a name that no tool has"))
                 }
                 _ => None,

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 
 use dormouse_proto::command::Command;
-use dormouse_proto::program::{BUILTIN_TOOLS, DescribedParameter, Remark, Remarks, Span, ToolEntry, nearest, shorten};
+use dormouse_proto::program::{DescribedParameter, Remark, Remarks, Span, ToolEntry, nearest, shorten};
 use dormouse_proto::tool::Access;
 
 use super::parameters;
+use crate::syscall;
 
 /// What a valid name is.
 pub(super) const VALID_NAME: &str = "valid: 1 to 64 of A-Z, a-z, 0-9, _ and -";
@@ -57,7 +58,8 @@ pub(super) fn check(
     remarks: &mut Remarks,
 ) -> Vec<ToolChoice> {
     let declared = commands.iter().map(|command| command.name.as_str());
-    let known: Vec<_> = BUILTIN_TOOLS.into_iter().chain(declared).chain(host_tools.iter().copied()).collect();
+    let own = syscall::names().map(|name| -> &str { name });
+    let known: Vec<&str> = own.chain(declared).chain(host_tools.iter().copied()).collect();
     let mut choices =
         Choices { known: &known, commands, seen: BTreeMap::new(), aliases: BTreeMap::new(), list: Vec::new() };
     for entry in written {

@@ -6,16 +6,17 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::temp_file::{self, CONTENT_KEYS, FILE_KEYS};
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 
 /// `append_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
     name: "append_temp_file",
+    group: Group::TempFiles,
     access: Access::Write,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: append_temp_file,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: None,
     may_repeat: super::always,
+    handler: Handler::Table(append_temp_file),
 };
 
 const DESCRIPTION: &str = "Adds `content`, or what the file descriptor `fd` holds, to the end of a temporary file of your tree of \

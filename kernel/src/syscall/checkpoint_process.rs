@@ -7,9 +7,19 @@ use serde_json::json;
 
 use super::args::{Args, Key, Kind};
 use super::checkpoint::{CheckpointError, Kept};
+use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use crate::process::Draft;
 
-/// What a process needs to call it.
-pub const ACCESS: Access = Access::Admin;
+/// `checkpoint_process` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "checkpoint_process",
+    group: Group::Processes,
+    access: Access::Admin,
+    spec: Spec::Of(|_| spec()),
+    example: None,
+    may_repeat: super::always,
+    handler: Handler::Process(ProcessHandler(Draft::checkpoint_process)),
+};
 
 const LABEL: &str = "label";
 const KEYS: [Key; 1] = [(LABEL, Kind::Text)];
@@ -25,7 +35,7 @@ pub fn spec() -> ToolSpec {
         "additionalProperties": false
     });
     ToolSpec {
-        name: "checkpoint_process".into(),
+        name: TOOL.name.into(),
         description:
             "Makes a checkpoint of this process: its conversation and its file descriptors as they are now. Returns \
                       its checkpoint_id, which restore_process takes. It costs nothing, whatever you hold."
@@ -40,7 +50,7 @@ pub fn spec() -> ToolSpec {
 /// [`CheckpointError::Arguments`].
 pub fn label(args: &str) -> Result<Arc<str>, CheckpointError> {
     let wrong = |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
-    let args = Args::parse("checkpoint_process", args, &[&KEYS]).map_err(wrong)?;
+    let args = Args::parse(TOOL.name, args, &[&KEYS]).map_err(wrong)?;
     match args.has(LABEL) {
         true => args.label(LABEL, "what the point is called").map(Arc::from).map_err(wrong),
         false => Ok("".into()),

@@ -6,16 +6,17 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::temp_file::{self, CONTENT_KEYS};
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 
 /// `create_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
     name: "create_temp_file",
+    group: Group::TempFiles,
     access: Access::Write,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: create_temp_file,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: None,
     may_repeat: super::always,
+    handler: Handler::Table(create_temp_file),
 };
 
 const DESCRIPTION: &str = "Makes a temporary file that you share with your parent, your children and all other processes of \

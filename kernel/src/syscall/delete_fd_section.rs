@@ -6,16 +6,17 @@ use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::get_fd_section::find;
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 
 /// `delete_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
     name: "delete_fd_section",
+    group: Group::Descriptors,
     access: Access::Read,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: delete_fd_section,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: Some("delete_fd_section(fd=\"fd:1\", ref_id=\"bug\") - take a mark away"),
     may_repeat: super::always,
+    handler: Handler::Table(delete_fd_section),
 };
 
 const KEYS: [Key; 2] = [("fd", Kind::Text), ("ref_id", Kind::Text)];

@@ -6,16 +6,17 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::temp_file::{self, FILE_KEYS, VERSION_KEYS};
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 
 /// `delete_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
     name: "delete_temp_file",
+    group: Group::TempFiles,
     access: Access::Write,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: delete_temp_file,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: None,
     may_repeat: super::always,
+    handler: Handler::Table(delete_temp_file),
 };
 
 const DESCRIPTION: &str = "Deletes a temporary file for all processes of your tree. With `version` only if that is still its newest \

@@ -12,17 +12,18 @@ use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::selection::{self, Selection, unit};
-use super::{Call, Outcome, PendingWrite, Tool, form};
+use super::{Call, Group, Handler, Outcome, PendingWrite, Spec, Tool, form};
 use crate::table::Form;
 
 /// `fd_to_file` as a tool.
 pub const TOOL: Tool = Tool {
     name: "fd_to_file",
+    group: Group::Descriptors,
     access: Access::Write,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: fd_to_file,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: Some("fd_to_file(fd=\"fd:1\", file_path=\"out.txt\") - write it to a file, exactly, without repeating it"),
     may_repeat: is_repeatable,
+    handler: Handler::Table(fd_to_file),
 };
 
 const KEYS: [Key; 8] = [

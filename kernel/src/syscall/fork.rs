@@ -1,12 +1,22 @@
 //! `fork`: go on as several processes, each with its own prompt.
 
+use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use crate::process::Draft;
 use dormouse_proto::tool::{Access, ToolSpec};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-/// What a process needs to call it.
-pub const ACCESS: Access = Access::Admin;
+/// `fork` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "fork",
+    group: Group::Processes,
+    access: Access::Admin,
+    spec: Spec::Of(|program| spec(program.limits().max_fork_children)),
+    example: None,
+    may_repeat: super::always,
+    handler: Handler::Process(ProcessHandler(Draft::fork)),
+};
 
 /// What a model is told of it.
 #[must_use]
@@ -26,7 +36,7 @@ pub fn spec(max_children: u32) -> ToolSpec {
         "additionalProperties": false
     });
     ToolSpec {
-        name: "fork".into(),
+        name: TOOL.name.into(),
         description: "Splits the work: one child process per prompt, each with a copy of this conversation and of all \
                       descriptors. The children work in parallel; you get the last message of each."
             .into(),

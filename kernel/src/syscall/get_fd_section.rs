@@ -7,16 +7,17 @@ use dormouse_proto::tool::Access;
 use super::args::{Args, Key, Kind};
 use super::read_fd::extract;
 use super::selection::{Bounded, Selection};
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 
 /// `get_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
     name: "get_fd_section",
+    group: Group::Descriptors,
     access: Access::Read,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: get_fd_section,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: Some("get_fd_section(fd=\"fd:1\", ref_id=\"bug\") - read marked lines"),
     may_repeat: super::always,
+    handler: Handler::Table(get_fd_section),
 };
 
 /// How many sections an error names.

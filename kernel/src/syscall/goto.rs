@@ -13,9 +13,19 @@ use imbl::Vector;
 use serde_json::json;
 
 use super::args::{Args, Key, Kind};
+use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use crate::process::Draft;
 
-/// What a process needs to call it.
-pub const ACCESS: Access = Access::Write;
+/// `goto` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "goto",
+    group: Group::Processes,
+    access: Access::Write,
+    spec: Spec::Of(|_| spec()),
+    example: None,
+    may_repeat: super::always,
+    handler: Handler::Process(ProcessHandler(Draft::goto)),
+};
 
 const KEYS: [Key; 2] = [("position", Kind::Text), ("message", Kind::Text)];
 
@@ -32,7 +42,7 @@ pub fn spec() -> ToolSpec {
         "additionalProperties": false
     });
     ToolSpec {
-        name: "goto".into(),
+        name: TOOL.name.into(),
         description: "Goes back to an earlier message: all after it is gone from this conversation, and your own message \
                       follows it. The number of a message stands behind it as [msg:N]. Descriptors stay, and so does what \
                       was done outside. Call nothing else in the same reply."
@@ -114,7 +124,7 @@ pub struct Arguments {
 /// [`GotoError::Arguments`].
 pub fn arguments(args: &str) -> Result<Arguments, GotoError> {
     let wrong = |error: dormouse_proto::descriptor::FdError| GotoError::Arguments(error.message);
-    let args = Args::parse("goto", args, &[&KEYS]).map_err(wrong)?;
+    let args = Args::parse(TOOL.name, args, &[&KEYS]).map_err(wrong)?;
     let position = args.required_text("position", "the message to go back to, such as \"msg:3\"").map_err(wrong)?;
     let message = args.required_text("message", "what you need to know there, and what to do next").map_err(wrong)?;
     check_message(message)?;

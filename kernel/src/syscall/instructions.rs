@@ -2,6 +2,8 @@
 //!
 //! Every process pays for each word here with every request. What a tool's own description says is not said again.
 
+use super::TOOLS;
+
 /// A line of the instructions, and the tool without which it is left out.
 type Line = (&'static str, &'static str);
 
@@ -13,29 +15,6 @@ pub const MESSAGES: &str = "messages";
 
 /// The same of handles that stand for content in the arguments of other tools.
 pub const HANDLES: &str = "handles";
-
-const COMMANDS: [Line; 10] = [
-    (
-        "read_fd",
-        "read_fd(fd=\"fd:1\", page=2), or start_line=45, end_line=90, or unit=\"function\", name=\"main\" in place of page - \
-         read a part",
-    ),
-    ("search_fd", "search_fd(fd=\"fd:1\", query=\"error\", context=2) - find text; fd=\"*\" searches all descriptors"),
-    (
-        "fd_to_file",
-        "fd_to_file(fd=\"fd:1\", file_path=\"out.txt\") - write it to a file, exactly, without repeating it",
-    ),
-    ("summarize_fd", "summarize_fd(fd=\"fd:1\") - a short summary, kept with the descriptor"),
-    ("list_fds", "list_fds() - every descriptor, with its name and size"),
-    ("rename_fd", "rename_fd(fd=\"fd:1\", name=\"error_logs\") - a name to use in place of fd:1"),
-    (
-        "mark_fd_section",
-        "mark_fd_section(fd=\"fd:1\", start_line=45, end_line=52, ref_id=\"bug\") - mark lines to come back to",
-    ),
-    ("get_fd_section", "get_fd_section(fd=\"fd:1\", ref_id=\"bug\") - read marked lines"),
-    ("list_fd_sections", "list_fd_sections(fd=\"fd:1\") - what is marked"),
-    ("delete_fd_section", "delete_fd_section(fd=\"fd:1\", ref_id=\"bug\") - take a mark away"),
-];
 
 const TIPS: [Line; 5] = [
     (
@@ -73,7 +52,8 @@ const RELIABLE: [&str; 2] = [
 /// examples and answers call a tool by its own.
 #[must_use]
 pub fn instructions(enabled: &[&str], aliases: &[(&str, &str)]) -> String {
-    let commands = listed(&COMMANDS, enabled);
+    let examples = TOOLS.iter().filter(|tool| enabled.contains(&tool.name)).filter_map(|tool| tool.example);
+    let commands: String = examples.map(|example| format!("- {example}\n")).collect();
     if commands.is_empty() {
         return String::new();
     }
@@ -97,13 +77,13 @@ fn listed(lines: &[Line], enabled: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syscall::TOOLS;
+    use crate::syscall::{Group, names_of};
 
     /// Everything that can be told of, and the words by which it is mentioned.
     fn known() -> Vec<(&'static str, String)> {
-        let tools = TOOLS.map(|tool| (tool.name, format!("{}(", tool.name)));
+        let tools = names_of(Group::Descriptors).map(|name| (name, format!("{name}(")));
         let others = [("fork", "fork"), (REFERENCES, "<ref id"), (MESSAGES, "msg:"), (HANDLES, "{{fd:1}}")];
-        tools.into_iter().chain(others.map(|(name, words)| (name, words.to_owned()))).collect()
+        tools.chain(others.map(|(name, words)| (name, words.to_owned()))).collect()
     }
 
     fn check(enabled: &[&str]) {
@@ -114,8 +94,8 @@ mod tests {
             assert_eq!(found.min(1), expected, "{name} with {enabled:?}: {text}");
             assert!(found <= 1 || !words.ends_with('('), "one example of {name}: {text}");
         }
-        for tool in TOOLS.iter().filter(|tool| !enabled.contains(&tool.name)) {
-            assert!(!text.contains(tool.name), "{} is mentioned with {enabled:?}: {text}", tool.name);
+        for name in names_of(Group::Descriptors).filter(|name| !enabled.contains(name)) {
+            assert!(!text.contains(name), "{name} is mentioned with {enabled:?}: {text}");
         }
     }
 
@@ -124,10 +104,10 @@ mod tests {
         let known = known();
         let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
         check(&names);
-        for tool in TOOLS {
-            check(&[tool.name]);
+        for tool in names_of(Group::Descriptors) {
+            check(&[tool]);
             for other in &names {
-                check(&[tool.name, other]);
+                check(&[tool, other]);
                 check(&names.iter().copied().filter(|name| name != other).collect::<Vec<_>>());
             }
         }

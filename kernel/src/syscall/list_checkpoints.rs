@@ -8,9 +8,19 @@ use serde_json::json;
 
 use super::args::Args;
 use super::checkpoint::{CheckpointError, Kept};
+use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use crate::process::Draft;
 
-/// What a process needs to call it.
-pub const ACCESS: Access = Access::Admin;
+/// `list_checkpoints` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "list_checkpoints",
+    group: Group::Processes,
+    access: Access::Admin,
+    spec: Spec::Of(|_| spec()),
+    example: None,
+    may_repeat: super::always,
+    handler: Handler::Process(ProcessHandler(Draft::list_checkpoints)),
+};
 
 /// The most checkpoints that one answer shows.
 pub const MAX_SHOWN: usize = 100;
@@ -20,7 +30,7 @@ pub const MAX_SHOWN: usize = 100;
 pub fn spec() -> ToolSpec {
     let schema = json!({ "type": "object", "properties": {}, "additionalProperties": false });
     ToolSpec {
-        name: "list_checkpoints".into(),
+        name: TOOL.name.into(),
         description: "Lists the checkpoints that restore_process can take this process back to, the newest first."
             .into(),
         schema: schema.to_string().into(),
@@ -32,7 +42,7 @@ pub fn spec() -> ToolSpec {
 /// # Errors
 /// [`CheckpointError::Arguments`].
 pub fn check(args: &str) -> Result<(), CheckpointError> {
-    let args = Args::parse("list_checkpoints", args, &[]).map(drop);
+    let args = Args::parse(TOOL.name, args, &[]).map(drop);
     args.map_err(|error| CheckpointError::Arguments(error.message))
 }
 

@@ -9,17 +9,18 @@ use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::window::{Window, cut};
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 use crate::content::Reader;
 
 /// `list_fd_sections` as a tool.
 pub const TOOL: Tool = Tool {
     name: "list_fd_sections",
+    group: Group::Descriptors,
     access: Access::Read,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: list_fd_sections,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: Some("list_fd_sections(fd=\"fd:1\") - what is marked"),
     may_repeat: super::always,
+    handler: Handler::Table(list_fd_sections),
 };
 
 /// What is shown of a section's first line, in characters.

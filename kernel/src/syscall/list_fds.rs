@@ -13,18 +13,19 @@ use time::OffsetDateTime;
 
 use super::args::{Args, Key, Kind};
 use super::window::{Window, cut};
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 use crate::content::{Content, ReadQuota};
 use crate::table::{Table, served};
 
 /// `list_fds` as a tool.
 pub const TOOL: Tool = Tool {
     name: "list_fds",
+    group: Group::Descriptors,
     access: Access::Read,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: list_fds,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: Some("list_fds() - every descriptor, with its name and size"),
     may_repeat: super::always,
+    handler: Handler::Table(list_fds),
 };
 
 /// Descriptors in one answer, if the call does not say how many.

@@ -9,9 +9,19 @@ use dormouse_proto::xml::Element;
 use serde_json::json;
 
 use super::args::Args;
+use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use crate::process::Draft;
 
-/// What a process needs to call it.
-pub const ACCESS: Access = Access::Read;
+/// `list_processes` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "list_processes",
+    group: Group::Processes,
+    access: Access::Read,
+    spec: Spec::Of(|_| spec()),
+    example: None,
+    may_repeat: super::always,
+    handler: Handler::Process(ProcessHandler(Draft::list_processes)),
+};
 
 /// The most processes that one answer shows.
 pub const MAX_SHOWN: usize = 100;
@@ -21,7 +31,7 @@ pub const MAX_SHOWN: usize = 100;
 pub fn spec() -> ToolSpec {
     let schema = json!({ "type": "object", "properties": {}, "additionalProperties": false });
     ToolSpec {
-        name: "list_processes".into(),
+        name: TOOL.name.into(),
         description:
             "Lists the processes that you can write to: your own tree, with your parent, your children and your \
                       siblings first, and those that have a name."
@@ -35,7 +45,7 @@ pub fn spec() -> ToolSpec {
 /// # Errors
 /// A text for the model.
 pub fn check(args: &str) -> Result<(), String> {
-    Args::parse("list_processes", args, &[]).map(drop).map_err(|error| error.message)
+    Args::parse(TOOL.name, args, &[]).map(drop).map_err(|error| error.message)
 }
 
 /// How near a process is, nearest first.

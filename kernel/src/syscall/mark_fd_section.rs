@@ -6,16 +6,19 @@ use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::selection::{Chosen, Selection};
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 
 /// `mark_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
     name: "mark_fd_section",
+    group: Group::Descriptors,
     access: Access::Read,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: mark_fd_section,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: Some(
+        "mark_fd_section(fd=\"fd:1\", start_line=45, end_line=52, ref_id=\"bug\") - mark lines to come back to",
+    ),
     may_repeat: super::always,
+    handler: Handler::Table(mark_fd_section),
 };
 
 /// The most sections that one descriptor has.

@@ -8,18 +8,22 @@ use dormouse_proto::tool::Access;
 use super::args::{Args, Key, Kind};
 use super::selection::unit::{self, Which};
 use super::selection::{self, Bounded, Chosen, Selection};
-use super::{Call, Extracted, Outcome, Tool, form};
+use super::{Call, Group, Handler, Outcome, Spec, Tool, form};
 use crate::content::Unreadable;
-use crate::table::View;
+use crate::table::{NewDescriptor, View};
 
 /// `read_fd` as a tool.
 pub const TOOL: Tool = Tool {
     name: "read_fd",
+    group: Group::Descriptors,
     access: Access::Read,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: read_fd,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: Some(
+        "read_fd(fd=\"fd:1\", page=2), or start_line=45, end_line=90, or unit=\"function\", name=\"main\" in place of page - \
+         read a part",
+    ),
     may_repeat: super::always,
+    handler: Handler::Table(read_fd),
 };
 
 const KEYS: [Key; 4] = [("fd", Kind::Text), ("mode", Kind::Text), ("extract_to_new_fd", Kind::Flag), form::KEY];
@@ -85,7 +89,7 @@ pub(super) fn extract(call: &Call<'_>, id: &FdId, view: &View<'_>, chosen: Chose
     let content = source.extract(bytes)?;
     let extent = view.describe(content.clone())?;
     let entry = Entry::new(content, view.page_chars(), format!("extract:{id}"), call.now_ms);
-    Ok(Outcome::Opened(Extracted { entry, from: id.clone(), served, lines, extent }))
+    Ok(Outcome::Opened(Box::new(NewDescriptor::part(entry, id.clone(), served, lines, extent))))
 }
 
 #[cfg(test)]

@@ -6,16 +6,17 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::temp_file::{self, FILE_KEYS};
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 
 /// `read_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
     name: "read_temp_file",
+    group: Group::TempFiles,
     access: Access::Read,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: read_temp_file,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: None,
     may_repeat: super::always,
+    handler: Handler::Table(read_temp_file),
 };
 
 const DESCRIPTION: &str = "Reads a temporary file of your tree of processes, whoever made it. You get what it holds now, and \

@@ -4,9 +4,19 @@ use dormouse_proto::tool::{Access, ToolSpec};
 use serde_json::json;
 
 use super::args::{Args, Key, Kind};
+use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use crate::process::Draft;
 
-/// What a process needs to call it.
-pub const ACCESS: Access = Access::Read;
+/// `receive_messages` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "receive_messages",
+    group: Group::Processes,
+    access: Access::Read,
+    spec: Spec::Of(|_| spec()),
+    example: None,
+    may_repeat: super::always,
+    handler: Handler::Process(ProcessHandler(Draft::receive_messages)),
+};
 
 const TIMEOUT: &str = "timeout_ms";
 const KEYS: [Key; 1] = [(TIMEOUT, Kind::Integer)];
@@ -30,7 +40,7 @@ pub fn spec() -> ToolSpec {
         "additionalProperties": false
     });
     ToolSpec {
-        name: "receive_messages".into(),
+        name: TOOL.name.into(),
         description:
             "Returns what other processes have said to you since. What you do not receive you hear when your turn \
                       ends. waiting=\"3\": so many more are there; call it again."
@@ -44,7 +54,7 @@ pub fn spec() -> ToolSpec {
 /// # Errors
 /// A text for the model.
 pub fn timeout_ms(args: &str) -> Result<u64, String> {
-    let args = Args::parse("receive_messages", args, &[&KEYS]).map_err(|error| error.message)?;
+    let args = Args::parse(TOOL.name, args, &[&KEYS]).map_err(|error| error.message)?;
     Ok(timeout(&args, TIMEOUT)?.unwrap_or(0))
 }
 

@@ -10,17 +10,18 @@ use dormouse_proto::tool::Access;
 
 use super::args::{Args, Key, Kind};
 use super::search_fd::ALL;
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 use crate::table::Table;
 
 /// `rename_fd` as a tool.
 pub const TOOL: Tool = Tool {
     name: "rename_fd",
+    group: Group::Descriptors,
     access: Access::Read,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: rename_fd,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: Some("rename_fd(fd=\"fd:1\", name=\"error_logs\") - a name to use in place of fd:1"),
     may_repeat: super::always,
+    handler: Handler::Table(rename_fd),
 };
 
 const KEYS: [Key; 2] = [("fd", Kind::Text), ("name", Kind::Text)];

@@ -7,9 +7,19 @@ use serde_json::json;
 
 use super::args::{Args, Key, Kind};
 use super::checkpoint::{CheckpointError, Kept};
+use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use crate::process::Draft;
 
-/// What a process needs to call it.
-pub const ACCESS: Access = Access::Admin;
+/// `restore_process` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "restore_process",
+    group: Group::Processes,
+    access: Access::Admin,
+    spec: Spec::Of(|_| spec()),
+    example: None,
+    may_repeat: super::always,
+    handler: Handler::Process(ProcessHandler(Draft::restore_process)),
+};
 
 const ID: &str = "checkpoint_id";
 const KEYS: [Key; 1] = [(ID, Kind::Word)];
@@ -26,7 +36,7 @@ pub fn spec() -> ToolSpec {
         "additionalProperties": false
     });
     ToolSpec {
-        name: "restore_process".into(),
+        name: TOOL.name.into(),
         description: "Takes this process back to a checkpoint: its conversation and its file descriptors are those of then, and \
                       you remember nothing of what came after. A message tells you that you were restored. What was done \
                       outside, temporary files and what you used of your budget stay. Call nothing else in the same reply."
@@ -41,7 +51,7 @@ pub fn spec() -> ToolSpec {
 /// [`CheckpointError::Arguments`].
 pub fn checkpoint(args: &str) -> Result<CheckpointId, CheckpointError> {
     let wrong = |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
-    let args = Args::parse("restore_process", args, &[&KEYS]).map_err(wrong)?;
+    let args = Args::parse(TOOL.name, args, &[&KEYS]).map_err(wrong)?;
     let asked = args.required_text(ID, "the checkpoint to go back to, such as \"cp:3\"").map_err(wrong)?;
     asked.parse().map_err(|error| CheckpointError::Arguments(format!("{error}.")))
 }

@@ -19,18 +19,19 @@ use dormouse_proto::tool::Access;
 use self::excerpt::{Excerpted, Excerpts};
 use self::matcher::{Case, Matcher, Scan, TooSlow};
 use super::args::{Args, Key, Kind};
-use super::{Call, Outcome, Tool, form};
+use super::{Call, Group, Handler, Outcome, Spec, Tool, form};
 use crate::content::{ReadQuota, Unreadable};
 use crate::table::View;
 
 /// `search_fd` as a tool.
 pub const TOOL: Tool = Tool {
     name: "search_fd",
+    group: Group::Descriptors,
     access: Access::Read,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: search_fd,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: Some("search_fd(fd=\"fd:1\", query=\"error\", context=2) - find text; fd=\"*\" searches all descriptors"),
     may_repeat: super::always,
+    handler: Handler::Table(search_fd),
 };
 
 /// What stands for every descriptor of the table. It is no id, and no descriptor can be given this name.

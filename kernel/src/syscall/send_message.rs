@@ -14,13 +14,22 @@ use serde_json::json;
 
 use super::args::{Args, Key, Kind};
 use super::handed::{self, Handed, handed};
-use super::{Call, list_fds};
+use super::{Call, Group, Handler, ProcessHandler, Spec, Tool, list_fds};
 use crate::content::Content;
+use crate::process::Draft;
 use crate::program::Program;
 use crate::table::placement::{Placement, Placer};
 
-/// What a process needs to call it.
-pub const ACCESS: Access = Access::Write;
+/// `send_message` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "send_message",
+    group: Group::Processes,
+    access: Access::Write,
+    spec: Spec::Of(spec),
+    example: None,
+    may_repeat: super::always,
+    handler: Handler::Process(ProcessHandler(Draft::send_message)),
+};
 
 const FDS: &str = "fds";
 const KEYS: [Key; 2] = [("to", Kind::Word), ("text", Kind::Text)];
@@ -118,7 +127,7 @@ pub fn spec(program: &Program) -> ToolSpec {
         "additionalProperties": false
     });
     ToolSpec {
-        name: "send_message".into(),
+        name: TOOL.name.into(),
         description: "Says something to another process. It hears it when its turn ends, or when it calls \
                       receive_messages. You get an answer as soon as the message is kept for it, and do not wait for a \
                       reply."
@@ -133,7 +142,7 @@ pub fn spec(program: &Program) -> ToolSpec {
 /// A text for the model: other arguments, or an unknown descriptor, and what there is.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, String> {
     let keys: &'static [&'static [Key]] = if program.descriptors().is_some() { &[&KEYS, &FD_KEYS] } else { &[&KEYS] };
-    let args = Args::parse("send_message", call.args, keys).map_err(|error| error.message)?;
+    let args = Args::parse(TOOL.name, call.args, keys).map_err(|error| error.message)?;
     let to = args.required_text("to", TO).map_err(|error| error.message)?;
     let to = Address::parse(to).ok_or_else(|| format!("'{to}' is nobody: give {TO}."))?;
     let descriptors = handed(&args, FDS, call)?;

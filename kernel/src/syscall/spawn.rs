@@ -8,17 +8,26 @@ mod lists;
 mod pending;
 mod schema;
 
-use dormouse_proto::program::{TEMP_FILE_TOOLS, nearest};
+use dormouse_proto::program::nearest;
 use dormouse_proto::tool::Access;
 
 pub use self::pending::{FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload};
 pub use self::schema::spec;
-use super::Call;
 use super::args::{Args, Key, Kind};
+use super::{Call, Group, Handler, ProcessHandler, Spec, Tool, is_of};
+use crate::process::Draft;
 use crate::program::Program;
 
-/// What a process needs to call it.
-pub const ACCESS: Access = Access::Admin;
+/// `spawn` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "spawn",
+    group: Group::Processes,
+    access: Access::Admin,
+    spec: Spec::Of(spec),
+    example: None,
+    may_repeat: super::always,
+    handler: Handler::Process(ProcessHandler(Draft::spawn)),
+};
 
 const FDS: &str = "additional_preload_fds";
 const FILES: &str = "additional_preload_files";
@@ -47,7 +56,7 @@ fn keys(program: &Program) -> &'static [&'static [Key]] {
 
 /// Whether processes of `program` know of temporary files.
 fn shares_files(program: &Program) -> bool {
-    program.tools().iter().any(|tool| TEMP_FILE_TOOLS.contains(&tool.name.as_str()))
+    program.tools().iter().any(|tool| is_of(Group::TempFiles, &tool.name))
 }
 
 /// A call by a process of `program`, checked.
@@ -55,7 +64,7 @@ fn shares_files(program: &Program) -> bool {
 /// # Errors
 /// A text for the model: other arguments, an unknown program or descriptor, and what there is.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, String> {
-    let args = Args::parse("spawn", call.args, keys(program)).map_err(|error| error.message)?;
+    let args = Args::parse(TOOL.name, call.args, keys(program)).map_err(|error| error.message)?;
     let child = linked(&args, program)?;
     let query = args.required_text("query", "what the process is to do").map_err(|error| error.message)?.to_owned();
     let descriptors = descriptors::preloads(&args, call, &child)?;
@@ -68,14 +77,14 @@ pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, Strin
 /// Whether the call waits for the child's end. Of a call that was checked before.
 #[must_use]
 pub fn waits(args: &str) -> bool {
-    let args = Args::parse("spawn", args, ALL_KEYS);
+    let args = Args::parse(TOOL.name, args, ALL_KEYS);
     args.ok().and_then(|args| args.flag("wait")).unwrap_or(true)
 }
 
 /// The program that the call names. Of a call that was checked before.
 #[must_use]
 pub fn program_name(args: &str) -> Option<String> {
-    let args = Args::parse("spawn", args, ALL_KEYS).ok()?;
+    let args = Args::parse(TOOL.name, args, ALL_KEYS).ok()?;
     args.text("program_name").or(args.text("program")).map(str::to_owned)
 }
 

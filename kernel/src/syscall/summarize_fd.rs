@@ -15,18 +15,19 @@ use dormouse_proto::tool::{Access, Answer};
 
 use super::args::{Args, Key, Kind};
 use super::window::cut;
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 use crate::content::Unreadable;
 use crate::table::View;
 
 /// `summarize_fd` as a tool.
 pub const TOOL: Tool = Tool {
     name: "summarize_fd",
+    group: Group::Descriptors,
     access: Access::Read,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: summarize_fd,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: Some("summarize_fd(fd=\"fd:1\") - a short summary, kept with the descriptor"),
     may_repeat: super::always,
+    handler: Handler::Table(summarize_fd),
 };
 
 /// What the model that summarizes is told.

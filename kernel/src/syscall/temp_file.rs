@@ -7,8 +7,8 @@ use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempId, view};
 use dormouse_proto::tool::Answer;
 
+use super::Outcome;
 use super::args::{Args, Key, Kind};
-use super::{Outcome, Tool};
 use crate::content::{Content, Reader, Unreadable};
 use crate::table::Table;
 
@@ -18,16 +18,6 @@ pub(super) const CONTENT_KEYS: [Key; 2] = [("content", Kind::Text), ("fd", Kind:
 pub(super) const FILE_KEYS: [Key; 1] = [("temp_file_id", Kind::Text)];
 /// The parameter that names a version.
 pub(super) const VERSION_KEYS: [Key; 1] = [("version", Kind::Integer)];
-
-/// The tools of temporary files. Their names are those of
-/// [`TEMP_FILE_TOOLS`](dormouse_proto::program::TEMP_FILE_TOOLS).
-pub const TEMP_FILE_TOOLS: [Tool; 5] = [
-    super::create_temp_file::TOOL,
-    super::read_temp_file::TOOL,
-    super::write_temp_file::TOOL,
-    super::append_temp_file::TOOL,
-    super::delete_temp_file::TOOL,
-];
 
 /// An operation that the tree's files are asked for. The same arguments and table give the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,9 +8,19 @@ use serde_json::{Value, json};
 use super::args::{Args, Key, Kind};
 use super::handed::{bounded, list_schema};
 use super::receive_messages::{MAX_TIMEOUT_MS, timeout};
+use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use crate::process::Draft;
 
-/// What a process needs to call it.
-pub const ACCESS: Access = Access::Read;
+/// `wait` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "wait",
+    group: Group::Processes,
+    access: Access::Read,
+    spec: Spec::Of(|_| spec()),
+    example: None,
+    may_repeat: super::always,
+    handler: Handler::Process(ProcessHandler(Draft::wait)),
+};
 
 const PIDS: &str = "pids";
 const TIMEOUT: &str = "timeout_ms";
@@ -36,7 +46,7 @@ pub fn spec() -> ToolSpec {
         "additionalProperties": false
     });
     ToolSpec {
-        name: "wait".into(),
+        name: TOOL.name.into(),
         description: "Waits until children that run in the background have ended, and returns what they said.".into(),
         schema: schema.to_string().into(),
     }
@@ -56,7 +66,7 @@ pub struct Wait {
 /// # Errors
 /// A text for the model.
 pub fn asked(args: &str) -> Result<Wait, String> {
-    let args = Args::parse("wait", args, &[&KEYS]).map_err(|error| error.message)?;
+    let args = Args::parse(TOOL.name, args, &[&KEYS]).map_err(|error| error.message)?;
     let pids = bounded(PIDS, args.list(PIDS))?.iter().map(pid).collect::<Result<Vec<_>, _>>()?;
     Ok(Wait { pids: (!pids.is_empty()).then_some(pids), timeout_ms: timeout(&args, TIMEOUT)? })
 }

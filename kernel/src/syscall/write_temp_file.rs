@@ -6,16 +6,17 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::temp_file::{self, CONTENT_KEYS, FILE_KEYS, VERSION_KEYS};
-use super::{Call, Outcome, Tool};
+use super::{Call, Group, Handler, Outcome, Spec, Tool};
 
 /// `write_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
     name: "write_temp_file",
+    group: Group::TempFiles,
     access: Access::Write,
-    description: DESCRIPTION,
-    schema: SCHEMA,
-    call: write_temp_file,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: None,
     may_repeat: super::always,
+    handler: Handler::Table(write_temp_file),
 };
 
 const DESCRIPTION: &str = "Replaces all that a temporary file of your tree of processes holds, by `content` or by what the file \

@@ -15,7 +15,7 @@ use dormouse_proto::xml::Element;
 use imagesize::ImageType;
 
 use super::placement::Placer;
-use crate::content::{Collected, Content};
+use crate::content::{Collected, Content, Unreadable};
 
 /// The most attachments of one output that become descriptors.
 pub const MOST_ATTACHED: usize = 64;
@@ -55,23 +55,28 @@ pub struct NewAttachment {
 impl Placer<'_> {
     /// Places an attachment. If descriptors are off, it becomes one all the same, which the model can only be shown. O(n) in its
     /// bytes, at memory bandwidth; bytes past `max_content_bytes` are dropped, and then it is not shown.
-    #[must_use]
-    pub fn attachment(&self, Attachment { name, media_type, bytes }: &Attachment, source: &str) -> NewAttachment {
+    ///
+    /// # Errors
+    /// The quota is used up.
+    pub fn attachment(
+        &self,
+        Attachment { name, media_type, bytes }: &Attachment,
+        source: &str,
+    ) -> Result<NewAttachment, Unreadable> {
         let settings = self.settings.copied().unwrap_or_default();
         // A server names them, at any length.
         let name = name.as_deref().map(|name| begun(name, LONGEST_NAME_CHARS));
         let media_type = begun(media_type, LONGEST_TYPE_CHARS);
         let total_bytes = bytes.len() as u64;
         let Collected { bytes, cut_bytes } = Collected::capped(bytes.clone(), settings.max_content_bytes);
-        // If that is more than may be read, the caller asks the quota and drops all of this.
-        let _ = self.quota.charge(bytes.len());
+        self.quota.charge(bytes.len())?;
         let is_fit = cut_bytes == 0 && total_bytes <= LONGEST_SHOWN_BYTES;
         let side_px = Some(&bytes).filter(|_| is_fit).and_then(|bytes| seen(bytes, &essence(&media_type)));
         let from = name.as_ref().map_or_else(|| source.to_owned(), |name| format!("{source}/{name}"));
         let entry =
             Entry { cut_bytes, ..Entry::new(Content::new(bytes), settings.page_chars.max(1), from, self.now_ms) };
         entry.content.reader(self.quota).prepare(entry.page_chars);
-        NewAttachment { entry, source: source.into(), name, media_type, total_bytes, side_px }
+        Ok(NewAttachment { entry, source: source.into(), name, media_type, total_bytes, side_px })
     }
 }
 
@@ -174,7 +179,7 @@ mod tests {
     fn placed(media_type: &str, bytes: &[u8], settings: Option<&DescriptorSettings>) -> NewAttachment {
         let bytes = Bytes::copy_from_slice(bytes);
         let attachment = Attachment { name: Some("a<b.png".into()), media_type: media_type.into(), bytes };
-        Placer::unlimited(settings, 7).attachment(&attachment, "tool:plot")
+        Placer::unlimited(settings, 7).attachment(&attachment, "tool:plot").unwrap()
     }
 
     #[test]
@@ -226,7 +231,7 @@ mod tests {
     fn a_name_without_end_is_cut() {
         let (name, media_type) = (Some("n".repeat(1 << 20).into()), "t".repeat(1 << 20).into());
         let attachment = Attachment { name, media_type, bytes: Bytes::new() };
-        let new = Placer::unlimited(None, 0).attachment(&attachment, "tool:t");
+        let new = Placer::unlimited(None, 0).attachment(&attachment, "tool:t").unwrap();
         assert!(new.element(&ID).to_xml().len() < 1_000 && new.entry.source.len() < 1_000);
     }
 

@@ -7,11 +7,9 @@
 //!
 //! Small text is shown by the rule of [`ShownText`]: nothing here is the kernel's own text.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_proto::descriptor::view::{self, Extent};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::id::FdId;
 use dormouse_proto::process::{Exit, ExitStatus};
@@ -22,8 +20,7 @@ use dormouse_proto::temp_file::{self, TempId};
 use dormouse_proto::tool::{Answer, ToolOutput};
 
 use super::attachment::{MOST_ATTACHED, NewAttachment};
-use super::preview::{self, Shown};
-use super::served;
+use super::new_descriptor::NewDescriptor;
 use crate::content::{Collected, Content, ReadQuota, Reader, Unreadable};
 use crate::syscall::temp_file::{contents, unreadable};
 
@@ -41,16 +38,6 @@ pub enum Placement {
     },
     /// It becomes a descriptor, and a preview enters the context.
     Descriptor(Box<NewDescriptor>),
-}
-
-/// A descriptor that is about to be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewDescriptor {
-    /// What it holds.
-    pub entry: Entry<Content>,
-    message: String,
-    preview: Result<(Extent, Shown), Unreadable>,
-    is_error: bool,
 }
 
 /// An output of a tool, with its attachments.
@@ -94,7 +81,9 @@ impl<'a> Placer<'a> {
         let placer = Placer { settings: of_errors.as_ref().or(self.settings), ..*self };
         let placed = placer.capped(bytes, cut_bytes, self.settings).and_then(|capped| placer.place(capped, source));
         let total_attached = attached.len();
-        let attached = attached.iter().take(MOST_ATTACHED).map(|attachment| self.attachment(attachment, source));
+        // If the quota is used up, all of this is dropped.
+        let attached =
+            attached.iter().take(MOST_ATTACHED).map_while(|attachment| self.attachment(attachment, source).ok());
         PlacedOutput {
             placement: placed.unwrap_or_else(Placement::lost).with_error_flag(is_error),
             attached: attached.collect(),
@@ -217,7 +206,11 @@ impl<'a> Placer<'a> {
     fn opening(&self, capped: Capped, source: &str, settings: &DescriptorSettings, message: &str) -> NewDescriptor {
         let Capped { content, cut_bytes } = capped;
         let entry = Entry { cut_bytes, ..Entry::new(content, settings.page_chars.max(1), source, self.now_ms) };
-        NewDescriptor::new(entry, message, settings, self.quota)
+        let message = match cut_bytes {
+            0 => message.to_owned(),
+            cut_bytes => format!("{message} {}", cut(&entry.content, cut_bytes)),
+        };
+        NewDescriptor::previewed(entry, &message, settings, self.quota)
     }
 
     fn reader(&self, content: &Content) -> Reader<'a> {
@@ -254,39 +247,6 @@ fn cut(content: &Content, cut_bytes: u64) -> String {
     format!("Only its first {kept} bytes were kept; {cut_bytes} bytes after them were cut off.")
 }
 
-impl NewDescriptor {
-    /// A descriptor of this entry, whose answer says `message` and shows as much as the settings want.
-    #[must_use]
-    pub fn new(entry: Entry<Content>, message: &str, settings: &DescriptorSettings, quota: &ReadQuota) -> Self {
-        let message = match entry.cut_bytes {
-            0 => message.to_owned(),
-            cut_bytes => format!("{message} {}", cut(&entry.content, cut_bytes)),
-        };
-        // The index of the pages is kept with the content, so that no page has to be looked for later.
-        entry.content.reader(quota).prepare(entry.page_chars);
-        let preview = served(Cow::Borrowed(&entry), settings, quota)
-            .and_then(|view| Ok((view.extent()?, preview::shown(&view, settings.preview)?)));
-        Self { entry, message, preview, is_error: false }
-    }
-
-    /// What the model reads once it is opened as `id`: an `fd_result`, or an `fd_error` if its content cannot be read.
-    #[must_use]
-    pub fn answer(&self, id: &FdId) -> Answer {
-        let Self { entry, message, preview, is_error } = self;
-        match preview {
-            Ok((extent, shown)) => {
-                let previewed = shown.previewed(entry.notes.summary.as_deref());
-                Answer { is_error: *is_error, ..view::result(id, &entry.source, *extent, message, previewed) }
-            }
-            Err(lost) => unreadable(Some(id.to_string()), lost),
-        }
-    }
-
-    fn produced_chars(&self) -> u64 {
-        self.preview.as_ref().map_or(0, |(extent, _)| extent.total_chars)
-    }
-}
-
 impl Placement {
     /// What enters the context. If it becomes a descriptor, that is opened as `id`.
     #[must_use]
@@ -302,7 +262,7 @@ impl Placement {
     pub fn produced_chars(&self) -> u64 {
         match self {
             Self::Context { produced_chars, .. } => *produced_chars,
-            Self::Descriptor(new) => new.produced_chars(),
+            Self::Descriptor(new) => new.total_chars(),
         }
     }
 
@@ -320,7 +280,7 @@ impl Placement {
     fn with_error_flag(mut self, flag: bool) -> Self {
         match &mut self {
             Self::Context { answer, .. } => answer.is_error = flag,
-            Self::Descriptor(new) => new.is_error = flag,
+            Self::Descriptor(new) => new.set_error(flag),
         }
         self
     }
@@ -419,6 +379,15 @@ mod tests {
         assert_eq!([output(false, &settings), output(true, &settings)], [head, ends]);
         assert_eq!(output(true, &small), (false, [true; 3]));
         assert_eq!([exit(ExitStatus::Done, &settings), exit(ExitStatus::Refused, &settings)], [head, ends]);
+    }
+
+    #[test]
+    fn what_was_produced_is_counted_as_it_came() {
+        let json = format!("[{}]", "1,".repeat(20).trim_end_matches(','));
+        let settings = DescriptorSettings { pretty_json: true, ..settings(20) };
+        let placement = placed(ToolOutput::ok(json.clone()), "tool:t", Some(&settings), 0);
+        assert!(is_opened(&placement) && placement.answer(&ID).text.contains("pretty=\"true\""));
+        assert_eq!(placement.produced_chars(), json.len() as u64);
     }
 
     #[test]

@@ -276,6 +276,32 @@ pub fn extraction(source: &FdId, new: &FdId, served: &Served, lines: (u64, u64),
     Answer::shown(element)
 }
 
+/// In what two contents differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Differences<'a> {
+    /// Lines only in the second.
+    pub added: u64,
+    /// Lines only in the first.
+    pub removed: u64,
+    /// Whether all of the diff is shown.
+    pub is_complete: bool,
+    /// A unified diff, or the beginning of one.
+    pub text: &'a str,
+}
+
+/// `fd_diff`: in what `a` and `b` differ, as a unified diff. It is empty if they are equal.
+#[must_use]
+pub fn differences(a: &str, b: &str, differences: Differences<'_>) -> Answer {
+    let Differences { added, removed, is_complete, text } = differences;
+    let element = Element::new("fd_diff")
+        .attribute("a", a)
+        .attribute("b", b)
+        .attribute("added", added)
+        .attribute("removed", removed)
+        .attribute("complete", is_complete);
+    Answer::shown(element.text(text))
+}
+
 /// The units of a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Units {

@@ -42,10 +42,11 @@ const UNIQUE_PREFIXES: [&str; 2] = ["fd_", "file_descriptor_"];
 /// The whole names of the kernel's elements, and `ref`, which models write. Text outside the kernel's elements imitates the kernel
 /// if it has one of these as a tag; `<reference>` and `<MessageList>` are ordinary. `section`, `summary` and `details` are left
 /// out, since HTML has them and the kernel writes them only inside its elements.
-const ELEMENT_NAMES: [&str; 50] = [
+const ELEMENT_NAMES: [&str; 51] = [
     "fd_attachment",
     "fd_attachments",
     "fd_content",
+    "fd_diff",
     "fd_error",
     "fd_extraction",
     "fd_list",

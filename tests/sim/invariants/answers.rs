@@ -1,7 +1,7 @@
 //! XML-1: what a tool of the kernel answers is one element, and gives back the text shown.
 
 use dormouse_kernel::process::{Fact, State};
-use dormouse_proto::program::{DESCRIPTOR_TOOLS, TEMP_FILE_TOOLS};
+use dormouse_kernel::syscall::{self, Group};
 use dormouse_proto::record::Phase;
 use roxmltree::{Document, Node};
 
@@ -34,7 +34,7 @@ impl World {
         let Some(tool) = of(before).or_else(|| of(after)) else {
             return self.xml_of(after, &answer.text, Must::Nothing);
         };
-        let is_ours = DESCRIPTOR_TOOLS.contains(&&*tool) || TEMP_FILE_TOOLS.contains(&&*tool);
+        let is_ours = syscall::tool(&tool).is_some_and(|tool| tool.group != Group::Processes);
         let is_plain =
             PLAIN.iter().any(|plain| answer.text.starts_with(plain)) || answer.text.starts_with("There is no tool");
         self.xml_of(after, &answer.text, if is_ours && !is_plain { Must::Parse } else { Must::Nothing })

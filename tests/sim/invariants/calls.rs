@@ -1,6 +1,6 @@
 //! CALL-1 and CALL-2: what comes of a call is applied once, and what must not happen twice is not begun twice.
 
-use dormouse_kernel::process::{Effect, Fact, State};
+use dormouse_kernel::process::{Effect, Fact, State, Work};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::record::Phase;
 
@@ -39,7 +39,9 @@ impl World {
 /// The intent of a call is a fact before the call is begun.
 pub(super) fn intents(state: &State, effects: &[Effect]) -> Held {
     for effect in effects {
-        let (Effect::CallTool { call, .. } | Effect::WriteFile { call, .. } | Effect::TempFile { call, .. }) = effect
+        let (Effect::Begin { call, work: Work::Tool { .. } }
+        | Effect::Begin { call, work: Work::WriteFile(_) }
+        | Effect::Begin { call, work: Work::TempFile(_) }) = effect
         else {
             continue;
         };

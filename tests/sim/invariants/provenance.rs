@@ -2,7 +2,7 @@
 //! brought.
 
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Fact, Image, Input};
+use dormouse_kernel::process::{ChildEvent, Completion, Fact, HostRequest, Image, Input};
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::record::{Entry, Phase};
@@ -83,54 +83,61 @@ impl World {
 fn of_input(input: &Input, mut found: Found<'_>) -> Giver {
     match input {
         Input::Spoke { spoken, .. } => spoken.parts.iter().for_each(|part| of_bytes(&part.bytes, found)),
-        Input::Opened { collected, .. } => of_bytes(&collected.bytes, found),
-        Input::HostCalled { args, .. } => tokens_in(args, &mut found),
-        Input::SentBack { message, .. } => tokens_in(message, &mut found),
-        Input::ModelReplied { result: Ok(reply), .. } | Input::Summarized { result: Ok(reply), .. } => {
-            reply.blocks.iter().for_each(|block| of_block(block, found));
-        }
-        Input::ToolReturned { output, .. } => of_bytes(&output.bytes, found),
-        Input::NotBorn { why, .. } => tokens_in(why, &mut found),
-        Input::MessageSent { receipt, .. } => tokens_in(&receipt.text, &mut found),
         Input::Messaged { from, letter, .. } => {
             tokens_in(&letter.text, &mut found);
             letter.descriptors.iter().for_each(|handed| of_entry(&handed.entry, found));
             return Giver::Process(*from);
         }
-        Input::TempFileDone { result: Ok(TempFileReply::Contents { content, .. }), .. } => {
+        Input::Host { request, .. } => of_request(request, found),
+        Input::Completed { result, .. } => return of_completion(result, found),
+        Input::Child { event: ChildEvent::NotBorn { why }, .. } => tokens_in(why, &mut found),
+        Input::Child { event: ChildEvent::Ended { child, exit, .. }, .. } => {
+            tokens_in(&exit.message, &mut found);
+            return Giver::Process(*child);
+        }
+        Input::Child { event: ChildEvent::Started { .. } | ChildEvent::Absent { .. }, .. }
+        | Input::Placed(_)
+        | Input::Signal(_)
+        | Input::TimeUp { .. } => {}
+    }
+    Giver::Outside
+}
+
+fn of_request(request: &HostRequest, mut found: Found<'_>) {
+    match request {
+        HostRequest::Open { collected, .. } => of_bytes(&collected.bytes, found),
+        HostRequest::Call { args, .. } => tokens_in(args, &mut found),
+        HostRequest::SendBack { message, .. } => tokens_in(message, &mut found),
+        // It has known what it once was.
+        HostRequest::GiveUp | HostRequest::TakeBack(_) => {}
+    }
+}
+
+fn of_completion(result: &Completion, mut found: Found<'_>) -> Giver {
+    match result {
+        Completion::Model(Ok(reply)) | Completion::Summarized { result: Ok(reply), .. } => {
+            reply.blocks.iter().for_each(|block| of_block(block, found));
+        }
+        Completion::Tool(output) => of_bytes(&output.bytes, found),
+        Completion::MessageSent(receipt) => tokens_in(&receipt.text, &mut found),
+        Completion::TempFile { result: Ok(TempFileReply::Contents { content, .. }), .. } => {
             of_content(content, found);
             return Giver::Tree;
         }
-        Input::Fetched { result: Ok(fetched), .. } => {
+        Completion::Fetched { result: Ok(fetched), .. } => {
             let shown = fetched.files.iter().chain(&fetched.temp_files);
             shown.for_each(|shown| tokens_in(shown.xml(), &mut found));
             return Giver::Tree;
         }
-        Input::ChildEnded { child, exit, .. } => {
-            tokens_in(&exit.message, &mut found);
-            return Giver::Process(*child);
-        }
-        Input::HostGaveUp { .. }
-        | Input::ModelReplied { result: Err(_), .. }
-        | Input::Summarized { result: Err(_), .. }
-        | Input::TempFileDone { .. }
-        | Input::Fetched { .. }
-        | Input::Read { .. }
-        | Input::Placed(_)
-        | Input::FileWritten { .. }
-        | Input::ChildStarted { .. }
-        | Input::NoChild { .. }
-        | Input::Listed { .. }
-        // It has known what it once was.
-        | Input::TakenBack { .. }
-        | Input::CheckpointDone { .. }
-        | Input::TimedOut { .. }
-        | Input::TimeUp { .. }
-        | Input::Resumed
-        | Input::Interrupted
-        | Input::Stopped
-        | Input::Continued
-        | Input::Killed => {}
+        Completion::Model(Err(_))
+        | Completion::Summarized { result: Err(_), .. }
+        | Completion::TempFile { .. }
+        | Completion::Fetched { .. }
+        | Completion::Read(_)
+        | Completion::FileWritten { .. }
+        | Completion::Listed { .. }
+        | Completion::Checkpoint(_)
+        | Completion::TimedOut => {}
     }
     Giver::Outside
 }

@@ -1,6 +1,6 @@
 //! Parents and children: births by call, ends reported, abandonment.
 
-use dormouse_kernel::process::{Child, Input};
+use dormouse_kernel::process::{Child, ChildEvent, Input, Signal};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
 
@@ -34,7 +34,7 @@ impl World {
             Some(row) => self.found(&row),
             None => {
                 self.tally.count("children looked for in vain");
-                self.tell_parent(parent, Input::NoChild { call, index });
+                self.tell_parent(parent, Input::Child { call, event: ChildEvent::Absent { index } });
             }
         }
     }
@@ -50,7 +50,7 @@ impl World {
 
     pub(super) fn report_start(&mut self, row: &ProcessRow) {
         if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
-            self.tell_parent(parent, Input::ChildStarted { call: *call, child: row.pid });
+            self.tell_parent(parent, Input::Child { call: *call, event: ChildEvent::Started { child: row.pid } });
         }
     }
 
@@ -69,7 +69,7 @@ impl World {
 
     fn report_to_parent(&mut self, row: &ProcessRow) {
         if let (Some(parent), Some((call, index)), Some(exit)) = (row.parent, place(&row.origin), row.exit.clone()) {
-            let input = Input::ChildEnded { call, index, child: row.pid, exit };
+            let input = Input::Child { call, event: ChildEvent::Ended { index, child: row.pid, exit } };
             if self.random.percent(8) {
                 self.tally.count("ends told again");
                 let (later, input) = (self.random.below(600), Box::new(input.clone()));
@@ -90,7 +90,7 @@ impl World {
         for (child, call) in self.supervisor.table.living_children(parent) {
             if of(call) {
                 self.tally.count("children killed by their parent's fate");
-                self.deliver(child, Input::Killed);
+                self.deliver(child, Input::Signal(Signal::Kill));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_kernel::process::Input;
+use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::{Exit, Origin, ProcessRow};
 
@@ -179,12 +179,12 @@ impl Table {
     pub(crate) fn begin(&mut self, pid: Pid) -> Option<Vec<Input>> {
         let entry = self.entries.get_mut(&pid).filter(|entry| entry.run == Run::Loading)?;
         let mut waiting = std::mem::take(&mut entry.waiting);
-        let continued = waiting.iter().position(|input| matches!(input, Input::Continued));
+        let continued = waiting.iter().position(|input| matches!(input, Input::Signal(Signal::Continue)));
         let later = waiting.split_off(continued.unwrap_or(waiting.len()));
-        let is_signal = |input: &Input| matches!(input, Input::Interrupted | Input::Stopped | Input::Killed);
+        let is_signal = |input: &Input| matches!(input, Input::Signal(Signal::Interrupt | Signal::Stop | Signal::Kill));
         let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_signal);
-        let doom = entry.doomed.then_some(Input::Killed);
-        Some(doom.into_iter().chain(signals).chain([Input::Resumed]).chain(rest).chain(later).collect())
+        let doom = entry.doomed.then_some(Input::Signal(Signal::Kill));
+        Some(doom.into_iter().chain(signals).chain([Input::Signal(Signal::Resume)]).chain(rest).chain(later).collect())
     }
 
     /// None where the process has ended or never was; what it takes at once, and in which life, where it runs.
@@ -195,8 +195,8 @@ impl Table {
         is_alive: impl Fn(u64) -> bool,
     ) -> Option<Option<(u64, Input)>> {
         let entry = self.entries.get_mut(&pid)?;
-        entry.doomed |= matches!(input, Input::Killed);
-        entry.halted &= !matches!(input, Input::Continued);
+        entry.doomed |= matches!(input, Input::Signal(Signal::Kill));
+        entry.halted &= !matches!(input, Input::Signal(Signal::Continue));
         match entry.run {
             Run::Running(life) if is_alive(life) => return Some(Some((life, input))),
             Run::Running(_) | Run::FallingAsleep(_) | Run::Loading | Run::Held | Run::Hibernated => {

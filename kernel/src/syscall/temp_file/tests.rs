@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use dormouse_proto::record::Entry;
 
 use super::*;
-use crate::syscall::Call;
+use crate::syscall::{Call, Tool, append_temp_file, create_temp_file, delete_temp_file, write_temp_file};
 
 static CONTENT: LazyLock<Content> = LazyLock::new(|| Content::new("of a descriptor\n".repeat(3)));
 
@@ -18,7 +18,7 @@ fn outcome(tool: &Tool, args: &str) -> Outcome {
     let mut table = Table::new();
     table.insert(table.next_id(), Entry::new(content_of_fd(), 10, "tool:t", 0));
     let settings = DescriptorSettings { max_content_bytes: 77, ..DescriptorSettings::default() };
-    (tool.call)(&Call::unbounded(&table, args, &settings, 0))
+    tool.call(&Call::unbounded(&table, args, &settings, 0)).expect("it is a function of the table")
 }
 
 fn pending(tool: &Tool, args: &str) -> PendingTempFile {
@@ -44,17 +44,12 @@ pub(in crate::syscall) fn refused(tool: &Tool, args: &str, kind: &str, message: 
 }
 
 #[test]
-fn the_tools_are_those_that_a_program_may_enable() {
-    assert_eq!(TEMP_FILE_TOOLS.map(|tool| tool.name), dormouse_proto::program::TEMP_FILE_TOOLS);
-}
-
-#[test]
 fn an_answer_names_the_file_and_its_version() {
     let calls = [
-        (&TEMP_FILE_TOOLS[0], r#"{"content": "x"}"#, "Created."),
-        (&TEMP_FILE_TOOLS[2], r#"{"temp_file_id": "temp:1", "content": "x", "version": 1}"#, "Written."),
-        (&TEMP_FILE_TOOLS[3], r#"{"temp_file_id": "temp:1", "content": "x"}"#, "Appended."),
-        (&TEMP_FILE_TOOLS[4], r#"{"temp_file_id": "temp:1"}"#, "Deleted"),
+        (&create_temp_file::TOOL, r#"{"content": "x"}"#, "Created."),
+        (&write_temp_file::TOOL, r#"{"temp_file_id": "temp:1", "content": "x", "version": 1}"#, "Written."),
+        (&append_temp_file::TOOL, r#"{"temp_file_id": "temp:1", "content": "x"}"#, "Appended."),
+        (&delete_temp_file::TOOL, r#"{"temp_file_id": "temp:1"}"#, "Deleted"),
     ];
     for (tool, args, word) in calls {
         let answer = pending(tool, args).changed(TempId(1), 2, 9);
@@ -65,7 +60,7 @@ fn an_answer_names_the_file_and_its_version() {
 
 #[test]
 fn an_error_echoes_the_file_as_it_was_written() {
-    let pending = pending(&TEMP_FILE_TOOLS[2], r#"{"temp_file_id": "temp-1", "content": "x", "version": 1}"#);
+    let pending = pending(&write_temp_file::TOOL, r#"{"temp_file_id": "temp-1", "content": "x", "version": 1}"#);
     let answer = pending.refused(&TempFileError::Stale { id: TempId(1), asked: 1, current: 2 });
     let start =
         "<fd_error type=\"stale_version\" fd=\"temp-1\">\n  <message>temp:1 is at version 2, and version 1 was given";

@@ -21,9 +21,6 @@ use super::shape::{Reach, Shape};
 use super::{CHUNK_BYTES, Case, PATTERN_BYTES, check};
 use crate::content::ReadQuota;
 
-/// Building a pattern takes as long as a look at so many bytes of text for each of its places.
-const BYTES_PER_PLACE: u64 = 256;
-
 /// Why a query is no pattern.
 #[derive(Debug, thiserror::Error)]
 pub(in super::super) enum PatternError {
@@ -70,8 +67,7 @@ impl Pattern {
         let syntax = syntax::Config::new().case_insensitive(case == Case::Ignored).multi_line(true);
         let hir = syntax::parse_with(query, &syntax).map_err(Box::new)?;
         let shape = Shape::of(&hir);
-        let work = usize::try_from(shape.places.saturating_mul(BYTES_PER_PLACE)).unwrap_or(usize::MAX);
-        quota.charge(work).map_err(|_| PatternError::GivenUp)?;
+        quota.charge_long_work().map_err(|_| PatternError::GivenUp)?;
         let config = meta::Config::new()
             .nfa_size_limit(Some(PATTERN_BYTES))
             .hybrid_cache_capacity(PATTERN_BYTES)

@@ -1,0 +1,229 @@
+//! `diff_fd`: the lines in which one content differs from another.
+
+mod unified;
+
+use dormouse_proto::descriptor::view::{self, Differences};
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
+use dormouse_proto::record::Entry;
+use dormouse_proto::tool::Access;
+
+use super::args::{Args, Key, Kind};
+use super::{Call, Group, Handler, Outcome, Spec, Tool, form};
+use crate::content::{Collected, Content};
+use crate::table::NewDescriptor;
+use unified::Diff;
+
+/// `diff_fd` as a tool.
+pub const TOOL: Tool = Tool {
+    name: "diff_fd",
+    group: Group::Descriptors,
+    access: Access::Read,
+    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    example: Some("diff_fd(a=\"fd:1\", b=\"fd:2\") - what differs, line by line"),
+    may_repeat: super::always,
+    handler: Handler::Table(diff_fd),
+};
+
+const KEYS: [Key; 5] =
+    [("a", Kind::Text), ("b", Kind::Text), ("context", Kind::Integer), ("extract_to_new_fd", Kind::Flag), form::KEY];
+
+/// Lines that are shown around a difference, if the call does not say how many.
+const CONTEXT_LINES: i64 = 3;
+/// The most lines that are shown around a difference.
+const MOST_CONTEXT_LINES: i64 = 100;
+
+/// How much more a comparison costs than a pass over the bytes.
+const PASSES: usize = 8;
+/// The most that is compared of one side.
+const MOST_BYTES: u64 = 64 << 20;
+const MOST_LINES: u64 = 500_000;
+
+const DESCRIPTION: &str = "Compares two file descriptors line by line and shows the differences as a unified diff: lines \
+only in `a` begin with -, lines only in `b` with +. A long diff is cut (complete=\"false\"); with `extract_to_new_fd` all of \
+it becomes a new descriptor, which can be read in pages.";
+
+const SCHEMA: &str = r#"{
+  "type": "object",
+  "properties": {
+    "a": {"type": "string", "description": "The descriptor to compare from, such as fd:1"},
+    "b": {"type": "string", "description": "The descriptor to compare to, such as fd:2"},
+    "context": {"type": "integer", "minimum": 0, "maximum": 100, "description": "Equal lines to show around each difference; 3 if left out"},
+    "extract_to_new_fd": {"type": "boolean", "description": "Make the diff a new descriptor"},
+    "pretty": {"type": "boolean", "description": "Whether JSON is reformatted before it is compared. If left out, JSON on one line is, where the program wants that"}
+  },
+  "required": ["a", "b"],
+  "additionalProperties": false
+}"#;
+
+/// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. Costs about eight passes over
+/// both contents, more where they differ much, and some 50 bytes of memory for each of their lines.
+#[must_use]
+pub fn diff_fd(call: &Call<'_>) -> Outcome {
+    run(call).into()
+}
+
+fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
+    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let context = context(&args)?;
+    let (a, before) = side(&args, "a", call)?;
+    let (b, after) = side(&args, "b", call)?;
+    let work = before.len().saturating_add(after.len()).saturating_mul(PASSES);
+    call.quota.charge(work).map_err(|lost| args.lost(lost))?;
+    let diff = Diff::of(&before, &after);
+    let (added, removed) = (diff.added(), diff.removed());
+    let text = diff.unified(context);
+    if args.flag("extract_to_new_fd") == Some(true) {
+        let page_chars = call.settings.page_chars.max(1);
+        let Collected { bytes, cut_bytes } = Collected::capped(text.into(), call.settings.max_content_bytes);
+        let source = format!("diff:{a}:{b}");
+        let entry = Entry { cut_bytes, ..Entry::new(Content::new(bytes), page_chars, source, call.now_ms) };
+        let message =
+            format!("{added} lines are only in {b}, and {removed} only in {a}. Use read_fd to read the diff.");
+        let new = NewDescriptor::previewed(entry, &message, call.settings, call.quota);
+        return Ok(Outcome::Opened(Box::new(new)));
+    }
+    let shown = beginning(&text, call.settings.max_read_chars);
+    let differences = Differences { added, removed, is_complete: shown.len() == text.len(), text: shown };
+    Ok(Outcome::Answer(view::differences(&a, &b, differences)))
+}
+
+/// The name and the text of one side.
+fn side(args: &Args, key: &'static str, call: &Call<'_>) -> Result<(String, bytestring::ByteString), FdError> {
+    let asked = args.required_text(key, "a descriptor, such as \"fd:1\"")?;
+    let about = |error: FdError| FdError { fd: Some(asked.to_owned()), ..error };
+    let (id, entry) = call.table.resolve(asked)?;
+    let view = form::view(args, entry, form::asked(args), call).map_err(about)?;
+    let lost = |error| about(args.lost(error));
+    if view.content.is_binary().map_err(lost)? {
+        return Err(about(args.invalid(format!("{id} is binary: only text can be compared line by line."))));
+    }
+    let (bytes, lines) = (view.content.content().len_bytes(), view.content.total_lines().map_err(lost)?);
+    if bytes > MOST_BYTES || lines > MOST_LINES {
+        let message = format!(
+            "{id} has {lines} lines and {bytes} bytes: at most {MOST_LINES} lines and {MOST_BYTES} bytes are compared. Make parts \
+             of it descriptors first: read_fd with extract_to_new_fd=true."
+        );
+        return Err(about(args.invalid(message)));
+    }
+    Ok((id.to_string(), view.content.text().map_err(lost)?))
+}
+
+fn context(args: &Args) -> Result<u32, FdError> {
+    let asked = args.integer("context").unwrap_or(CONTEXT_LINES);
+    let in_range = u32::try_from(asked).ok().filter(|_| asked <= MOST_CONTEXT_LINES);
+    in_range.ok_or_else(|| {
+        let message = format!("Invalid context {asked}: give 0 to {MOST_CONTEXT_LINES} lines.");
+        args.error(FdErrorKind::InvalidRange, message)
+    })
+}
+
+/// The whole lines at the beginning that have no more characters than this; a part of the first if that alone has more.
+fn beginning(text: &str, max_chars: u64) -> &str {
+    let max_chars = usize::try_from(max_chars).unwrap_or(usize::MAX);
+    match text.char_indices().nth(max_chars) {
+        None => text,
+        Some((end, _)) => {
+            let lines = text[..end].rfind('\n').map(|feed| feed + 1);
+            &text[..lines.unwrap_or(end)]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::descriptor::DescriptorSettings;
+    use dormouse_proto::id::FdId;
+    use roxmltree::Document;
+
+    use super::*;
+    use crate::table::Table;
+
+    fn table(contents: &[&[u8]]) -> Table {
+        let mut table = Table::new();
+        for content in contents {
+            table.insert(table.next_id(), Entry::new(Content::new(content.to_vec()), 20, "tool:t", 0));
+        }
+        table
+    }
+
+    fn outcome(contents: &[&[u8]], args: &str, settings: &DescriptorSettings) -> Outcome {
+        diff_fd(&Call::unbounded(&table(contents), &args.replace('\'', "\""), settings, 7))
+    }
+
+    /// The attributes and the text of an answer.
+    fn shown(contents: &[&[u8]], args: &str, settings: &DescriptorSettings) -> (String, String) {
+        let xml = outcome(contents, args, settings).answer().unwrap().text.to_string();
+        let document = Document::parse(&xml).unwrap();
+        let root = document.root_element();
+        let attributes: Vec<_> = root.attributes().map(|a| format!("{}={}", a.name(), a.value())).collect();
+        let text = root.children().filter_map(|node| node.text()).collect();
+        (attributes.join(" "), text)
+    }
+
+    const BOTH: &str = "{'a':'fd:1','b':'fd:2'}";
+
+    #[test]
+    fn what_differs_is_shown_with_its_numbers() {
+        let (a, b) = (b"one\ntwo\nthree\n", b"one\n2\nthree\nfour\n");
+        let (attributes, text) = shown(&[a, b], BOTH, &DescriptorSettings::default());
+        assert_eq!(attributes, "a=fd:1 b=fd:2 added=2 removed=1 complete=true");
+        assert_eq!(text, "@@ -1,3 +1,4 @@\n one\n-two\n+2\n three\n+four\n");
+        let (attributes, text) = shown(&[a, a], BOTH, &DescriptorSettings::default());
+        assert_eq!((&*attributes, &*text), ("a=fd:1 b=fd:2 added=0 removed=0 complete=true", ""));
+    }
+
+    #[test]
+    fn what_is_shown_is_bounded_and_what_is_extracted_is_not() {
+        let settings = DescriptorSettings { max_read_chars: 30, ..DescriptorSettings::default() };
+        let (a, b) = (b"x\n".repeat(20), b"\xc3\xa9\n".repeat(20));
+        let (attributes, text) = shown(&[&a, &b], BOTH, &settings);
+        assert!(attributes.ends_with("added=20 removed=20 complete=false"), "{attributes}");
+        assert_eq!(text, "@@ -1,20 +1,20 @@\n-x\n-x\n-x\n-x\n");
+        let extracted = outcome(&[&a, &b], "{'a':'fd:1','b':'fd:2','extract_to_new_fd':true}", &settings);
+        let Outcome::Opened(new) = extracted else { panic!("a descriptor is opened") };
+        assert_eq!((&*new.entry.source, new.entry.content.len_bytes()), ("diff:fd:1:fd:2", 18 + 20 * 3 + 20 * 4));
+        let answer = new.answer(&FdId::Fd(3));
+        assert!(answer.text.contains("20 lines are only in fd:2, and 20 only in fd:1."), "{}", answer.text);
+    }
+
+    #[test]
+    fn json_is_compared_as_it_is_read() {
+        let (a, b): (&[u8], &[u8]) = (br#"{"a":1,"b":2}"#, br#"{"a":1,"b":3}"#);
+        let (_, text) =
+            shown(&[a, b], "{'a':'fd:1','b':'fd:2','pretty':true,'context':0}", &DescriptorSettings::default());
+        assert_eq!(text, "@@ -3,1 +3,1 @@\n-  \"b\": 2\n+  \"b\": 3\n");
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_and_what_is_not_is_compared_in_time() {
+        let answer = |a: &str, b: &str| {
+            let outcome = outcome(&[a.as_bytes(), b.as_bytes()], BOTH, &DescriptorSettings::default());
+            outcome.answer().unwrap().text.to_string()
+        };
+        let long = "\n".repeat(usize::try_from(MOST_LINES).unwrap() + 1);
+        assert!(answer("", &long).contains("at most 500000 lines"));
+        // Every second line is another, and all of them are different: a search for common runs would be quadratic.
+        let lines = |word: &str| (0..40_000).map(|n| format!("{n}\n{word} {n}\n")).collect::<String>();
+        assert!(answer(&lines("a"), &lines("b")).contains("complete=\"false\""));
+        // Room for lines is not reserved by a guess.
+        let deceptive = "\n".repeat(20) + &"x".repeat(1 << 20);
+        assert!(answer(&deceptive, &deceptive).contains("added=\"0\""));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_named() {
+        let cases = [
+            ("{'a':'fd:1'}", "invalid_parameter", "'b' is missing"),
+            ("{'a':'fd:1','b':'fd:9'}", "not_found", "fd:9"),
+            ("{'a':'fd:2','b':'fd:1'}", "invalid_parameter", "fd:2 is binary"),
+            ("{'a':'fd:1','b':'fd:1','context':101}", "invalid_range", "0 to 100"),
+            ("{'a':'fd:1','b':'fd:1','fd':'fd:1'}", "invalid_parameter", "fd"),
+        ];
+        for (args, kind, message) in cases {
+            let outcome = outcome(&[b"text", &[0xff]], args, &DescriptorSettings::default());
+            let answer = outcome.answer().unwrap();
+            let is_named = answer.text.contains(&format!("type=\"{kind}\"")) && answer.text.contains(message);
+            assert!(answer.is_error && is_named, "{args}: {}", answer.text);
+        }
+    }
+}

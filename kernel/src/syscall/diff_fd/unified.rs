@@ -1,0 +1,144 @@
+//! A difference of two texts by lines, as a unified diff: what `diff -u` prints below its two headers.
+
+use std::fmt::Write;
+use std::ops::Range;
+
+use imara_diff::{Algorithm, Hunk, InternedInput, Token};
+
+/// The differences of two texts.
+pub(super) struct Diff<'a> {
+    lines: InternedInput<&'a str>,
+    hunks: Vec<Hunk>,
+}
+
+impl<'a> Diff<'a> {
+    /// Compares two texts by Myers' algorithm. If they differ much, it settles for a longer diff than the shortest.
+    pub(super) fn of(before: &'a str, after: &'a str) -> Self {
+        // No room is reserved by a guess: a text may begin with many short lines.
+        let mut lines = InternedInput::default();
+        lines.update_before(before.split_inclusive('\n'));
+        lines.update_after(after.split_inclusive('\n'));
+        let mut diff = imara_diff::Diff::compute(Algorithm::Myers, &lines);
+        diff.postprocess_lines(&lines);
+        let hunks = diff.hunks().collect();
+        Self { lines, hunks }
+    }
+
+    /// How many lines are only in the text after.
+    pub(super) fn added(&self) -> u64 {
+        self.hunks.iter().map(|hunk| hunk.after.len() as u64).sum()
+    }
+
+    /// How many lines are only in the text before.
+    pub(super) fn removed(&self) -> u64 {
+        self.hunks.iter().map(|hunk| hunk.before.len() as u64).sum()
+    }
+
+    /// The unified diff, with so many equal lines around each difference.
+    pub(super) fn unified(&self, context: u32) -> String {
+        let mut text = String::new();
+        // Differences that share their context are one group.
+        for group in self.hunks.chunk_by(|one, next| next.before.start - one.before.end <= 2 * context) {
+            self.write_group(&mut text, group, context);
+        }
+        text
+    }
+
+    fn write_group(&self, text: &mut String, group: &[Hunk], context: u32) {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
+        let lead = first.before.start.min(context);
+        let trail = (self.lines.before.len() as u32 - last.before.end).min(context);
+        let before = first.before.start - lead..last.before.end + trail;
+        let after = first.after.start - lead..last.after.end + trail;
+        // To write into a string cannot fail.
+        let _ = writeln!(text, "@@ -{} +{} @@", place(&before), place(&after));
+        let mut at = before.start;
+        for hunk in group {
+            self.write_lines(text, ' ', &self.lines.before, at..hunk.before.start);
+            self.write_lines(text, '-', &self.lines.before, hunk.before.clone());
+            self.write_lines(text, '+', &self.lines.after, hunk.after.clone());
+            at = hunk.before.end;
+        }
+        self.write_lines(text, ' ', &self.lines.before, at..before.end);
+    }
+
+    fn write_lines(&self, text: &mut String, sign: char, tokens: &[Token], range: Range<u32>) {
+        for token in &tokens[range.start as usize..range.end as usize] {
+            let line = self.lines.interner[*token];
+            text.push(sign);
+            text.push_str(line);
+            if !line.ends_with('\n') {
+                text.push_str("\n\\ No newline at end of file\n");
+            }
+        }
+    }
+}
+
+/// A range of lines as a unified diff names it: the first line and how many there are. An empty one is named by the line before it.
+fn place(lines: &Range<u32>) -> String {
+    let first = if lines.is_empty() { lines.start } else { lines.start + 1 };
+    format!("{first},{}", lines.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn unified(before: &str, after: &str, context: u32) -> String {
+        Diff::of(before, after).unified(context)
+    }
+
+    #[test]
+    fn groups_share_their_context_and_name_their_lines() {
+        let before: String = (1..=12).map(|line| format!("{line}\n")).collect();
+        let after = before.replace("5\n", "five\n").replace("11\n", "eleven\n");
+        let groups = "@@ -4,3 +4,3 @@\n 4\n-5\n+five\n 6\n@@ -10,3 +10,3 @@\n 10\n-11\n+eleven\n 12\n";
+        assert_eq!(unified(&before, &after, 1), groups);
+        assert!(unified(&before, &after, 3).starts_with("@@ -2,11 +2,11 @@\n 2\n 3\n 4\n-5\n+five\n 6\n"));
+        assert_eq!(unified("", "a\n", 3), "@@ -0,0 +1,1 @@\n+a\n");
+        assert_eq!(unified("a\nb\n", "a\n", 0), "@@ -2,1 +1,0 @@\n-b\n");
+        let ends = "@@ -1,1 +1,1 @@\n-a\n\\ No newline at end of file\n+a\n";
+        assert_eq!(unified("a", "a\n", 3), ends);
+    }
+
+    /// Applies a unified diff, as `patch` does.
+    fn patched(before: &str, diff: &str) -> String {
+        let mut left: Vec<&str> = before.split_inclusive('\n').collect();
+        let (mut after, mut taken) = (String::new(), 0);
+        let mut lines = diff.split_inclusive('\n').peekable();
+        while let Some(line) = lines.next() {
+            if let Some(header) = line.strip_prefix("@@ -") {
+                let (first, rest) = header.split_once(',').unwrap();
+                let count: usize = rest.split(' ').next().unwrap().parse().unwrap();
+                let first: usize = first.parse().unwrap();
+                let until = if count == 0 { first } else { first - 1 };
+                after.extend(left.drain(..until - taken));
+                taken = until;
+                continue;
+            }
+            let is_open = lines.next_if(|next| next.starts_with('\\')).is_some();
+            let (sign, text) = line.split_at(1);
+            let text = if is_open { text.trim_end_matches('\n') } else { text };
+            if sign != "+" {
+                assert_eq!(left.remove(0), text);
+                taken += 1;
+            }
+            if sign != "-" {
+                after.push_str(text);
+            }
+        }
+        after.extend(left);
+        after
+    }
+
+    proptest! {
+        #[test]
+        fn a_diff_turns_one_text_into_the_other(
+            before in "([abc]{0,2}\n){0,12}[abc]{0,2}", after in "([abc]{0,2}\n){0,12}[abc]{0,2}", context in 0_u32..4
+        ) {
+            prop_assert_eq!(patched(&before, &unified(&before, &after, context)), after);
+        }
+    }
+}
