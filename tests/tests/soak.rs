@@ -133,10 +133,12 @@ async fn soak(plan: Plan) {
         ended.unwrap();
     }
     let soak = Arc::into_inner(soak).expect("nobody acts any more");
-    soak.figures.print_end();
-    soak.calls.check();
     let open = soak.open.into_inner().expect("it is put back before it is let go");
     within(&soak.folder, "a shutdown", open.kernel.shutdown()).await;
+    // What ran last is explained once nothing runs any more.
+    soak.calls.explain(soak.calls.take_again(), &open.store);
+    soak.figures.print_end();
+    soak.calls.check();
 }
 
 async fn open_kernel(folder: &Path, calls: &Arc<Calls>) -> Open {

@@ -11,12 +11,13 @@ use dormouse::id::{CallId, FactNumber, Pid};
 use dormouse::message::Block;
 use dormouse::ports::Store;
 use dormouse::process::ProcessRow;
+use dormouse::store::LogStore;
 use dormouse::{FnTool, KernelBuilder};
 use dormouse_proto::record::{self, ContentRef, codec};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Open, Soak};
+use super::Soak;
 
 type Fact = record::Fact<ContentRef>;
 
@@ -88,6 +89,21 @@ impl Calls {
         (state.explained, state.unexplained.len())
     }
 
+    /// Those that ran again and are not explained yet, and how often each ran.
+    pub(super) fn take_again(&self) -> BTreeMap<u64, u64> {
+        std::mem::take(&mut self.state.lock().unwrap().again)
+    }
+
+    /// Explains calls that ran again from what a store holds.
+    pub(super) fn explain(&self, again: BTreeMap<u64, u64>, store: &LogStore) {
+        for (id, runs) in again {
+            match explanation(store, id, runs) {
+                None => self.state.lock().unwrap().explained += 1,
+                Some(fault) => self.fault(fault),
+            }
+        }
+    }
+
     /// Says what must not be.
     pub(super) fn fault(&self, fault: String) {
         eprintln!("soak: {fault}");
@@ -134,17 +150,11 @@ pub(super) fn enter(builder: KernelBuilder, calls: &Arc<Calls>) -> KernelBuilder
 pub(super) async fn explain(soak: Arc<Soak>) {
     loop {
         let is_over = soak.is_over();
-        let again = std::mem::take(&mut soak.calls.state.lock().unwrap().again);
+        let again = soak.calls.take_again();
         if !again.is_empty() {
-            // The run begins before its intent can be read by others; both are durable now.
+            // The run begins before its intent can be read by others; both are durable after this.
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let open = soak.open().await;
-            for (id, runs) in again {
-                match explanation(&open, id, runs) {
-                    None => soak.calls.state.lock().unwrap().explained += 1,
-                    Some(fault) => soak.calls.fault(fault),
-                }
-            }
+            soak.calls.explain(again, &soak.open().await.store);
         } else if is_over {
             return;
         }
@@ -163,10 +173,10 @@ struct Part {
 }
 
 /// Why a call ran more often than it may; none where each run is one of a process that begins it by itself.
-fn explanation(open: &Open, id: u64, runs: u64) -> Option<String> {
-    let rows = open.store.processes().expect("the store is whole").rows;
+fn explanation(store: &LogStore, id: u64, runs: u64) -> Option<String> {
+    let rows = store.processes().expect("the store is whole").rows;
     let asks = format!("\"id\":{id},");
-    let facts: BTreeMap<Pid, _> = rows.iter().map(|row| (row.pid, facts(&open.store, row.pid))).collect();
+    let facts: BTreeMap<Pid, _> = rows.iter().map(|row| (row.pid, facts(store, row.pid))).collect();
     let call = facts.values().flatten().find_map(|(_, fact)| asked_call(fact, &asks));
     let Some(call) = call else { return Some(format!("call {id} ran {runs} times, and nobody asked for it")) };
     let parts = rows.into_iter().map(|row| {
