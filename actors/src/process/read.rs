@@ -7,8 +7,8 @@ use dormouse_proto::tool::Answer;
 use super::Running;
 use super::perform::in_tool;
 
-/// What a handler reads itself, in bytes of what is in memory. A trip to the pool and a second step cost a turn some 80 µs, a pass over
-/// so many bytes some 10 (`bench/src/bin/searching.rs`).
+/// What a handler reads itself, in bytes of what is in memory. A trip to the pool and a second step cost a turn some 50 µs
+/// (`bench/src/bin/searching.rs`), in which so many bytes can be read and indexed.
 pub(super) const INLINE_BYTES: u64 = 64 << 10;
 
 impl Running {
