@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_kernel::content::{Content, Slice, Unreadable};
+use dormouse_kernel::content::{Content, Reader, Slice, Unreadable};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
@@ -22,7 +22,7 @@ fn held<T>(read: Result<T, Unreadable>) -> T {
 }
 
 fuzz_target!(|input: Input<'_>| {
-    let content = Content::new(input.bytes.to_vec());
+    let content = Content::new(input.bytes.to_vec()).unbounded();
     shown_text_stands_for_the_bytes(&content, input.bytes);
     let text = held(content.text());
     let chars: Vec<char> = text.chars().collect();
@@ -34,7 +34,7 @@ fuzz_target!(|input: Input<'_>| {
     ranges(&content, &chars, &lines, input.first.into(), input.count.into());
 });
 
-fn shown_text_stands_for_the_bytes(content: &Content, bytes: &[u8]) {
+fn shown_text_stands_for_the_bytes(content: &Reader<'_>, bytes: &[u8]) {
     assert_eq!(held(content.bytes()), bytes);
     assert_eq!(held(content.is_binary()), std::str::from_utf8(bytes).is_err());
     let text = held(content.text());
@@ -44,7 +44,7 @@ fn shown_text_stands_for_the_bytes(content: &Content, bytes: &[u8]) {
     }
 }
 
-fn pages(content: &Content, chars: &[char], size: usize) {
+fn pages(content: &Reader<'_>, chars: &[char], size: usize) {
     let page_chars = u32::try_from(size).expect("16 bits");
     let total = held(content.total_pages(page_chars));
     let (mut at, mut line) = (0, 1);
@@ -82,7 +82,7 @@ fn stands_at(slice: &Slice, chars: &[char], at: usize, end: usize, line: u64) ->
     line + feeds(&chars[at..end])
 }
 
-fn ranges(content: &Content, chars: &[char], lines: &[&str], first: usize, count: usize) {
+fn ranges(content: &Reader<'_>, chars: &[char], lines: &[&str], first: usize, count: usize) {
     let served = held(content.lines(first as u64, count as u64));
     let in_range = first >= 1 && first <= lines.len().max(1) && count > 0;
     let expected = in_range.then(|| lines.iter().skip(first - 1).take(count).copied().collect::<String>());
@@ -99,8 +99,8 @@ fn ranges(content: &Content, chars: &[char], lines: &[&str], first: usize, count
     assert_eq!(served.map(|slice| slice.text.to_string()), expected, "chars {first} {count}");
 }
 
-fn extracts(content: &Content, slice: &Slice) {
+fn extracts(content: &Reader<'_>, slice: &Slice) {
     let part = held(content.extract(slice.bytes()));
-    assert_eq!(held(part.text()), slice.text);
-    assert!(part == Content::new(slice.text.to_string()) || held(part.bytes()) == held(content.bytes()));
+    assert_eq!(held(part.unbounded().text()), slice.text);
+    assert!(part == Content::new(slice.text.to_string()) || held(part.unbounded().bytes()) == held(content.bytes()));
 }

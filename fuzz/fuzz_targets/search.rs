@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use dormouse_fuzz::answer::{elements, number, parse, text};
 use dormouse_fuzz::table;
-use dormouse_kernel::syscall::{Outcome, search_fd};
+use dormouse_kernel::syscall::{Call, Outcome, search_fd};
 use dormouse_proto::descriptor::DescriptorSettings;
 use libfuzzer_sys::fuzz_target;
 use roxmltree::Node;

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use arbitrary::Arbitrary;
 use dormouse_fuzz::answer::{parse, text};
 use dormouse_fuzz::table;
-use dormouse_fuzz::tools::{self, Call};
+use dormouse_fuzz::tools;
 use dormouse_kernel::syscall::{Call, Outcome, Syscall};
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
@@ -24,7 +24,7 @@ use roxmltree::Node;
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
-    Call { max_read_chars: u16, call: Call<'a> },
+    Call { max_read_chars: u16, call: tools::Call<'a> },
     Json { tool: u8, max_read_chars: u16, json: &'a str },
 }
 
@@ -87,7 +87,7 @@ fn run(call: Syscall, args: &str, max_read_chars: u64) {
             assert!(parse(&pending.settle(Ok(reply)).answer).root_element().has_tag_name("fd_summary"));
         }
         Outcome::TempFile(pending) => {
-            let failed = pending.answer(Err(TempFileError::TooMany { max_files: 1 }));
+            let failed = pending.refused(&TempFileError::TooMany { max_files: 1 });
             assert!(parse(&failed).root_element().has_tag_name("fd_error"));
         }
         Outcome::Write(pending) => {
