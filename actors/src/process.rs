@@ -58,7 +58,7 @@ pub(crate) enum ProcessMessage {
     Copy { reply: CopyReply },
     /// Be only a journal, if nothing is pending. Nothing is delivered from here on until that is answered.
     Hibernate,
-    /// What arrived could not be read, since the kernel failed inside.
+    /// The read of an arrival panicked.
     ReadFailed { why: String },
     /// The image that is to be slept on is written, or cannot be.
     Imaged { result: Result<Size, CommitError> },
@@ -261,7 +261,7 @@ impl Running {
             self.arrivals.finish();
         }
         let is_message = matches!(input, Input::Spoke { .. } | Input::Placed(Placed::Spoke { .. }));
-        // What is said to a process that has ended is not taken in, and its sender is told so.
+        // A process that has ended hears nothing more: the sender gets an error.
         let received = match received {
             Some(received) if is_message && self.state.exit().is_some() => {
                 // Who no longer waits has dropped its side.
@@ -276,16 +276,18 @@ impl Running {
         self.state = state;
         self.forget_answered(&facts);
         self.trace_turn(&facts);
-        let (mut permit, mut received) = (permit, received);
-        let (of_calls, of_arrivals): (Vec<_>, Vec<_>) = reads.into_iter().partition(|read| read.call().is_some());
-        // What arrived is taken in once it is read, and acknowledged then.
-        for read in of_arrivals {
-            self.arrivals.push(read, permit.take(), received.take());
+        let (mut permit, mut received, mut of_calls) = (permit, received, Vec::new());
+        for read in reads {
+            match read.call() {
+                Some(call) => of_calls.push((call, read)),
+                // An arrival is acknowledged when the process hears it.
+                None => self.arrivals.push(read, permit.take(), received.take()),
+            }
         }
         let free = self.free_places(permit, is_message);
         self.persist(facts, effects, received, free);
-        of_calls.into_iter().for_each(|read| self.read(read));
-        self.read_arrival();
+        of_calls.into_iter().for_each(|(call, read)| self.start_read(call, read));
+        self.start_next_arrival();
     }
 
     /// A message keeps its place in the inbox until its turn begins.

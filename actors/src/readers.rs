@@ -23,8 +23,9 @@ impl Readers {
         Self { permits: Arc::new(Semaphore::new(threads)) }
     }
 
-    /// Performs a read, in the order of calls. Dropping the future cancels it: its thread is free within about a millisecond, or after
-    /// the text at hand where a pattern that can match a line feed is searched for.
+    /// Performs a read; reads begin in the order in which they are asked for. Dropping the future cancels it: a search ends within about
+    /// a millisecond, but a step that is one piece of work ends first, such as reformatting JSON, outlining code, comparing or
+    /// indexing.
     ///
     /// # Errors
     /// It panicked, or was cancelled.

@@ -11,6 +11,7 @@
 //! most once), CALL-2 (a tool that is not idempotent never runs twice for one call), MAIL-1 (a message is heard once), TREE-1
 //! (what a tree uses stays within its root's budget).
 
+mod arrival;
 mod background;
 mod birth;
 mod budget;
@@ -31,6 +32,7 @@ mod input;
 mod mail;
 mod offered;
 mod read;
+mod reading;
 mod rest;
 mod resume;
 mod served;
@@ -41,6 +43,7 @@ mod tools;
 mod turn;
 mod waiting;
 
+pub use arrival::Placed;
 pub use birth::{Birth, born};
 pub(crate) use common::Common;
 pub use copy::{Beginning, begins, branched, copied};
@@ -52,7 +55,7 @@ pub use environment::{Gathered, tell_environment};
 pub use evolve::evolve;
 pub use gist::gist;
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
-pub use read::{Found, Placed, Read};
+pub use read::{Found, Read};
 pub use rest::Unrest;
 pub use served::{NotOffered, give_tools};
 pub use state::{State, StateError};

@@ -1,7 +1,7 @@
 //! Tools of the kernel, one file per tool: its arguments, its schema, its behaviour, its tests.
 //!
 //! A syscall is a function of the table and the arguments: called again after a restart it gives the same outcome. It reads contents,
-//! as far as its quota allows, so that it is called beside a decision and never within one (`process/read.rs`). It never changes the
+//! as far as its quota allows, so that it is called as a read and never within a decision (`process/read.rs`). It never changes the
 //! table, never touches a file and never asks a model: it says what to open, to note, to write, or to ask of a model or of the tree's
 //! files. A mistake of the model is an answer to it. What a syscall answers is an [`Answer`], which nothing puts into a descriptor again.
 
@@ -284,7 +284,7 @@ impl Outcome {
 
     /// Whether something outside of the process is asked for.
     #[must_use]
-    pub fn begins_something(&self) -> bool {
+    pub fn begins_work(&self) -> bool {
         match self {
             Self::Answer(_) | Self::Opened(_) | Self::Noted { .. } => false,
             Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => true,

@@ -18,6 +18,7 @@ mod preview;
 pub(crate) use self::conversation::marker;
 pub use self::form::{Form, View, served, view_of};
 pub use new_descriptor::NewDescriptor;
+pub(crate) use new_descriptor::unreadable;
 
 use std::borrow::Cow;
 use std::sync::Arc;

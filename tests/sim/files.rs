@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::BytesMut;
 use dormouse_kernel::content::Content;
-use dormouse_kernel::process::{Completion, Input};
+use dormouse_kernel::process::Completion;
 use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
 use dormouse_proto::id::Pid;
 use dormouse_proto::record::{ContentRef, codec};
@@ -141,14 +141,7 @@ impl World {
         match to {
             Asker::Tool(pending) => {
                 let delay = self.random.below(20);
-                self.finish(
-                    pid,
-                    life,
-                    call,
-                    task,
-                    delay,
-                    Input::Completed { call, result: Completion::TempFile { pending: *pending, result } },
-                );
+                self.finish(pid, life, call, task, delay, Completion::TempFile { pending: *pending, result });
             }
             Asker::Fetch { index } => {
                 if let Some(gathering) = self.gatherings.get_mut(&task) {

@@ -14,7 +14,7 @@ use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply};
 
 use crate::defect::Defect;
 use crate::event::{Asker, Event, FilesMessage, ProcessMessage, Reply, Request, SupervisorMessage};
-use crate::invariants::Violation;
+use crate::invariants::{Held, Violation};
 use crate::process::{After, Running};
 use crate::programs::is_idempotent;
 use crate::schedule::{FILES, SUPERVISOR};
@@ -28,66 +28,28 @@ pub(crate) struct Gathering {
 }
 
 impl World {
-    /// Reads beside the process: what is found comes later.
+    /// A read of a call on the pool: its result comes later.
     pub(crate) fn read(&mut self, running: &mut Running, call: CallId, read: &Read) {
-        self.tally.count("reads beside a process");
-        let found = read.perform(ReadQuota::unlimited()).expect("nothing limits it");
+        self.tally.count("reads on the pool");
+        let Some(Input::Completed { result, .. }) = read.perform(ReadQuota::unlimited()) else {
+            panic!("a read of a call completes it, and nothing limits it")
+        };
         let delay = self.random.below(60);
-        self.start(running, call, delay, found);
+        self.start(running, call, delay, result);
     }
 
     pub(crate) fn perform(&mut self, running: &mut Running, effect: Effect) -> Result<After, Violation> {
         let pid = running.pid();
         match effect {
-            Effect::Begin { call, work: Work::Model { mut request, .. } } => {
-                self.tamper_request(&mut request.messages);
-                self.check_request(pid, &request)?;
-                let (delay, result) = self.ask_model(&running.state);
-                let first_word = self.random.below(delay + 1);
-                self.schedule.after(first_word, Event::Spoke { pid, life: running.life });
-                self.start(running, call, delay, Input::Completed { call, result: Completion::Model(result) });
-            }
-            Effect::Begin { call, work: Work::Tool { tool, args, .. } } => {
-                self.check_started(pid, call, &tool.name, is_idempotent(&tool.name))?;
-                self.check_told(pid, &args, "the arguments of a tool")?;
-                let (delay, output) = self.run_tool(pid, &args);
-                self.start(running, call, delay, Input::Completed { call, result: Completion::Tool(output) });
-            }
-            Effect::Begin { call, work: Work::WriteFile(pending) } => {
-                self.check_started(pid, call, "fd_to_file", pending.write.is_repeatable())?;
-                let result = if self.random.percent(20) {
-                    let message = "the disk is full".to_owned();
-                    Err(FileError { kind: FileErrorKind::WriteError, message })
-                } else {
-                    Ok(())
-                };
-                let delay = self.random.below(60);
-                self.start(
-                    running,
-                    call,
-                    delay,
-                    Input::Completed { call, result: Completion::FileWritten { pending, result } },
-                );
-            }
-            Effect::Begin { call, work: Work::Summarize { pending, .. } } => {
-                let (delay, result) = self.ask_for_summary(pid);
-                self.start(
-                    running,
-                    call,
-                    delay,
-                    Input::Completed { call, result: Completion::Summarized { pending, result } },
-                );
-            }
-            Effect::Begin { call, work: Work::TempFile(pending) } => {
-                let task = self.new_task(running, call);
-                let op = pending.op.clone();
-                let max_bytes = pending.max_bytes;
-                let to = Asker::Tool(Box::new(pending));
-                self.ask_files(running, call, op, max_bytes, Reply { life: running.life, task, to });
-            }
-            Effect::Begin { call, work: Work::Fetch(pending) } => self.fetch(running, call, pending),
-            Effect::FindChild { call, index } => {
-                self.tell_supervisor(pid.0, SupervisorMessage::FindChild { parent: pid, call, index });
+            Effect::Begin { call, work } => self.begin_work(running, call, work)?,
+            Effect::Abandon { calls } => {
+                for call in &calls {
+                    if let Some(task) = running.in_flight.remove(call) {
+                        self.tally.count("calls given up in flight");
+                        self.tasks.remove(&task);
+                    }
+                }
+                self.tell_supervisor(pid.0, SupervisorMessage::Abandon { parent: pid, calls });
             }
             Effect::StartChildren { mut children, .. } => {
                 for child in &mut children {
@@ -104,31 +66,11 @@ impl World {
                 }
                 self.tell_supervisor(pid.0, SupervisorMessage::StartChildren { parent: pid, children });
             }
-            Effect::Abandon { calls } => {
-                for call in &calls {
-                    if let Some(task) = running.in_flight.remove(call) {
-                        self.tally.count("calls given up in flight");
-                        self.tasks.remove(&task);
-                    }
-                }
-                self.tell_supervisor(pid.0, SupervisorMessage::Abandon { parent: pid, calls });
+            Effect::FindChild { call, index } => {
+                self.tell_supervisor(pid.0, SupervisorMessage::FindChild { parent: pid, call, index });
             }
             Effect::KeepChildren { calls } => {
                 self.tell_supervisor(pid.0, SupervisorMessage::KeepChildren { parent: pid, calls });
-            }
-            Effect::Begin { call, work: Work::Send { settled, pending } } => {
-                self.check_told(pid, &pending.letter.text, "a message to another")?;
-                self.send_message(running, call, settled, pending);
-            }
-            Effect::Begin { call, work: Work::ListProcesses } => {
-                let (life, task) = (running.life, self.new_task(running, call));
-                self.tell_supervisor(pid.0, SupervisorMessage::ListNeighbours { of: pid, life, call, task });
-            }
-            Effect::Begin { work: Work::Checkpoint(_), .. } => {
-                panic!("no program of the simulation enables a tool for checkpoints")
-            }
-            Effect::Begin { call, work: Work::Wait { timeout_ms } } => {
-                self.start(running, call, timeout_ms, Input::Completed { call, result: Completion::TimedOut })
             }
             Effect::WakeAt { at_ms } => self.wake_at(running, at_ms),
             Effect::AnswerHost { ticket, answer } => {
@@ -147,6 +89,60 @@ impl World {
             }
         }
         Ok(After::GoesOn)
+    }
+
+    fn begin_work(&mut self, running: &mut Running, call: CallId, work: Work) -> Held {
+        let pid = running.pid();
+        match work {
+            Work::Model { mut request, .. } => {
+                self.tamper_request(&mut request.messages);
+                self.check_request(pid, &request)?;
+                let (delay, result) = self.ask_model(&running.state);
+                let first_word = self.random.below(delay + 1);
+                self.schedule.after(first_word, Event::Spoke { pid, life: running.life });
+                self.start(running, call, delay, Completion::Model(result));
+            }
+            Work::Tool { tool, args, .. } => {
+                self.check_started(pid, call, &tool.name, is_idempotent(&tool.name))?;
+                self.check_told(pid, &args, "the arguments of a tool")?;
+                let (delay, output) = self.run_tool(pid, &args);
+                self.start(running, call, delay, Completion::Tool(output));
+            }
+            Work::WriteFile(pending) => {
+                self.check_started(pid, call, "fd_to_file", pending.write.is_repeatable())?;
+                let result = if self.random.percent(20) {
+                    let message = "the disk is full".to_owned();
+                    Err(FileError { kind: FileErrorKind::WriteError, message })
+                } else {
+                    Ok(())
+                };
+                let delay = self.random.below(60);
+                self.start(running, call, delay, Completion::FileWritten { pending, result });
+            }
+            Work::Summarize { pending, .. } => {
+                let (delay, result) = self.ask_for_summary(pid);
+                self.start(running, call, delay, Completion::Summarized { pending, result });
+            }
+            Work::TempFile(pending) => {
+                let task = self.new_task(running, call);
+                let op = pending.op.clone();
+                let max_bytes = pending.max_bytes;
+                let to = Asker::Tool(Box::new(pending));
+                self.ask_files(running, call, op, max_bytes, Reply { life: running.life, task, to });
+            }
+            Work::Fetch(pending) => self.fetch(running, call, pending),
+            Work::Send { settled, pending } => {
+                self.check_told(pid, &pending.letter.text, "a message to another")?;
+                self.send_message(running, call, settled, pending);
+            }
+            Work::ListProcesses => {
+                let (life, task) = (running.life, self.new_task(running, call));
+                self.tell_supervisor(pid.0, SupervisorMessage::ListNeighbours { of: pid, life, call, task });
+            }
+            Work::Checkpoint(_) => panic!("no program of the simulation enables a tool for checkpoints"),
+            Work::Wait { timeout_ms } => self.start(running, call, timeout_ms, Completion::TimedOut),
+        }
+        Ok(())
     }
 
     /// Clocks are set: a time comes early, or late.
@@ -176,12 +172,11 @@ impl World {
         task
     }
 
-    /// Something that runs beside a process and ends with `input` after a delay. It may tell so twice, or after it was
-    /// given up.
-    fn start(&mut self, running: &mut Running, call: CallId, delay: u64, input: Input) {
+    /// Work of a call that completes after a delay. It may complete twice, or after it was given up.
+    fn start(&mut self, running: &mut Running, call: CallId, delay: u64, result: Completion) {
         let task = self.new_task(running, call);
         let (pid, life) = (running.pid(), running.life);
-        self.finish(pid, life, call, task, delay, input);
+        self.finish(pid, life, call, task, delay, result);
     }
 
     pub(crate) fn finish(
@@ -191,13 +186,15 @@ impl World {
         call: CallId,
         task: u64,
         delay: u64,
-        input: Input,
+        result: Completion,
     ) {
         if self.defect == Some(Defect::LosesACompletion) && self.steps > 50 {
             return;
         }
-        // A read is told by the pool, which tells it once; what began with it runs under the same call.
-        if !matches!(input, Input::Completed { result: Completion::Read(_), .. }) && self.random.percent(4) {
+        // A read completes once: what begins with its result runs under the same call.
+        let is_read = matches!(result, Completion::Read(_));
+        let input = Input::Completed { call, result };
+        if !is_read && self.random.percent(4) {
             self.tally.count("completions told twice");
             let later = delay + self.random.below(400);
             let input = Box::new(input.clone());
@@ -268,14 +265,7 @@ impl World {
             .collect();
         let result = files.and_then(|files| Ok(Fetched { files, temp_files: temp_files? }));
         let delay = self.random.below(40);
-        self.finish(
-            pid,
-            life,
-            call,
-            task,
-            delay,
-            Input::Completed { call, result: Completion::Fetched { pending, result } },
-        );
+        self.finish(pid, life, call, task, delay, Completion::Fetched { pending, result });
     }
 
     fn tamper_request(&self, messages: &mut [std::sync::Arc<Message>]) {

@@ -123,14 +123,7 @@ impl World {
     fn receipt(&mut self, post: &Post, receipt: Answer) {
         self.tally.count(if receipt.is_error { "messages refused" } else { "messages kept" });
         let delay = self.random.below(20);
-        self.finish(
-            post.from,
-            post.life,
-            post.call,
-            post.task,
-            delay,
-            Input::Completed { call: post.call, result: Completion::MessageSent(receipt) },
-        );
+        self.finish(post.from, post.life, post.call, post.task, delay, Completion::MessageSent(receipt));
     }
 
     /// A receiver has stopped: what it had (in this life, or in any) and said nothing of is sent again.

@@ -33,7 +33,7 @@ pub(crate) struct Running {
     siblings: Vec<Pid>,
     pub(crate) undurable: VecDeque<Pending>,
     pub(crate) in_flight: BTreeMap<CallId, u64>,
-    /// What arrived and is read, one after the other; the first is being read.
+    /// Arrivals whose reads are pending, one after the other; the first is being read.
     arrivals: VecDeque<Read>,
     pub(crate) tickets: BTreeSet<Arc<str>>,
 }
@@ -221,10 +221,10 @@ impl World {
         Ok(after)
     }
 
-    /// Reads what arrived first, beside the process.
+    /// The first arrival is read on the pool: it comes back later.
     fn read_arrival(&mut self, running: &mut Running) {
         let Some(read) = running.arrivals.front() else { return };
-        self.tally.count("arrivals read beside a process");
+        self.tally.count("arrivals read on the pool");
         let placed = read.perform(ReadQuota::unlimited()).expect("nothing limits it");
         let (pid, life) = (running.pid(), running.life);
         let delay = self.random.below(60);

@@ -93,14 +93,7 @@ impl World {
             }
             SupervisorMessage::ListNeighbours { of, life, call, task } => {
                 let known = self.neighbours(of);
-                self.finish(
-                    of,
-                    life,
-                    call,
-                    task,
-                    0,
-                    Input::Completed { call, result: Completion::Listed { known, hidden: 0 } },
-                );
+                self.finish(of, life, call, task, 0, Completion::Listed { known, hidden: 0 });
                 Ok(())
             }
         }

@@ -28,7 +28,7 @@ impl TemporaryCheckpoint {
 impl Drop for TemporaryCheckpoint {
     fn drop(&mut self) {
         if let Some(CheckpointGuard { id, .. }) = self.checkpoint {
-            // Nobody waits for it. Where it fails, the checkpoint can be seen and dropped.
+            // The result is not awaited. If this fails, the checkpoint stays listed and can be dropped.
             self.world.append(vec![Durable::CheckpointDropped { id }], Box::new(drop));
         }
     }

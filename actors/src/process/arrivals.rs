@@ -1,5 +1,5 @@
-//! What arrived from outside and is too large to be read within a handler: it is read on the pool, one after the other in the order
-//! of arrival, and taken in then.
+//! Arrivals that are too large to be read within a handler. They are read on the pool, one at a time in the order in which they
+//! came, and then delivered to the process.
 
 use std::collections::VecDeque;
 
@@ -18,9 +18,9 @@ pub(super) struct Arrivals {
 
 struct Arrival {
     read: Read,
-    /// The place in the inbox that it keeps until it is taken in.
+    /// Its place in the inbox, which it keeps until the process hears it.
     permit: Option<OwnedSemaphorePermit>,
-    /// Who wants to know that it is durable.
+    /// The acknowledgement: sent when it is durable.
     received: Option<Received>,
 }
 
@@ -29,12 +29,12 @@ impl Arrivals {
         self.waiting.push_back(Arrival { read, permit, received });
     }
 
-    /// The one that was being read is taken in.
+    /// The read of one is done.
     pub(super) fn finish(&mut self) {
         self.task = None;
     }
 
-    /// Gives all of them up. Their senders hear that nobody took them.
+    /// Drops all arrivals with their acknowledgements, so that each sender gets an error.
     pub(super) fn abort(&mut self) -> Option<JoinHandle<()>> {
         self.waiting.clear();
         self.task.take().inspect(JoinHandle::abort)
@@ -42,8 +42,8 @@ impl Arrivals {
 }
 
 impl Running {
-    /// Begins to read the arrival that is next, unless one is being read.
-    pub(super) fn read_arrival(&mut self) {
+    /// Starts the read of the next arrival, unless one is pending.
+    pub(super) fn start_next_arrival(&mut self) {
         if self.arrivals.task.is_some() {
             return;
         }
@@ -53,10 +53,10 @@ impl Running {
             match readers.perform(read).await {
                 Ok(input) => {
                     let delivery = Delivery { input, permit, answer: None, received };
-                    // If the process is gone, the sender hears that nobody took it.
+                    // If the process is gone, the acknowledgement is dropped and the sender gets an error.
                     let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
                 }
-                // It panicked. The process faults, as it does if a handler panics.
+                // The read panicked: the process faults, as it does if a handler panics.
                 Err(why) => {
                     let _ = myself.cast(ProcessMessage::ReadFailed { why });
                 }

@@ -103,7 +103,7 @@ impl Running {
         self.start_for_input(work, call, move |end| Input::Completed { call, result: completion(end) }, failed);
     }
 
-    /// The same; what the work yields comes back as `input` of it.
+    /// The same for work whose result is a whole input.
     pub(super) fn start_for_input<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,

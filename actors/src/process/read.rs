@@ -2,19 +2,19 @@
 
 use dormouse_kernel::process::{Completion, Found, Input, Read};
 use dormouse_kernel::syscall::Outcome;
+use dormouse_proto::id::CallId;
 use dormouse_proto::tool::Answer;
 
 use super::Running;
 use super::perform::in_tool;
 
-/// What a handler reads itself, in bytes of what is in memory. A trip to the pool and a second step cost a turn some 50 µs
+/// The most bytes that a handler reads itself, of what is in memory. A trip to the pool and a second step cost a turn some 50 µs
 /// (`bench/src/bin/searching.rs`), in which so many bytes can be read and indexed.
 pub(super) const INLINE_BYTES: u64 = 64 << 10;
 
 impl Running {
-    /// Begins a read beside the actor. Giving up the call ends it.
-    pub(super) fn read(&mut self, read: Read) {
-        let Some(call) = read.call() else { return };
+    /// Starts the read of a call on the pool. Abandoning the call cancels it.
+    pub(super) fn start_read(&mut self, call: CallId, read: Read) {
         let is_tool = read.is_tool();
         let work = Box::pin(self.world.readers.clone().perform(read));
         // A tool outside has a span of its own.

@@ -1,8 +1,8 @@
-//! How long everything else waits while four processes search much text, and how soon they can be ended; and what a search costs a
-//! turn by the size of its text, which shows from where on it leaves the process.
+//! What searches cost, and what they cost others.
 //!
-//! One process has one turn after the other, each of a single model call, and its host measures them: first alone, then beside four
-//! processes that search 91 MB each by a pattern, without a pause. Then the kernel is shut down in the middle of the searches.
+//! First the turns of a process that searches a text once in each, by the size of the text: a small text is searched within the
+//! handler, a larger one on the pool. Then the turns of a process that only asks its model: alone, and while four others search
+//! 91 MB each by a pattern, without a pause. At the end the kernel is shut down while they search.
 
 use std::time::{Duration, Instant};
 
@@ -45,10 +45,10 @@ async fn main() -> Outcome {
     let text = bytes::Bytes::from(TEXT.repeat(TEXT_BYTES / TEXT.len()));
     let starts = (0..SEARCHERS).map(|_| searcher(&kernel, &program, text.clone()));
     let _searchers: Vec<Process> = try_join_all(starts).await?;
-    let beside = turns(&ticker).await?;
-    report("beside the searches", &beside)?;
-    let (alone, beside) = (Spread::of(alone), Spread::of(beside));
-    line(format_args!("a turn: median {:.1} times as long", ratio(beside.median, alone.median)))?;
+    let searching = turns(&ticker).await?;
+    report("while four search", &searching)?;
+    let (alone, searching) = (Spread::of(alone), Spread::of(searching));
+    line(format_args!("a turn: median {:.1} times as long", ratio(searching.median, alone.median)))?;
     let begun = Instant::now();
     kernel.shutdown().await;
     line(format_args!("shut down in the middle of them: {}", shown(begun.elapsed())))?;

@@ -114,7 +114,7 @@ impl<'q> Reader<'q> {
         let bytes = match content.place() {
             Place::Here(data) => OpenedBytes::Here(data),
             Place::Stored(source) => {
-                quota.charge_disk()?;
+                quota.require_pool()?;
                 let backing = source.open(content.reference())?;
                 if backing.length() != content.len_bytes() {
                     return Err(Unreadable::contradiction());

@@ -1,7 +1,7 @@
 //! What one piece of work may read of contents, and whether anybody still wants it.
 //!
-//! All bytes of a content pass through a [`Reader`](super::Reader), which is charged here. Work that the process actor does
-//! itself has a small quota and never opens the disk; work beside the actor has none, and ends when it is cancelled.
+//! All bytes of a content pass through a [`Reader`](super::Reader), which is charged here. Work within a handler of the process
+//! actor has a small quota and never opens the disk. Work on the pool has no limit, and ends when it is cancelled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,13 +69,9 @@ impl ReadQuota {
         self.check()
     }
 
-    /// Work is about to be done whose cost is not in proportion to what is read, such as a search by a pattern.
-    pub(crate) fn charge_long_work(&self) -> Result<(), Unreadable> {
-        self.charge_disk()
-    }
-
-    /// The disk is about to be read.
-    pub(super) fn charge_disk(&self) -> Result<(), Unreadable> {
+    /// Refuses work that no handler does: a read from disk, or work whose cost is not in proportion to the bytes, such as a search
+    /// by a pattern.
+    pub(crate) fn require_pool(&self) -> Result<(), Unreadable> {
         if let Quota::Inline { is_used_up, .. } = &self.0 {
             is_used_up.store(true, Ordering::Relaxed);
         }

@@ -8,12 +8,11 @@ use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 use std::sync::Arc;
 
-use super::read::Arrival;
+use super::arrival::Arrival;
 use super::{ChildEvent, Completion, Effect, Fact, HostRequest, Input, Placed, Read, Signal, State, evolve};
 use crate::content::{Content, Unreadable};
-use crate::syscall::temp_file::unreadable;
-use crate::table::NewDescriptor;
 use crate::table::placement::Placement;
+use crate::table::{NewDescriptor, unreadable};
 
 /// How many calls of the host a process has in flight at most. They run side by side, each for itself.
 const MAX_HOST_CALLS: usize = 64;
@@ -38,7 +37,7 @@ pub struct Decision {
 /// Never looks at the bytes of a content: it asks for [`Read`]s. Costs what a model said, not what the process holds.
 pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
     let mut draft = Draft { state: state.clone(), now_ms, facts: Vec::new(), reads: Vec::new(), effects: Vec::new() };
-    draft.take(input);
+    draft.handle(input);
     let Draft { facts, state, reads, effects, .. } = draft;
     Decision { facts, state, reads, effects }
 }
@@ -65,28 +64,28 @@ impl Draft {
         self.effects.push(effect);
     }
 
-    fn take(&mut self, input: Input) {
+    fn handle(&mut self, input: Input) {
         match input {
             Input::Signal(Signal::Resume) => self.resume(),
             _ if self.state.exit().is_some() => self.refuse(&input),
             Input::Spoke { spoken, .. } if spoken.parts.is_empty() => {}
-            Input::Spoke { from, spoken } => self.place(Arrival::Spoke { from, spoken }),
+            Input::Spoke { from, spoken } => self.place_arrival(Arrival::Spoke { from, spoken }),
             Input::Messaged { ticket, from, call, settled, letter } => {
-                self.place(Arrival::Messaged { ticket, from, call, settled, letter });
+                self.place_arrival(Arrival::Messaged { ticket, from, call, settled, letter });
             }
-            Input::Placed(placed) => self.take_placed(placed),
-            Input::Host { ticket, request } => self.take_request(ticket, request),
-            Input::Completed { call, result } => self.take_completion(call, result),
-            Input::Child { call, event } => self.take_event(call, event),
-            Input::Signal(signal) => self.take_signal(signal),
+            Input::Placed(placed) => self.handle_placed(placed),
+            Input::Host { ticket, request } => self.handle_request(ticket, request),
+            Input::Completed { call, result } => self.handle_completion(call, result),
+            Input::Child { call, event } => self.handle_child_event(call, event),
+            Input::Signal(signal) => self.handle_signal(signal),
             Input::TimeUp { at_ms } => self.time_up(at_ms),
         }
     }
 
-    fn take_request(&mut self, ticket: Arc<str>, request: HostRequest) {
+    fn handle_request(&mut self, ticket: Arc<str>, request: HostRequest) {
         match request {
             HostRequest::Open { collected, source, page_chars } => {
-                self.place(Arrival::Opened { ticket, collected, source, page_chars });
+                self.place_arrival(Arrival::Opened { ticket, collected, source, page_chars });
             }
             HostRequest::Call { tool, args } => self.call_for_host(ticket, tool, args),
             HostRequest::GiveUp => self.give_up(&ticket),
@@ -95,11 +94,11 @@ impl Draft {
         }
     }
 
-    fn take_completion(&mut self, call: CallId, result: Completion) {
+    fn handle_completion(&mut self, call: CallId, result: Completion) {
         match result {
             Completion::Model(result) => self.take_reply(call, result),
             Completion::Tool(output) => self.take_output(call, output),
-            Completion::Read(found) => self.take_read(call, found),
+            Completion::Read(found) => self.handle_found(call, found),
             Completion::FileWritten { pending, result } => self.take_written(call, &pending, result),
             Completion::Summarized { pending, result } => self.take_summary(call, pending, result),
             Completion::TempFile { pending, result } => self.take_temp_file(call, &pending, result),
@@ -111,7 +110,7 @@ impl Draft {
         }
     }
 
-    fn take_event(&mut self, call: CallId, event: ChildEvent) {
+    fn handle_child_event(&mut self, call: CallId, event: ChildEvent) {
         match event {
             ChildEvent::Started { child } => self.take_start(call, child),
             ChildEvent::Absent { index } => self.take_absence(call, index),
@@ -120,7 +119,7 @@ impl Draft {
         }
     }
 
-    fn take_signal(&mut self, signal: Signal) {
+    fn handle_signal(&mut self, signal: Signal) {
         match signal {
             Signal::Resume => self.resume(),
             Signal::Interrupt => self.interrupt(),
@@ -130,7 +129,7 @@ impl Draft {
         }
     }
 
-    /// A process that has ended takes nothing more; only who asks is told so.
+    /// A process that has ended receives nothing more. Only a request is answered.
     fn refuse(&mut self, input: &Input) {
         if let Input::Host {
             ticket,

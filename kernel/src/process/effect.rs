@@ -26,7 +26,7 @@ pub enum Effect {
         /// What is to be done.
         work: Work,
     },
-    /// Stop what runs for these calls: I/O and children. Nothing of it is awaited.
+    /// Stop the I/O and the children of these calls, without waiting for their end.
     Abandon {
         /// The calls.
         calls: Vec<CallId>,
@@ -59,7 +59,7 @@ pub enum Effect {
         /// Milliseconds since the epoch, UTC.
         at_ms: u64,
     },
-    /// Tell who asked, the host or the sender of a message, what came of it.
+    /// Answer a request of the host, or the sender of a message.
     AnswerHost {
         /// The asker's name of its call.
         ticket: Arc<str>,

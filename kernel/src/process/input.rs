@@ -40,7 +40,7 @@ pub enum Input {
         /// What it says.
         letter: Letter,
     },
-    /// What arrived from outside was read, and it is known where it goes.
+    /// An arrival was read, and it is known where it goes.
     Placed(Placed),
     /// The host asks for something.
     Host {
@@ -53,14 +53,14 @@ pub enum Input {
     Completed {
         /// The call.
         call: CallId,
-        /// What came of it.
+        /// The outcome.
         result: Completion,
     },
     /// There is news of a child.
     Child {
         /// The call that made it, or was to.
         call: CallId,
-        /// What.
+        /// The news.
         event: ChildEvent,
     },
     /// It is begun, ended, or held up.
@@ -100,7 +100,7 @@ pub enum HostRequest {
         /// What follows it.
         message: String,
     },
-    /// To go back to a checkpoint, where it was in this state.
+    /// To go back to a checkpoint, at which it was in this state.
     TakeBack(Box<Standing>),
 }
 
@@ -117,7 +117,7 @@ pub enum Completion {
     FileWritten {
         /// What was asked for, as it was given.
         pending: PendingWrite,
-        /// What came of it.
+        /// The outcome.
         result: Result<(), FileError>,
     },
     /// A model that was asked for a summary answered, or could not be reached.
@@ -131,7 +131,7 @@ pub enum Completion {
     TempFile {
         /// What was asked for, as it was given.
         pending: PendingTempFile,
-        /// What came of it; durable if it is a change.
+        /// The outcome; durable if it is a change.
         result: Result<TempFileReply<Content>, TempFileError>,
     },
     /// The checkpoints answered. If one was made, it is durable.
@@ -149,7 +149,7 @@ pub enum Completion {
     Listed {
         /// Those that are told of, itself among them.
         known: Vec<Neighbour>,
-        /// How many there are beside them.
+        /// How many more there are.
         hidden: usize,
     },
     /// The time that a call waits at most is over.
@@ -185,7 +185,7 @@ pub enum ChildEvent {
     },
 }
 
-/// What a process is told from outside, whatever it is doing.
+/// A signal, which a process handles in any phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// The kernel begins to run the process: just born, or back from its journal.

@@ -38,7 +38,7 @@ fn receipt_of(to: Pid) -> Answer {
 
 impl Draft {
     pub(crate) fn send_message(&mut self, call: CallId) {
-        self.read(call, Purpose::Message);
+        self.read_for_call(call, Purpose::Message);
     }
 
     pub(super) fn take_message(&mut self, call: CallId, pending: Result<PendingMessage, String>) {

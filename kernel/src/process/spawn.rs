@@ -26,7 +26,7 @@ impl Draft {
     }
 
     fn begin_spawn(&mut self, call: CallId) {
-        self.read(call, Purpose::Spawn);
+        self.read_for_call(call, Purpose::Spawn);
     }
 
     pub(super) fn take_spawn(&mut self, call: CallId, pending: Result<PendingSpawn, String>) {

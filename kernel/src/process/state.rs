@@ -16,7 +16,7 @@ use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
 
 use super::common::Common;
-use super::read::Reading;
+use super::reading::Reading;
 use super::toolbox::{Surroundings, Toolbox, Tools};
 use super::{Fact, Image};
 use crate::budget::Account;

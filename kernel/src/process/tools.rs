@@ -26,10 +26,14 @@ impl Draft {
         self.make(self.open_calls());
     }
 
-    /// The same, but for the calls that are in flight.
+    /// The same without the calls that are in flight.
     pub(super) fn begin_uncalled(&mut self) {
+        if self.state.is_stopped() {
+            return;
+        }
+        let waiting = self.state.reading.take_waiting();
         let mut calls = self.open_calls();
-        calls.retain(|(call, called)| !called || self.state.reading.is_to_repeat(*call));
+        calls.retain(|(call, called)| !called || waiting.contains(call));
         self.make(calls);
     }
 
@@ -83,7 +87,7 @@ impl Draft {
         match kind {
             Kind::External(tool) => self.call_outside(call, tool),
             Kind::Kernel(tool) => match tool.handler {
-                Handler::Table(syscall) => self.read(call, Purpose::Tool(syscall)),
+                Handler::Table(syscall) => self.read_for_call(call, Purpose::Tool(syscall)),
                 Handler::Process(ProcessHandler(handle)) => handle(self, call),
             },
         }
@@ -92,7 +96,7 @@ impl Draft {
     fn call_outside(&mut self, call: CallId, tool: &OutsideTool) {
         let args = self.slot(call).args.clone();
         if self.state.program.expands(tool.known_as()) && handle::may_hold_one(&args) {
-            return self.read(call, Purpose::Arguments);
+            return self.read_for_call(call, Purpose::Arguments);
         }
         self.begin_outside(call, tool.clone(), args);
     }

@@ -2,14 +2,13 @@
 //!
 //! They ask for an operation and never do it: the files belong to the tree of processes and not to one of them.
 
-use dormouse_proto::descriptor::view::Encoding;
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempId, view};
 use dormouse_proto::tool::Answer;
 
 use super::Outcome;
 use super::args::{Args, Key, Kind};
-use crate::content::{Content, Reader, Unreadable};
+use crate::content::Content;
 use crate::table::Table;
 
 /// The parameters that say what a file is to hold.
@@ -42,17 +41,6 @@ impl PendingTempFile {
     pub fn refused(&self, error: &TempFileError) -> Answer {
         error.fd_error(self.asked.as_deref()).answer()
     }
-}
-
-/// All that a file holds, as the model reads it.
-pub(crate) fn contents(id: TempId, version: u64, content: &Reader<'_>) -> Result<Answer, Unreadable> {
-    let encoding = if content.is_binary()? { Encoding::Base64 } else { Encoding::Text };
-    Ok(view::contents(id, version, content.total_chars()?, encoding, &content.text()?))
-}
-
-/// What is answered where a content cannot be read. `fd` is what was asked for.
-pub(crate) fn unreadable(fd: Option<String>, Unreadable { message }: &Unreadable) -> Answer {
-    FdError { kind: FdErrorKind::ContentUnreadable, fd, message: message.to_string() }.answer()
 }
 
 /// The outcome that asks for `op`.

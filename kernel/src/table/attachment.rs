@@ -14,8 +14,8 @@ use dormouse_proto::tool::Attachment;
 use dormouse_proto::xml::Element;
 use imagesize::ImageType;
 
-use super::placement::Placer;
-use crate::content::{Collected, Content, Unreadable};
+use super::placement::{Capped, Placer};
+use crate::content::{Content, Unreadable};
 
 /// The most attachments of one output that become descriptors.
 pub const MOST_ATTACHED: usize = 64;
@@ -68,13 +68,11 @@ impl Placer<'_> {
         let name = name.as_deref().map(|name| begun(name, LONGEST_NAME_CHARS));
         let media_type = begun(media_type, LONGEST_TYPE_CHARS);
         let total_bytes = bytes.len() as u64;
-        let Collected { bytes, cut_bytes } = Collected::capped(bytes.clone(), settings.max_content_bytes);
-        self.quota.charge(bytes.len())?;
+        let Capped { content, cut_bytes } = self.capped(bytes.clone(), 0, Some(&settings))?;
         let is_fit = cut_bytes == 0 && total_bytes <= LONGEST_SHOWN_BYTES;
-        let side_px = Some(&bytes).filter(|_| is_fit).and_then(|bytes| seen(bytes, &essence(&media_type)));
+        let side_px = Some(bytes).filter(|_| is_fit).and_then(|bytes| seen(bytes, &essence(&media_type)));
         let from = name.as_ref().map_or_else(|| source.to_owned(), |name| format!("{source}/{name}"));
-        let entry =
-            Entry { cut_bytes, ..Entry::new(Content::new(bytes), settings.page_chars.max(1), from, self.now_ms) };
+        let entry = Entry { cut_bytes, ..Entry::new(content, settings.page_chars.max(1), from, self.now_ms) };
         entry.content.reader(self.quota).prepare(entry.page_chars);
         Ok(NewAttachment { entry, source: source.into(), name, media_type, total_bytes, side_px })
     }

@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::descriptor::view::{self, Extent, Served};
+use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
@@ -14,7 +14,6 @@ use dormouse_proto::tool::Answer;
 use super::preview::{self, Shown};
 use super::served;
 use crate::content::{Content, ReadQuota, Unreadable};
-use crate::syscall::temp_file::unreadable;
 
 /// A descriptor that is about to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +35,7 @@ enum Shows {
 }
 
 impl NewDescriptor {
-    /// One whose caller reads `message`, and as much of the content as the settings want.
+    /// One whose caller reads `message`, how many bytes were dropped, and as much of the content as the settings want.
     #[must_use]
     pub fn previewed(entry: Entry<Content>, message: &str, settings: &DescriptorSettings, quota: &ReadQuota) -> Self {
         // The index of the pages is kept with the content, so that no page has to be looked for later.
@@ -44,7 +43,11 @@ impl NewDescriptor {
         let preview = served(Cow::Borrowed(&entry), settings, quota)
             .and_then(|view| Ok((view.extent()?, preview::shown(&view, settings.preview)?)));
         let total_chars = entry.content.reader(quota).total_chars().unwrap_or_default();
-        Self { entry, total_chars, shows: Shows::Preview { message: message.to_owned(), preview, is_error: false } }
+        let message = match entry.cut_bytes {
+            0 => message.to_owned(),
+            cut_bytes => format!("{message} {}", cut(&entry.content, cut_bytes)),
+        };
+        Self { entry, total_chars, shows: Shows::Preview { message, preview, is_error: false } }
     }
 
     /// One that is a part of `of`; `lines` are the first and the last of it there.
@@ -77,4 +80,15 @@ impl NewDescriptor {
             *is_error = flag;
         }
     }
+}
+
+/// How many bytes of a content were dropped, as a sentence.
+pub(super) fn cut(content: &Content, cut_bytes: u64) -> String {
+    let kept = content.len_bytes();
+    format!("Only its first {kept} bytes were kept; {cut_bytes} bytes after them were cut off.")
+}
+
+/// The answer if a content cannot be read. `fd` is the descriptor that was asked for.
+pub(crate) fn unreadable(fd: Option<String>, Unreadable { message }: &Unreadable) -> Answer {
+    FdError { kind: FdErrorKind::ContentUnreadable, fd, message: message.to_string() }.answer()
 }

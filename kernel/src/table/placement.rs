@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dormouse_proto::descriptor::view::Encoding;
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::id::FdId;
 use dormouse_proto::process::{Exit, ExitStatus};
@@ -20,16 +21,15 @@ use dormouse_proto::temp_file::{self, TempId};
 use dormouse_proto::tool::{Answer, ToolOutput};
 
 use super::attachment::{MOST_ATTACHED, NewAttachment};
-use super::new_descriptor::NewDescriptor;
+use super::new_descriptor::{NewDescriptor, cut, unreadable};
 use crate::content::{Collected, Content, ReadQuota, Reader, Unreadable};
-use crate::syscall::temp_file::{contents, unreadable};
 
 /// Where an output or input goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// All of it enters the context.
     Context {
-        /// What the model reads where the text stands by itself: by the rule of [`ShownText`].
+        /// What the model reads if the text is shown by itself: by the rule of [`ShownText`].
         answer: Answer,
         /// The exact text, to be written into an element of the kernel.
         text: Arc<str>,
@@ -52,10 +52,10 @@ pub struct PlacedOutput {
 }
 
 /// Places outputs and inputs of one process. Costs O(n) in what it is given, at memory bandwidth. JSON on a single line is
-/// reformatted first where the settings say so, at the cost of [`Reader::pretty`]: some 0.2 s for 20 MB.
+/// reformatted first if the settings say so, at the cost of [`Reader::pretty`]: some 0.2 s for 20 MB.
 #[derive(Clone, Copy, Debug)]
 pub struct Placer<'a> {
-    /// None where descriptors are off: then nothing becomes one.
+    /// None if descriptors are off: then nothing becomes one.
     pub settings: Option<&'a DescriptorSettings>,
     /// The time: milliseconds since the epoch, UTC.
     pub now_ms: u64,
@@ -160,8 +160,23 @@ impl<'a> Placer<'a> {
     ) -> Result<NewDescriptor, Unreadable> {
         let settings = self.settings.copied().unwrap_or_default();
         let settings = DescriptorSettings { page_chars: page_chars.unwrap_or(settings.page_chars), ..settings };
-        let capped = self.capped(handed.bytes, handed.cut_bytes, Some(&settings))?;
-        Ok(self.opening(capped, source, &settings, &format!("Opened {source}. Use read_fd to read its pages.")))
+        let placer = Placer { settings: Some(&settings), ..*self };
+        placer.opened(handed, source, &format!("Opened {source}. Use read_fd to read its pages."))
+    }
+
+    /// Makes a descriptor of these bytes, however few they are. The answer says `message`.
+    ///
+    /// # Errors
+    /// The quota is used up.
+    pub(crate) fn opened(
+        &self,
+        Collected { bytes, cut_bytes }: Collected,
+        source: &str,
+        message: &str,
+    ) -> Result<NewDescriptor, Unreadable> {
+        let settings = self.settings.copied().unwrap_or_default();
+        let capped = self.capped(bytes, cut_bytes, Some(&settings))?;
+        Ok(self.opening(capped, source, &settings, message))
     }
 
     fn place(&self, capped: Capped, source: &str) -> Result<Placement, Unreadable> {
@@ -175,8 +190,8 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// What is small enough, and how it is `shown` by itself: binary as base64 behind a sentence that says so; and behind
-    /// bytes that were dropped a sentence that says that.
+    /// Small text, and how it is `shown` by itself. Binary content is base64, after a sentence that says so. If bytes were
+    /// dropped, a sentence at the end says how many.
     fn context(
         &self,
         capped: &Capped,
@@ -206,11 +221,7 @@ impl<'a> Placer<'a> {
     fn opening(&self, capped: Capped, source: &str, settings: &DescriptorSettings, message: &str) -> NewDescriptor {
         let Capped { content, cut_bytes } = capped;
         let entry = Entry { cut_bytes, ..Entry::new(content, settings.page_chars.max(1), source, self.now_ms) };
-        let message = match cut_bytes {
-            0 => message.to_owned(),
-            cut_bytes => format!("{message} {}", cut(&entry.content, cut_bytes)),
-        };
-        NewDescriptor::previewed(entry, &message, settings, self.quota)
+        NewDescriptor::previewed(entry, message, settings, self.quota)
     }
 
     fn reader(&self, content: &Content) -> Reader<'a> {
@@ -218,7 +229,7 @@ impl<'a> Placer<'a> {
     }
 
     /// A content of at most `max_content_bytes` of these bytes.
-    fn capped(
+    pub(super) fn capped(
         &self,
         bytes: Bytes,
         cut_bytes: u64,
@@ -237,14 +248,15 @@ fn of_errors(settings: &DescriptorSettings) -> DescriptorSettings {
 }
 
 /// What is kept of something that came in, and how many bytes were dropped.
-struct Capped {
-    content: Content,
-    cut_bytes: u64,
+pub(super) struct Capped {
+    pub(super) content: Content,
+    pub(super) cut_bytes: u64,
 }
 
-fn cut(content: &Content, cut_bytes: u64) -> String {
-    let kept = content.len_bytes();
-    format!("Only its first {kept} bytes were kept; {cut_bytes} bytes after them were cut off.")
+/// All that a temporary file holds, as the model reads it.
+pub(crate) fn contents(id: TempId, version: u64, content: &Reader<'_>) -> Result<Answer, Unreadable> {
+    let encoding = if content.is_binary()? { Encoding::Base64 } else { Encoding::Text };
+    Ok(temp_file::view::contents(id, version, content.total_chars()?, encoding, &content.text()?))
 }
 
 impl Placement {

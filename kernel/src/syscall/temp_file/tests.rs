@@ -6,6 +6,7 @@ use dormouse_proto::record::Entry;
 
 use super::*;
 use crate::syscall::{Call, Tool, append_temp_file, create_temp_file, delete_temp_file, write_temp_file};
+use crate::table::placement::contents;
 
 static CONTENT: LazyLock<Content> = LazyLock::new(|| Content::new("of a descriptor\n".repeat(3)));
 

@@ -67,7 +67,7 @@ impl Pattern {
         let syntax = syntax::Config::new().case_insensitive(case == Case::Ignored).multi_line(true);
         let hir = syntax::parse_with(query, &syntax).map_err(Box::new)?;
         let shape = Shape::of(&hir);
-        quota.charge_long_work().map_err(|_| PatternError::GivenUp)?;
+        quota.require_pool().map_err(|_| PatternError::GivenUp)?;
         let config = meta::Config::new()
             .nfa_size_limit(Some(PATTERN_BYTES))
             .hybrid_cache_capacity(PATTERN_BYTES)

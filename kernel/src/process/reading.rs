@@ -1,0 +1,244 @@
+//! Reading: which reads a process waits for, and what follows from their results.
+//!
+//! The calls of a model are begun in order, and none is begun while the read of an earlier one is pending: so a name that one call
+//! gives is known to the next. Arrivals are read in the order in which they came: the shell performs one such read at a time.
+
+use std::sync::Arc;
+
+use dormouse_proto::descriptor::FdError;
+use dormouse_proto::id::CallId;
+use dormouse_proto::record::Caller;
+use dormouse_proto::temp_file::TempId;
+use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
+
+use super::arrival::{Arrival, Placed};
+use super::decide::{Decision, Draft, decide};
+use super::read::{Found, Purpose, Read, Subject};
+use super::toolbox::Kind;
+use super::{Effect, Fact, Input, Work};
+use crate::content::{Content, ReadQuota};
+use crate::syscall::Outcome;
+
+impl Decision {
+    /// Performs the reads that stay within `bytes` of what is in memory, and decides on their results. The others are left, and so
+    /// is an arrival while the read of an earlier one is pending.
+    pub fn read_inline(self, bytes: u64, now_ms: u64) -> Self {
+        let is_next = self.state.reading.arrivals <= 1;
+        self.perform_reads(now_ms, |read| {
+            if read.call().is_none() && !is_next {
+                return None;
+            }
+            read.perform(&ReadQuota::inline(bytes))
+        })
+    }
+
+    /// Performs all reads here and now, also from disk. For drivers without actors; a handler must not wait for it.
+    pub fn read_all(self, now_ms: u64) -> Self {
+        self.perform_reads(now_ms, |read| read.perform(ReadQuota::unlimited()))
+    }
+
+    fn perform_reads(mut self, now_ms: u64, perform: impl Fn(&Read) -> Option<Input>) -> Self {
+        let mut left = Vec::new();
+        while !self.reads.is_empty() {
+            for read in std::mem::take(&mut self.reads) {
+                match perform(&read) {
+                    Some(input) => self.decide_next(input, now_ms),
+                    None => left.push(read),
+                }
+            }
+        }
+        self.reads = left;
+        self
+    }
+
+    /// Decides on one more input, in the same step.
+    fn decide_next(&mut self, input: Input, now_ms: u64) {
+        let Self { facts, state, reads, effects } = decide(&self.state, input, now_ms);
+        self.state = state;
+        self.facts.extend(facts);
+        self.reads.extend(reads);
+        self.effects.extend(effects);
+    }
+}
+
+/// The pending reads. They are in no fact and in no image: a process that comes back from its journal begins its reads anew. So
+/// they do not count when states are compared.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reading {
+    calls: Vec<CallId>,
+    arrivals: usize,
+    /// Calls of an earlier life that will be repeated, once the read of an earlier call is done or the process is continued.
+    to_repeat: Vec<CallId>,
+}
+
+impl Reading {
+    pub(super) fn has(&self, call: CallId) -> bool {
+        self.calls.contains(&call)
+    }
+
+    /// Whether the read of an arrival is pending.
+    pub(super) fn has_arrivals(&self) -> bool {
+        self.arrivals > 0
+    }
+
+    fn begin(&mut self, call: Option<CallId>) {
+        match call {
+            Some(call) => self.calls.push(call),
+            None => self.arrivals += 1,
+        }
+    }
+
+    /// All calls are abandoned. The reads of arrivals go on.
+    pub(super) fn end_calls(&mut self) {
+        self.calls.clear();
+        self.to_repeat.clear();
+    }
+
+    pub(super) fn repeat_later(&mut self, call: CallId) {
+        self.to_repeat.push(call);
+    }
+
+    /// The calls that wait to be repeated. From now on they wait no more.
+    pub(super) fn take_waiting(&mut self) -> Vec<CallId> {
+        std::mem::take(&mut self.to_repeat)
+    }
+
+    fn end_arrival(&mut self) {
+        self.arrivals = self.arrivals.saturating_sub(1);
+    }
+
+    /// Ends the read of a call. Whether one was pending.
+    pub(super) fn end(&mut self, call: CallId) -> bool {
+        let before = self.calls.len();
+        self.calls.retain(|reading| *reading != call);
+        self.calls.len() < before
+    }
+}
+
+impl PartialEq for Reading {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Draft {
+    /// Asks for what a call needs before it can be begun or answered.
+    pub(super) fn read_for_call(&mut self, call: CallId, purpose: Purpose) {
+        let (args, table) = (self.slot(call).args.clone(), self.state.table.clone());
+        let program = self.state.program.clone();
+        self.ask_for_read(Subject::Call { call, purpose, args, table, program });
+    }
+
+    /// Asks where the output of a call goes.
+    pub(super) fn place_output(&mut self, call: CallId, output: ToolOutput, source: String) {
+        self.ask_for_read(Subject::Output { call, output, source });
+    }
+
+    /// Asks where the content of a temporary file goes.
+    pub(super) fn place_temp_file(&mut self, call: CallId, (id, version): (TempId, u64), content: Content) {
+        self.ask_for_read(Subject::TempFile { call, id, version, content });
+    }
+
+    /// Asks where an arrival goes.
+    pub(super) fn place_arrival(&mut self, arrival: Arrival) {
+        self.ask_for_read(Subject::Arrival(arrival));
+    }
+
+    fn ask_for_read(&mut self, subject: Subject) {
+        let read = Read { subject, settings: self.state.settings().copied(), now_ms: self.now_ms };
+        self.state.reading.begin(read.call());
+        self.reads.push(read);
+    }
+
+    pub(super) fn handle_placed(&mut self, placed: Placed) {
+        self.state.reading.end_arrival();
+        match placed {
+            Placed::Spoke { from, parts } => self.hear(from, parts),
+            Placed::Opened { ticket, new } => self.open_for_host(ticket, new),
+            Placed::Messaged { ticket, from, call, settled, letter } => {
+                self.receive(ticket, (from, call), settled, letter);
+            }
+        }
+    }
+
+    /// The result of a read for a call. It is stale if the call is no longer open (CALL-1).
+    pub(super) fn handle_found(&mut self, call: CallId, found: Found) {
+        let is_open = self.state.slots().iter().any(|slot| slot.call == call && slot.answer.is_none());
+        if !self.state.reading.end(call) || !is_open {
+            return;
+        }
+        // A stopped process begins nothing: the call reads again when the process is continued.
+        if self.state.is_stopped() && found.begins_work() {
+            if self.slot(call).called {
+                self.state.reading.repeat_later(call);
+            }
+            return;
+        }
+        let caller = self.caller();
+        match found {
+            Found::Tool(outcome) => self.take_outcome(call, outcome),
+            Found::Arguments(arguments) => self.take_arguments(call, arguments),
+            Found::Spawn(pending) => self.take_spawn(call, pending),
+            Found::Message(pending) => self.take_message(call, pending),
+            Found::Output(output) => self.answer_output(call, output),
+            Found::TempFile(placement) => {
+                let produced_chars = placement.produced_chars();
+                let answer = self.placed(placement);
+                self.answer(call, answer, produced_chars);
+            }
+        }
+        match caller {
+            // Later calls waited for this read.
+            Caller::Model if !self.state.is_stopped() => self.begin_uncalled(),
+            _ => self.settle(caller),
+        }
+    }
+
+    fn take_arguments(&mut self, call: CallId, arguments: Result<Option<String>, FdError>) {
+        let Some(Kind::External(tool)) = self.kind(call) else { return };
+        match arguments {
+            Ok(expanded) => {
+                let args = expanded.map_or_else(|| self.slot(call).args.clone(), Arc::from);
+                self.begin_outside(call, tool, args);
+            }
+            Err(error) => self.answer_whole(call, error.answer()),
+        }
+    }
+
+    pub(super) fn begin_outside(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
+        let written = self.slot(call).args.clone();
+        self.intend(call);
+        self.perform(Effect::Begin { call, work: Work::Tool { tool, args, written } });
+    }
+
+    fn take_outcome(&mut self, call: CallId, outcome: Outcome) {
+        match outcome {
+            Outcome::Answer(answer) => self.answer_whole(call, answer),
+            Outcome::Opened(new) => {
+                let answer = self.open_next(*new);
+                self.answer_whole(call, answer);
+            }
+            Outcome::Noted { id, note, answer } => {
+                self.emit(Fact::DescriptorNoted { id, note });
+                self.answer_whole(call, answer);
+            }
+            Outcome::Write(pending) => {
+                self.intend(call);
+                self.perform(Effect::Begin { call, work: Work::WriteFile(pending) });
+            }
+            Outcome::Summarize(pending) => {
+                if let Some(why) = self.refusal_to_spend() {
+                    return self.answer_whole(call, Answer::failed(why));
+                }
+                let model = self.state.summarizer();
+                let request = self.state.summary_request(&model, pending.prompt.clone());
+                self.intend(call);
+                self.perform(Effect::Begin { call, work: Work::Summarize { pending, request, model } });
+            }
+            Outcome::TempFile(pending) => {
+                self.intend(call);
+                self.perform(Effect::Begin { call, work: Work::TempFile(pending) });
+            }
+        }
+    }
+}
