@@ -275,6 +275,19 @@ fn an_ended_process_says_so() {
     assert_eq!(receiver.takes(1, &message), Answer::failed("Process 2 has ended."));
 }
 
+/// As a branch does it whose sender stands before the receipt: the receiver may have come to its end meanwhile.
+#[test]
+fn a_message_that_is_sent_again_to_one_that_has_ended_is_acknowledged_if_it_was_received() {
+    let (_, message) = sending(HELLO);
+    let mut receiver = session(2, MAIL, "");
+    let receipt = receiver.takes(1, &message);
+    receiver.feed(Input::Signal(Signal::Kill));
+    assert_eq!(receiver.takes(1, &message), receipt);
+    let (call, settled, pending) = message;
+    let next = CallId { seq: call.seq + 1, ..call };
+    assert_eq!(receiver.takes(1, &(next, settled, pending)), Answer::failed("Process 2 has ended."));
+}
+
 #[test]
 fn a_stopped_process_keeps_what_it_is_told_until_it_goes_on() {
     let (_, message) = sending(HELLO);

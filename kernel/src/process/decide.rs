@@ -131,20 +131,23 @@ impl Draft {
 
     /// A process that has ended receives nothing more. Only a request is answered.
     fn refuse(&mut self, input: &Input) {
-        if let Input::Host {
-            ticket,
-            request:
-                HostRequest::Open { .. }
-                | HostRequest::Call { .. }
-                | HostRequest::SendBack { .. }
-                | HostRequest::TakeBack(_),
-        }
-        | Input::Messaged { ticket, .. }
-        | Input::Placed(Placed::Opened { ticket, .. } | Placed::Messaged { ticket, .. }) = input
-        {
-            let answer = Answer::failed(format!("Process {} has ended.", self.state.pid));
-            self.perform(Effect::AnswerHost { ticket: ticket.clone(), answer });
-        }
+        let (ticket, receipt) = match input {
+            Input::Messaged { ticket, from, call, .. } | Input::Placed(Placed::Messaged { ticket, from, call, .. }) => {
+                (ticket, self.state.receipt(*from, *call))
+            }
+            Input::Host {
+                ticket,
+                request:
+                    HostRequest::Open { .. }
+                    | HostRequest::Call { .. }
+                    | HostRequest::SendBack { .. }
+                    | HostRequest::TakeBack(_),
+            }
+            | Input::Placed(Placed::Opened { ticket, .. }) => (ticket, None),
+            _ => return,
+        };
+        let answer = receipt.unwrap_or_else(|| Answer::failed(format!("Process {} has ended.", self.state.pid)));
+        self.perform(Effect::AnswerHost { ticket: ticket.clone(), answer });
     }
 
     /// Somebody said something: a block for each part, in order; one element if it is another process's.
