@@ -368,7 +368,11 @@ impl World {
             Step::Interrupt => Some(Input::Signal(Signal::Interrupt)),
             Step::Stop => Some(Input::Signal(Signal::Stop)),
             Step::Continue => Some(Input::Signal(Signal::Continue)),
-            Step::Resume => Some(Input::Signal(Signal::Resume)),
+            Step::Resume => {
+                // What was being read is lost with the life that asked for it.
+                self.reads.clear();
+                Some(Input::Signal(Signal::Resume))
+            }
             Step::Kill => Some(Input::Signal(Signal::Kill)),
             Step::Stale(_) => None,
         }
