@@ -26,6 +26,7 @@ pub mod list_fd_sections;
 pub mod list_fds;
 pub mod list_processes;
 pub mod mark_fd_section;
+mod parameter;
 mod part;
 pub mod read_fd;
 pub mod read_temp_file;
@@ -50,6 +51,7 @@ use dormouse_proto::file::{FileError, FileWrite};
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::record::{Entry, Note};
 use dormouse_proto::tool::{Access, Answer, ToolSpec};
+use serde_json::Value;
 
 pub use delete_fd_section::delete_fd_section;
 pub use fd_to_file::fd_to_file;
@@ -59,6 +61,7 @@ pub use instructions::{HANDLES, MESSAGES, REFERENCES, instructions};
 pub use list_fd_sections::list_fd_sections;
 pub use list_fds::list_fds;
 pub use mark_fd_section::mark_fd_section;
+pub use parameter::Parameter;
 pub use read_fd::read_fd;
 pub use rename_fd::rename_fd;
 pub use search_fd::search_fd;
@@ -66,6 +69,7 @@ pub use send_message::{Letter, PendingMessage, PlacedDescriptor, PlacedLetter};
 pub use summarize_fd::{PendingSummary, Summarized, summarize_fd};
 pub use temp_file::PendingTempFile;
 
+use self::parameter::Offered;
 use crate::content::{Content, ReadQuota, Unreadable};
 use crate::process::Draft;
 use crate::program::Program;
@@ -111,8 +115,12 @@ pub struct Tool {
     pub group: Group,
     /// What a process must be allowed to do to call it.
     pub access: Access,
-    /// What a model is told of it.
-    pub spec: Spec,
+    /// What it does, for a model.
+    pub description: &'static str,
+    /// What it takes, in the order in which a model is told of it.
+    pub parameters: &'static [Parameter],
+    /// What a model is told differently by the program of its process.
+    pub adapt: Option<Adapt>,
     /// How the instructions on descriptors show it: a call, and what it is for.
     pub example: Option<&'static str>,
     /// Whether a call with these arguments that may have been made can be made again, since twice is the same as once.
@@ -132,18 +140,16 @@ pub enum Group {
     TempFiles,
 }
 
+/// Changes what a model is told of a tool by the program of its process.
+pub type Adapt = fn(&Program, &mut Told);
+
 /// What a model is told of a tool.
-#[derive(Clone, Copy, Debug)]
-pub enum Spec {
-    /// The same in every process.
-    Fixed {
-        /// What it does.
-        description: &'static str,
-        /// JSON schema of the arguments, as JSON text.
-        schema: &'static str,
-    },
-    /// By the program of the process.
-    Of(fn(&Program) -> ToolSpec),
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// What it does.
+    pub(crate) description: String,
+    /// JSON schema of the arguments.
+    pub(crate) schema: Value,
 }
 
 /// What a tool does.
@@ -160,15 +166,21 @@ pub enum Handler {
 pub struct ProcessHandler(pub(crate) fn(&mut Draft, CallId));
 
 impl Tool {
-    /// The tool as a model of a process of `program` is told of it.
+    /// The tool as a model of a process of `program` is told of it. Costs some microseconds, once in the life of a process.
     #[must_use]
     pub fn spec(&self, program: &Program) -> ToolSpec {
-        match self.spec {
-            Spec::Fixed { description, schema } => {
-                ToolSpec { name: self.name.into(), description: description.into(), schema: schema.into() }
-            }
-            Spec::Of(spec) => spec(program),
+        let schema = parameter::schema(self.parameters, Offered::by(program));
+        let mut told = Told { description: self.description.to_owned(), schema };
+        if let Some(adapt) = self.adapt {
+            adapt(program, &mut told);
         }
+        let Told { description, schema } = told;
+        ToolSpec { name: self.name.into(), description: description.into(), schema: schema.to_string().into() }
+    }
+
+    /// The names of its parameters.
+    pub fn parameter_names(&self) -> impl Iterator<Item = &'static str> {
+        parameter::names(self.parameters, Offered::ALL)
     }
 
     /// Calls a tool that is a function of its caller's table; none of one that acts on a process.
@@ -339,17 +351,7 @@ impl PendingWrite {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
-
-    /// The tools whose schema is the same in every process.
-    fn fixed() -> impl Iterator<Item = (&'static Tool, &'static str)> {
-        TOOLS.iter().filter_map(|tool| match tool.spec {
-            Spec::Fixed { schema, .. } => Some((tool, schema)),
-            Spec::Of(_) => None,
-        })
-    }
 
     #[test]
     fn a_name_is_that_of_one_tool_and_each_descriptor_tool_is_shown_by_an_example() {
@@ -361,40 +363,16 @@ mod tests {
         }
     }
 
-    #[test]
-    fn each_schema_is_json_and_names_what_the_parser_accepts() {
-        for (tool, text) in fixed() {
-            let schema: Value = serde_json::from_str(text).unwrap();
-            assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
-            let properties = schema["properties"].as_object().unwrap();
-            assert_eq!(text.matches("\n    \"").count(), properties.len(), "{}: a property twice", tool.name);
-            for (name, property) in properties {
-                let value = match property["type"].as_str().unwrap() {
-                    "integer" => json!(1),
-                    "boolean" => json!(true),
-                    _ => json!("x"),
-                };
-                let mut args = json!({});
-                if schema["properties"]["fd"].is_object() {
-                    args["fd"] = "fd:9".into();
-                }
-                args[name] = value;
-                let (table, settings) = (Table::new(), DescriptorSettings::default());
-                let outcome = tool.call(&Call::unbounded(&table, &args.to_string(), &settings, 0)).unwrap();
-                let text = outcome.answer().map(|answer| answer.text.to_string()).unwrap_or_default();
-                assert!(!text.contains("Unknown parameter") && !text.contains("must be a"), "{args}: {text}");
-            }
-        }
-    }
-
     /// JSON readers keep the last of two, or refuse both.
     #[test]
-    fn no_schema_declares_a_parameter_twice() {
-        for (tool, text) in fixed() {
-            let schema: Value = serde_json::from_str(text).unwrap();
-            for name in schema["properties"].as_object().unwrap().keys() {
-                let declared = text.matches(&format!("\n    \"{name}\": {{")).count();
-                assert_eq!(declared, 1, "{name} of {}", tool.name);
+    fn each_parameter_has_a_name_of_its_own_and_says_what_it_is() {
+        for tool in TOOLS {
+            let names: std::collections::BTreeSet<_> = tool.parameter_names().collect();
+            assert_eq!(names.len(), tool.parameter_names().count(), "{}", tool.name);
+            let schema = parameter::schema(tool.parameters, Offered::ALL);
+            for name in names {
+                let description = schema["properties"][name]["description"].as_str().unwrap();
+                assert!(description.len() > 8, "{name} of {}: {description}", tool.name);
             }
         }
     }

@@ -113,9 +113,8 @@ impl Toolbox {
     /// What a process was given at its birth, whatever has become of it since. Tools of the kernel are those of `program`.
     pub(super) fn frozen(program: &Program, specs: Arc<[ToolSpec]>, outside: Arc<[OutsideTool]>) -> Self {
         let own = program.tools().iter().filter_map(|choice| {
-            let (kind, access, _) = tool(&choice.name, program, &Surroundings::default())?;
-            let kind = kind.word().map(|_| kind)?;
-            Some((choice.called(), Binding { kind, access: choice.access.unwrap_or(access) }))
+            let tool = syscall::tool(&choice.name)?;
+            Some((choice.called(), Binding { kind: Kind::Kernel(tool), access: choice.access.unwrap_or(tool.access) }))
         });
         let own: BTreeMap<_, _> = own.collect();
         let binding = |given: &str| match outside.iter().find(|tool| *tool.given == *given) {

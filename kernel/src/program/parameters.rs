@@ -13,17 +13,7 @@ use serde_json::Value;
 use super::compile::Compiled;
 use super::finding::{Finding, ProgramErrors, Source};
 use super::library::Program;
-use crate::syscall::{self, Spec, fork};
-
-/// What `spawn` takes at most: which of it there is depends on the program.
-const SPAWN: [&str; 6] = [
-    "program_name",
-    "query",
-    "additional_preload_files",
-    "additional_preload_fds",
-    "additional_preload_temp_files",
-    "wait",
-];
+use crate::syscall;
 
 /// Remarks on every description of a parameter that the tool does not have.
 pub(super) fn check(entry: &ToolEntry, commands: &[Command], remarks: &mut Remarks) {
@@ -81,14 +71,7 @@ fn parameters(tool: &str, commands: &[Command]) -> Option<Vec<String>> {
     if let Some(command) = commands.iter().find(|command| command.name == tool) {
         return Some(command.parameters.iter().map(|parameter| parameter.name.clone()).collect());
     }
-    match tool {
-        "spawn" => Some(SPAWN.map(str::to_owned).to_vec()),
-        "fork" => Some(properties(&fork::spec(1).schema)),
-        _ => match syscall::tool(tool)?.spec {
-            Spec::Fixed { schema, .. } => Some(properties(schema)),
-            Spec::Of(_) => None,
-        },
-    }
+    Some(syscall::tool(tool)?.parameter_names().map(str::to_owned).collect())
 }
 
 /// The names of the parameters in a schema.
@@ -96,24 +79,4 @@ fn properties(schema: &str) -> Vec<String> {
     let schema = serde_json::from_str::<Value>(schema).ok();
     let properties = schema.as_ref().and_then(|schema| schema.get("properties")).and_then(Value::as_object);
     properties.into_iter().flat_map(|properties| properties.keys().cloned()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use bytes::Bytes;
-
-    use super::super::compile;
-    use super::*;
-    use crate::syscall::spawn;
-
-    #[test]
-    fn every_parameter_of_spawn_can_be_described() {
-        let text = "[model]\nprovider = \"scripted\"\n[tools]\nenabled = [\"spawn\", \"read_fd\"]\n\
-                    [linked_programs]\nme = \"main.toml\"\n";
-        let compiled = compile(Path::new("main.toml"), &mut |_| Ok(Bytes::from(text)), &[]).unwrap();
-        let offered = properties(&spawn::spec(&compiled.program).schema);
-        assert!(offered.len() >= 3 && offered.iter().all(|name| SPAWN.contains(&name.as_str())), "{offered:?}");
-    }
 }

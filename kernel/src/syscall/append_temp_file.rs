@@ -5,15 +5,17 @@ use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::temp_file::{self, CONTENT_KEYS, FILE_KEYS};
-use super::{Call, Group, Handler, Outcome, Spec, Tool};
+use super::temp_file;
+use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `append_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
     name: "append_temp_file",
     group: Group::TempFiles,
     access: Access::Write,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Table(append_temp_file),
@@ -23,16 +25,11 @@ const DESCRIPTION: &str = "Adds `content`, or what the file descriptor `fd` hold
 processes. Nothing of the file is lost, whoever else adds to it at the same time, so that no version is needed. Nothing is put \
 in between: end `content` with a line feed where the next addition is to begin a line.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "temp_file_id": {"type": "string", "description": "The file, such as temp:1"},
-    "content": {"type": "string", "description": "What follows what the file holds"},
-    "fd": {"type": "string", "description": "In place of content: the descriptor whose content follows, such as fd:1"}
-  },
-  "required": ["temp_file_id"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 3] = [
+    Parameter::text("temp_file_id", "The file, such as temp:1").required(),
+    Parameter::text("content", "What follows what the file holds"),
+    Parameter::text("fd", "In place of content: the descriptor whose content follows, such as fd:1"),
+];
 
 /// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
 #[must_use]
@@ -41,7 +38,7 @@ pub fn append_temp_file(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&FILE_KEYS, &CONTENT_KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let id = temp_file::file(&args)?;
     let content = temp_file::content(&args, call.table)?;
     Ok(temp_file::pending(&args, TempFileOp::Append { id, content }, call.settings))

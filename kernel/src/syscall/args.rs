@@ -9,37 +9,13 @@ use std::collections::BTreeMap;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde_json::Value;
 
+use super::Tool;
+use super::parameter::{self, Kind, Offered, Parameter};
 use crate::content::Unreadable;
+use crate::program::Program;
 
 /// The longest name that can be given to something, in characters.
 const MAX_LABEL_CHARS: usize = 64;
-
-/// A parameter of a tool: its name and its type.
-pub(super) type Key = (&'static str, Kind);
-
-/// Types of parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Text,
-    /// A text, or a number that is one.
-    Word,
-    Integer,
-    Flag,
-    /// Of whatever items: who asks for it looks at them.
-    List,
-}
-
-impl Kind {
-    fn accepted(self) -> &'static str {
-        match self {
-            Self::Text => "a string",
-            Self::Word => "a string or a number",
-            Self::Integer => "an integer",
-            Self::Flag => "true or false",
-            Self::List => "a list",
-        }
-    }
-}
 
 #[derive(Debug)]
 enum Arg {
@@ -54,40 +30,76 @@ enum Arg {
 #[derive(Debug)]
 pub(super) struct Args {
     tool: &'static str,
-    keys: &'static [&'static [Key]],
+    parameters: &'static [Parameter],
+    offered: Offered,
     fd: Option<String>,
     given: BTreeMap<&'static str, Arg>,
 }
 
 impl Args {
+    /// The arguments of a call of `tool`.
+    ///
     /// # Errors
-    /// `invalid_parameter`: not a JSON object, an unknown key, or a wrong type.
-    pub(super) fn parse(tool: &'static str, text: &str, keys: &'static [&'static [Key]]) -> Result<Self, FdError> {
+    /// `invalid_parameter`: not a JSON object, an unknown parameter, or a wrong type.
+    pub(super) fn parse(tool: &'static Tool, text: &str) -> Result<Self, FdError> {
+        Self::of(tool.name, tool.parameters, Offered::ALL, text)
+    }
+
+    /// The same of a process of `program`, which has not every parameter.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub(super) fn parse_by(tool: &'static Tool, program: &Program, text: &str) -> Result<Self, FdError> {
+        Self::of(tool.name, tool.parameters, Offered::by(program), text)
+    }
+
+    pub(super) fn of(
+        tool: &'static str,
+        parameters: &'static [Parameter],
+        offered: Offered,
+        text: &str,
+    ) -> Result<Self, FdError> {
+        let mut args = Self { tool, parameters, offered, fd: None, given: BTreeMap::new() };
         let object = match serde_json::from_str(text) {
             Ok(Value::Object(object)) => object,
             Ok(_) => {
-                return Err(invalid(
-                    None,
-                    format!("The arguments of {tool} must be a JSON object. {}", accepts(tool, keys)),
-                ));
+                return Err(args.invalid(format!("The arguments of {tool} must be a JSON object. {}", args.accepts())));
             }
-            Err(error) => return Err(invalid(None, format!("The arguments of {tool} are not JSON: {error}"))),
+            Err(error) => return Err(args.invalid(format!("The arguments of {tool} are not JSON: {error}"))),
         };
-        let fd = object.get("fd").map(|fd| fd.as_str().map_or_else(|| fd.to_string(), str::to_owned));
-        let mut given = BTreeMap::new();
+        args.fd = object.get("fd").map(|fd| fd.as_str().map_or_else(|| fd.to_string(), str::to_owned));
         for (name, value) in &object {
-            let (name, kind) = find(tool, name, keys).map_err(|message| invalid(fd.clone(), message))?;
-            let arg = read(value, kind).ok_or_else(|| {
-                invalid(fd.clone(), format!("Parameter '{name}' must be {}, not {value}.", kind.accepted()))
-            })?;
-            given.insert(name, arg);
+            let Parameter { name, kind, .. } = args.parameter(name)?;
+            let Some(arg) = read(value, *kind) else {
+                return Err(args.invalid(format!("Parameter '{name}' must be {}, not {value}.", kind.accepted())));
+            };
+            args.given.insert(name, arg);
         }
-        Ok(Self { tool, keys, fd, given })
+        Ok(args)
+    }
+
+    fn parameter(&self, name: &str) -> Result<&'static Parameter, FdError> {
+        let known = self.parameters.iter().filter(|parameter| parameter.is_offered(self.offered));
+        if let Some(parameter) = known.clone().find(|parameter| parameter.name == name) {
+            return Ok(parameter);
+        }
+        let alike = known.map(|known| (strsim::jaro(known.name, name), known.name));
+        let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.8);
+        let hint = nearest.map(|(_, known)| format!(" Did you mean '{known}'?")).unwrap_or_default();
+        Err(self.invalid(format!("Unknown parameter '{name}'.{hint} {}", self.accepts())))
+    }
+
+    fn accepts(&self) -> String {
+        let names: Vec<_> = parameter::names(self.parameters, self.offered).collect();
+        if names.is_empty() {
+            return format!("{} takes no parameters.", self.tool);
+        }
+        format!("{} accepts: {}.", self.tool, names.join(", "))
     }
 
     /// No arguments but a descriptor, which is asked for in another way than by a call.
     pub(super) fn about(fd: &str) -> Self {
-        Self { tool: "", keys: &[], fd: Some(fd.to_owned()), given: BTreeMap::new() }
+        Self { tool: "", parameters: &[], offered: Offered::ALL, fd: Some(fd.to_owned()), given: BTreeMap::new() }
     }
 
     /// The descriptor as it was asked for.
@@ -152,7 +164,7 @@ impl Args {
 
     /// The error for a parameter that is not there. `what` says what it is.
     pub(super) fn missing(&self, key: &str, what: &str) -> FdError {
-        self.invalid(format!("Parameter '{key}' is missing: {what}. {}", accepts(self.tool, self.keys)))
+        self.invalid(format!("Parameter '{key}' is missing: {what}. {}", self.accepts()))
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -202,28 +214,6 @@ impl Args {
     }
 }
 
-fn invalid(fd: Option<String>, message: String) -> FdError {
-    FdError { kind: FdErrorKind::InvalidParameter, fd, message }
-}
-
-fn accepts(tool: &str, keys: &[&[Key]]) -> String {
-    if keys.is_empty() {
-        return format!("{tool} takes no parameters.");
-    }
-    let names: Vec<_> = keys.iter().copied().flatten().map(|(name, _)| *name).collect();
-    format!("{tool} accepts: {}.", names.join(", "))
-}
-
-fn find(tool: &str, name: &str, keys: &[&[Key]]) -> Result<Key, String> {
-    if let Some(key) = keys.iter().copied().flatten().find(|(known, _)| *known == name) {
-        return Ok(*key);
-    }
-    let alike = keys.iter().copied().flatten().map(|(known, _)| (strsim::jaro(known, name), known));
-    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0));
-    let hint = nearest.filter(|(likeness, _)| *likeness > 0.8).map(|(_, known)| format!(" Did you mean '{known}'?"));
-    Err(format!("Unknown parameter '{name}'.{} {}", hint.unwrap_or_default(), accepts(tool, keys)))
-}
-
 fn read(value: &Value, kind: Kind) -> Option<Arg> {
     match (kind, value) {
         (Kind::Text | Kind::Word, Value::String(text)) => Some(Arg::Text(text.clone())),
@@ -232,7 +222,7 @@ fn read(value: &Value, kind: Kind) -> Option<Arg> {
         (Kind::Integer, Value::String(text)) => decimal(text).map(Arg::Integer),
         (Kind::Flag, Value::Bool(flag)) => Some(Arg::Flag(*flag)),
         (Kind::Flag, Value::String(text)) => text.parse().ok().map(Arg::Flag),
-        (Kind::List, Value::Array(items)) => Some(Arg::List(items.clone())),
+        (Kind::List(_), Value::Array(items)) => Some(Arg::List(items.clone())),
         _ => None,
     }
 }
@@ -254,7 +244,12 @@ fn decimal(text: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    const KEYS: [Key; 3] = [("fd", Kind::Text), ("page", Kind::Integer), ("read_all", Kind::Flag)];
+    const PARAMETERS: [Parameter; 3] =
+        [Parameter::text("fd", "Which"), Parameter::integer("page", "A page"), Parameter::flag("read_all", "All")];
+
+    fn parsed(json: &str) -> Result<Args, FdError> {
+        Args::of("t", &PARAMETERS, Offered::ALL, json)
+    }
 
     #[test]
     fn integers_and_flags_are_taken_in_quotes() {
@@ -270,11 +265,11 @@ mod tests {
             ("\"-100000000000000000000\"", i64::MIN),
         ];
         for (json, number) in integers {
-            let args = Args::parse("t", &format!(r#"{{"fd": "fd:1", "page": {json}}}"#), &[&KEYS]).unwrap();
+            let args = parsed(&format!(r#"{{"fd": "fd:1", "page": {json}}}"#)).unwrap();
             assert_eq!(args.integer("page"), Some(number), "{json}");
         }
         for (json, flag) in [("true", true), ("\"true\"", true), ("false", false), ("\"false\"", false)] {
-            let args = Args::parse("t", &format!(r#"{{"fd": "fd:1", "read_all": {json}}}"#), &[&KEYS]).unwrap();
+            let args = parsed(&format!(r#"{{"fd": "fd:1", "read_all": {json}}}"#)).unwrap();
             assert_eq!(args.flag("read_all"), Some(flag), "{json}");
         }
     }
@@ -298,7 +293,7 @@ mod tests {
             (r#"{"fd": "fd:1", "zzz": 1}"#, Some("fd:1"), "Unknown parameter 'zzz'. t accepts:"),
         ];
         for (json, fd, message) in cases {
-            let error = Args::parse("t", json, &[&KEYS]).unwrap_err();
+            let error = parsed(json).unwrap_err();
             assert_eq!((error.kind, error.fd.as_deref()), (FdErrorKind::InvalidParameter, fd), "{json}");
             assert!(error.message.contains(message), "{json}: {}", error.message);
         }
@@ -306,19 +301,18 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_beside_what_is_accepted() {
-        let args = Args::parse("t", "{}", &[&KEYS]).unwrap();
+        let args = parsed("{}").unwrap();
         let message = "Parameter 'fd' is missing: the descriptor, such as \"fd:1\". t accepts: fd, page, read_all.";
         assert_eq!(args.fd().unwrap_err().message, message);
-        let args = Args::parse("t", r#"{"fd": "fd:1"}"#, &[&KEYS]).unwrap();
+        let args = parsed(r#"{"fd": "fd:1"}"#).unwrap();
         assert_eq!(args.fd().unwrap(), "fd:1");
         assert!(args.required_text("page", "the page").unwrap_err().message.starts_with("Parameter 'page' is missing"));
     }
 
     #[test]
     fn a_label_is_short_and_can_be_seen() {
-        const LABEL: [Key; 1] = [("fd", Kind::Text)];
         let label = |text: &str| {
-            let args = Args::parse("t", &serde_json::json!({ "fd": text }).to_string(), &[&LABEL]).unwrap();
+            let args = parsed(&serde_json::json!({ "fd": text }).to_string()).unwrap();
             args.label("fd", "a name").map(str::to_owned).map_err(|error| error.message)
         };
         for text in ["a", "error logs", "é😀", &"é".repeat(64)] {
@@ -339,6 +333,6 @@ mod tests {
     #[test]
     fn deep_nesting_is_refused_and_not_followed() {
         let json = format!(r#"{{"fd": {}}}"#, "[".repeat(100_000));
-        assert_eq!(Args::parse("t", &json, &[&KEYS]).unwrap_err().kind, FdErrorKind::InvalidParameter);
+        assert_eq!(parsed(&json).unwrap_err().kind, FdErrorKind::InvalidParameter);
     }
 }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::tool::{Access, Answer, ToolSpec};
-use serde_json::json;
+use dormouse_proto::tool::{Access, Answer};
 
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use super::checkpoint::{CheckpointError, Kept};
-use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use super::{Group, Handler, Parameter, ProcessHandler, Tool};
 use crate::process::Draft;
 
 /// `checkpoint_process` as a tool.
@@ -15,34 +14,20 @@ pub const TOOL: Tool = Tool {
     name: "checkpoint_process",
     group: Group::Processes,
     access: Access::Admin,
-    spec: Spec::Of(|_| spec()),
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::checkpoint_process)),
 };
 
 const LABEL: &str = "label";
-const KEYS: [Key; 1] = [(LABEL, Kind::Text)];
+const PARAMETERS: [Parameter; 1] =
+    [Parameter::text(LABEL, "What the point is called, such as \"before the rewrite\".")];
 
-/// What a model is told of it.
-#[must_use]
-pub fn spec() -> ToolSpec {
-    let schema = json!({
-        "type": "object",
-        "properties": {
-            "label": { "type": "string", "description": "What the point is called, such as \"before the rewrite\"." }
-        },
-        "additionalProperties": false
-    });
-    ToolSpec {
-        name: TOOL.name.into(),
-        description:
-            "Makes a checkpoint of this process: its conversation and its file descriptors as they are now. Returns \
-                      its checkpoint_id, which restore_process takes. It costs nothing, whatever you hold."
-                .into(),
-        schema: schema.to_string().into(),
-    }
-}
+const DESCRIPTION: &str = "Makes a checkpoint of this process: its conversation and its file descriptors as they are now. Returns \
+its checkpoint_id, which restore_process takes. It costs nothing, whatever you hold.";
 
 /// What the checkpoint is to be called; empty where the call does not say.
 ///
@@ -50,7 +35,7 @@ pub fn spec() -> ToolSpec {
 /// [`CheckpointError::Arguments`].
 pub fn label(args: &str) -> Result<Arc<str>, CheckpointError> {
     let wrong = |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
-    let args = Args::parse(TOOL.name, args, &[&KEYS]).map_err(wrong)?;
+    let args = Args::parse(&TOOL, args).map_err(wrong)?;
     match args.has(LABEL) {
         true => args.label(LABEL, "what the point is called").map(Arc::from).map_err(wrong),
         false => Ok("".into()),
@@ -67,6 +52,7 @@ pub fn answer(made: &Kept) -> Answer {
 mod tests {
     use dormouse_proto::checkpoint::Scope;
     use dormouse_proto::id::{CheckpointId, FactNumber};
+    use serde_json::json;
 
     use super::*;
 

@@ -5,15 +5,17 @@ use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::temp_file::{self, CONTENT_KEYS};
-use super::{Call, Group, Handler, Outcome, Spec, Tool};
+use super::temp_file;
+use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `create_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
     name: "create_temp_file",
     group: Group::TempFiles,
     access: Access::Write,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Table(create_temp_file),
@@ -23,14 +25,10 @@ const DESCRIPTION: &str = "Makes a temporary file that you share with your paren
 your tree, and that each of them can read and change. You get its id, such as temp:1, and its version, 1: tell the id to \
 whoever is to use the file. Give its text as `content`, or a file descriptor as `fd` to take what that holds.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "content": {"type": "string", "description": "What the file holds; may be empty"},
-    "fd": {"type": "string", "description": "In place of content: the descriptor whose content the file holds, such as fd:1"}
-  },
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 2] = [
+    Parameter::text("content", "What the file holds; may be empty"),
+    Parameter::text("fd", "In place of content: the descriptor whose content the file holds, such as fd:1"),
+];
 
 /// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
 #[must_use]
@@ -39,7 +37,7 @@ pub fn create_temp_file(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&CONTENT_KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let content = temp_file::content(&args, call.table)?;
     Ok(temp_file::pending(&args, TempFileOp::Create { content }, call.settings))
 }

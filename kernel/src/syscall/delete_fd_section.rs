@@ -4,34 +4,29 @@ use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::record::Note;
 use dormouse_proto::tool::Access;
 
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use super::get_fd_section::find;
-use super::{Call, Group, Handler, Outcome, Spec, Tool};
+use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `delete_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
     name: "delete_fd_section",
     group: Group::Descriptors,
     access: Access::Read,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: Some("delete_fd_section(fd=\"fd:1\", ref_id=\"bug\") - take a mark away"),
     may_repeat: super::always,
     handler: Handler::Table(delete_fd_section),
 };
 
-const KEYS: [Key; 2] = [("fd", Kind::Text), ("ref_id", Kind::Text)];
-
 const DESCRIPTION: &str = "Takes the mark of a section away. The content stays as it is.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "fd": {"type": "string", "description": "The descriptor, such as fd:1"},
-    "ref_id": {"type": "string", "description": "The section's id"}
-  },
-  "required": ["fd", "ref_id"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 2] = [
+    Parameter::text("fd", "The descriptor, such as fd:1").required(),
+    Parameter::text("ref_id", "The section's id").required(),
+];
 
 /// Answers a call. O(log n).
 #[must_use]
@@ -40,7 +35,7 @@ pub fn delete_fd_section(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let (ref_id, section) = find(&args, &entry.notes)?;
     let answer = view::unmarked(&id, ref_id, section);

@@ -5,15 +5,17 @@ use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::temp_file::{self, FILE_KEYS, VERSION_KEYS};
-use super::{Call, Group, Handler, Outcome, Spec, Tool};
+use super::temp_file;
+use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `delete_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
     name: "delete_temp_file",
     group: Group::TempFiles,
     access: Access::Write,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Table(delete_temp_file),
@@ -22,15 +24,11 @@ pub const TOOL: Tool = Tool {
 const DESCRIPTION: &str = "Deletes a temporary file for all processes of your tree. With `version` only if that is still its newest \
 version. Copies that a process has as a file descriptor stay.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "temp_file_id": {"type": "string", "description": "The file, such as temp:1"},
-    "version": {"type": "integer", "minimum": 1, "description": "Delete it only if this is its newest version; whatever it is if left out"}
-  },
-  "required": ["temp_file_id"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 2] = [
+    Parameter::text("temp_file_id", "The file, such as temp:1").required(),
+    Parameter::integer("version", "Delete it only if this is its newest version; whatever it is if left out")
+        .at_least(1),
+];
 
 /// Answers a call: with an operation for the tree's files, or with an error.
 #[must_use]
@@ -39,7 +37,7 @@ pub fn delete_temp_file(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&FILE_KEYS, &VERSION_KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let (id, version) = (temp_file::file(&args)?, temp_file::version(&args)?);
     Ok(temp_file::pending(&args, TempFileOp::Delete { id, version }, call.settings))
 }

@@ -6,8 +6,8 @@ use dormouse_proto::descriptor::view::{self, Differences};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::tool::Access;
 
-use super::args::{Args, Key, Kind};
-use super::{Call, Group, Handler, Outcome, Spec, Tool, form};
+use super::args::Args;
+use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
 use crate::content::Collected;
 use crate::table::placement::Placer;
 use unified::Diff;
@@ -17,14 +17,13 @@ pub const TOOL: Tool = Tool {
     name: "diff_fd",
     group: Group::Descriptors,
     access: Access::Read,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: Some("diff_fd(a=\"fd:1\", b=\"fd:2\") - what differs, line by line"),
     may_repeat: super::always,
     handler: Handler::Table(diff_fd),
 };
-
-const KEYS: [Key; 5] =
-    [("a", Kind::Text), ("b", Kind::Text), ("context", Kind::Integer), ("extract_to_new_fd", Kind::Flag), form::KEY];
 
 /// Lines that are shown around a difference, if the call does not say how many.
 const CONTEXT_LINES: i64 = 3;
@@ -41,18 +40,16 @@ const DESCRIPTION: &str = "Compares two file descriptors line by line and shows 
 only in `a` begin with -, lines only in `b` with +. A long diff is cut (complete=\"false\"); with `extract_to_new_fd` all of \
 it becomes a new descriptor, which can be read in pages.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "a": {"type": "string", "description": "The descriptor to compare from, such as fd:1"},
-    "b": {"type": "string", "description": "The descriptor to compare to, such as fd:2"},
-    "context": {"type": "integer", "minimum": 0, "maximum": 100, "description": "Equal lines to show around each difference; 3 if left out"},
-    "extract_to_new_fd": {"type": "boolean", "description": "Make the diff a new descriptor"},
-    "pretty": {"type": "boolean", "description": "Whether JSON is reformatted before it is compared. If left out, JSON on one line is, where the program wants that"}
-  },
-  "required": ["a", "b"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 5] = [
+    Parameter::text("a", "The descriptor to compare from, such as fd:1").required(),
+    Parameter::text("b", "The descriptor to compare to, such as fd:2").required(),
+    Parameter::integer("context", "Equal lines to show around each difference; 3 if left out").at_least(0).at_most(100),
+    Parameter::flag("extract_to_new_fd", "Make the diff a new descriptor"),
+    Parameter::flag(
+        "pretty",
+        "Whether JSON is reformatted before it is compared. If left out, JSON on one line is, where the program wants that",
+    ),
+];
 
 /// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. Costs about eight passes over
 /// both contents, more if they differ much (1.3 s for two texts of 500,000 lines in another order), and some 50 bytes of memory for
@@ -63,7 +60,7 @@ pub fn diff_fd(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let context = context(&args)?;
     let (a, before) = side(&args, "a", call)?;
     let (b, after) = side(&args, "b", call)?;

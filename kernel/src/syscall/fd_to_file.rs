@@ -10,9 +10,9 @@ use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::file::{FileWrite, Presence, WriteMode};
 use dormouse_proto::tool::Access;
 
-use super::args::{Args, Key, Kind};
-use super::selection::{self, Selection, unit};
-use super::{Call, Group, Handler, Outcome, PendingWrite, Spec, Tool, form};
+use super::args::Args;
+use super::selection::Selection;
+use super::{Call, Group, Handler, Outcome, Parameter, PendingWrite, Tool, form};
 use crate::table::Form;
 
 /// `fd_to_file` as a tool.
@@ -20,51 +20,50 @@ pub const TOOL: Tool = Tool {
     name: "fd_to_file",
     group: Group::Descriptors,
     access: Access::Write,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: Some("fd_to_file(fd=\"fd:1\", file_path=\"out.txt\") - write it to a file, exactly, without repeating it"),
     may_repeat: is_repeatable,
     handler: Handler::Table(fd_to_file),
 };
 
-const KEYS: [Key; 8] = [
-    ("fd", Kind::Text),
-    ("file_path", Kind::Text),
-    ("mode", Kind::Text),
-    ("insert_at_line", Kind::Integer),
-    ("create", Kind::Flag),
-    ("exist_ok", Kind::Flag),
-    ("select", Kind::Text),
-    form::KEY,
-];
-
 const DESCRIPTION: &str = "Writes content that is kept in a file descriptor to a file, exactly and without passing through \
 your context. Everything, unless you say which part: `page`; or `start_line` and `end_line`; or `select` with `start` and \
 `count`; or `unit` with `index` or `name`. `mode` says how the file is written.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "fd": {"type": "string", "description": "The descriptor, such as fd:1 or ref:plan"},
-    "file_path": {"type": "string", "description": "The file; folders on the way to it are made"},
-    "mode": {"type": "string", "enum": ["write", "append", "insert"], "description": "Replace the file (if left out), add to its end, or insert before a line"},
-    "insert_at_line": {"type": "integer", "minimum": 1, "description": "For mode insert: the line, counted from 1, that the content goes before, on lines of its own"},
-    "create": {"type": "boolean", "description": "Whether the file may be new; true if left out"},
-    "exist_ok": {"type": "boolean", "description": "Whether the file may be there already; true if left out"},
-    "page": {"type": "integer", "minimum": 1, "description": "Only this page, counted from 1"},
-    "start_line": {"type": "integer", "minimum": 1, "description": "Only from this line on, counted from 1"},
-    "end_line": {"type": "integer", "minimum": 1, "description": "Only up to this line"},
-    "select": {"type": "string", "enum": ["page", "line", "char"], "description": "The unit of start and count; page if left out"},
-    "start": {"type": "integer", "minimum": 0, "description": "Where to begin: pages and lines count from 1, characters from 0"},
-    "count": {"type": "integer", "minimum": 1, "description": "How many units; 1 if left out"},
-    "unit": {"type": "string", "enum": ["paragraph", "section", "function", "class"], "description": "Only this part by its meaning, said by index or name"},
-    "index": {"type": "integer", "minimum": 1, "description": "Which unit, counted from 1"},
-    "name": {"type": "string", "description": "Which unit, by a heading or a name such as area or Circle.area"},
-    "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"},
-    "pretty": {"type": "boolean", "description": "Whether JSON is written reformatted. If left out, everything is written as it is, and a part as read_fd counts and shows it"}
-  },
-  "required": ["fd", "file_path"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 17] = [
+    Parameter::text("fd", "The descriptor, such as fd:1 or ref:plan").required(),
+    Parameter::text("file_path", "The file; folders on the way to it are made").required(),
+    Parameter::text("mode", "Replace the file (if left out), add to its end, or insert before a line")
+        .one_of(&["write", "append", "insert"]),
+    Parameter::integer(
+        "insert_at_line",
+        "For mode insert: the line, counted from 1, that the content goes before, on lines of its own",
+    )
+    .at_least(1),
+    Parameter::flag("create", "Whether the file may be new; true if left out"),
+    Parameter::flag("exist_ok", "Whether the file may be there already; true if left out"),
+    Parameter::integer("page", "Only this page, counted from 1").at_least(1),
+    Parameter::integer("start_line", "Only from this line on, counted from 1").at_least(1),
+    Parameter::integer("end_line", "Only up to this line").at_least(1),
+    Parameter::text("select", "The unit of start and count; page if left out").one_of(&["page", "line", "char"]),
+    Parameter::integer("start", "Where to begin: pages and lines count from 1, characters from 0").at_least(0),
+    Parameter::integer("count", "How many units; 1 if left out").at_least(1),
+    Parameter::text("unit", "Only this part by its meaning, said by index or name").one_of(&[
+        "paragraph",
+        "section",
+        "function",
+        "class",
+    ]),
+    Parameter::integer("index", "Which unit, counted from 1").at_least(1),
+    Parameter::text("name", "Which unit, by a heading or a name such as area or Circle.area"),
+    Parameter::flag("read_all", "Everything; wins over every other selection"),
+    Parameter::flag(
+        "pretty",
+        "Whether JSON is written reformatted. If left out, everything is written as it is, and a part as read_fd counts and shows it",
+    ),
+];
 
 /// Answers a call: with a write for the host, or with an error. Copies nothing; JSON that is written reformatted is
 /// made once.
@@ -74,7 +73,7 @@ pub fn fd_to_file(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&KEYS, &selection::KEYS, &unit::KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let asked = args.fd()?;
     let path = args.required_text("file_path", "the file to write to")?.to_owned();
     let mode = write_mode(&args)?;
@@ -97,7 +96,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 
 /// Whether such a write can be done twice: what it names need not be there any more.
 fn is_repeatable(args: &str) -> bool {
-    let args = Args::parse(TOOL.name, args, &[&KEYS, &selection::KEYS, &unit::KEYS]);
+    let args = Args::parse(&TOOL, args);
     args.is_ok_and(|args| write_mode(&args).is_ok_and(|mode| mode.is_repeatable(presence(&args))))
 }
 

@@ -1,53 +1,42 @@
 //! `fork`: go on as several processes, each with its own prompt.
 
-use super::{Group, Handler, ProcessHandler, Spec, Tool};
-use crate::process::Draft;
-use dormouse_proto::tool::{Access, ToolSpec};
+use dormouse_proto::tool::Access;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::json;
+use serde_json::Value;
+
+use super::args::Args;
+use super::parameter::Items;
+use super::{Group, Handler, Parameter, ProcessHandler, Told, Tool};
+use crate::process::Draft;
+use crate::program::Program;
 
 /// `fork` as a tool.
 pub const TOOL: Tool = Tool {
     name: "fork",
     group: Group::Processes,
     access: Access::Admin,
-    spec: Spec::Of(|program| spec(program.limits().max_fork_children)),
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: Some(bound),
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::fork)),
 };
 
-/// What a model is told of it.
-#[must_use]
-pub fn spec(max_children: u32) -> ToolSpec {
-    let schema = json!({
-        "type": "object",
-        "properties": {
-            "prompts": {
-                "type": "array",
-                "items": { "type": "string" },
-                "minItems": 1,
-                "maxItems": max_children,
-                "description": "What each child is to do. It knows everything that you know."
-            }
-        },
-        "required": ["prompts"],
-        "additionalProperties": false
-    });
-    ToolSpec {
-        name: TOOL.name.into(),
-        description: "Splits the work: one child process per prompt, each with a copy of this conversation and of all \
-                      descriptors. The children work in parallel; you get the last message of each."
-            .into(),
-        schema: schema.to_string().into(),
-    }
-}
+const PROMPTS: &str = "prompts";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Arguments {
-    prompts: Vec<String>,
+const PARAMETERS: [Parameter; 1] =
+    [Parameter::list(Items::Texts, PROMPTS, "What each child is to do. It knows everything that you know.").required()];
+
+const DESCRIPTION: &str = "Splits the work: one child process per prompt, each with a copy of this conversation and of all \
+descriptors. The children work in parallel; you get the last message of each.";
+
+/// At least one prompt, and as many as the program lets a call have.
+fn bound(program: &Program, told: &mut Told) {
+    let prompts = &mut told.schema["properties"][PROMPTS];
+    prompts["minItems"] = 1.into();
+    prompts["maxItems"] = program.limits().max_fork_children.into();
 }
 
 /// The prompts of a call.
@@ -55,15 +44,22 @@ struct Arguments {
 /// # Errors
 /// A text for the model where there are none, more than `max_children`, or other arguments.
 pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, String> {
-    let expected = "fork takes {\"prompts\": [\"…\", …]}: one text for each child";
-    let Arguments { prompts } = serde_json::from_str(args).map_err(|error| format!("{expected} ({error})."))?;
-    match prompts.len() {
-        0 => Err(format!("{expected}, and at least one.")),
-        count if count > max_children as usize => Err(format!(
-            "{count} children asked for: one call makes at most {max_children}. Give each child more to do."
-        )),
-        _ => Ok(prompts),
+    let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
+    let items = args.list(PROMPTS);
+    if items.is_empty() {
+        return Err(args.missing(PROMPTS, "a list of texts, one for each child, and at least one").message);
     }
+    if items.len() > max_children as usize {
+        return Err(format!(
+            "{} children asked for: one call makes at most {max_children}. Give each child more to do.",
+            items.len()
+        ));
+    }
+    let text = |item: &Value| match item {
+        Value::String(text) => Ok(text.clone()),
+        other => Err(format!("'{PROMPTS}' must be a list of texts, one for each child, and holds {other}.")),
+    };
+    items.iter().map(text).collect()
 }
 
 /// How many children a call made whose arguments were taken. Asked for at the end of each of them, so that no prompt is read.
@@ -84,10 +80,12 @@ mod tests {
     fn prompts_are_counted_and_typed() {
         assert_eq!(prompts(r#"{"prompts": ["a", "b"]}"#, 2), Ok(vec!["a".into(), "b".into()]));
         let refused = [
+            ("{}", "'prompts' is missing"),
             (r#"{"prompts": []}"#, "at least one"),
             (r#"{"prompts": ["a", "b", "c"]}"#, "at most 2"),
-            (r#"{"prompts": "a"}"#, "expected a sequence"),
-            (r#"{"prompt": ["a"]}"#, "unknown field"),
+            (r#"{"prompts": "a"}"#, "'prompts' must be a list, not \"a\""),
+            (r#"{"prompts": ["a", 1]}"#, "one for each child, and holds 1"),
+            (r#"{"prompt": ["a"]}"#, "Did you mean 'prompts'?"),
             ("[", "EOF"),
         ];
         for (args, reason) in refused {

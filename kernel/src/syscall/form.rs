@@ -6,16 +6,13 @@ use dormouse_proto::descriptor::FdError;
 use dormouse_proto::record::Entry;
 
 use super::Call;
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use crate::content::{Content, PrettyError};
 use crate::table::{Form, View, view_of};
 
-/// The parameter.
-pub(super) const KEY: Key = ("pretty", Kind::Flag);
-
 /// The form that a call asks for, if it does.
 pub(super) fn asked(args: &Args) -> Option<Form> {
-    args.flag(KEY.0).map(|pretty| if pretty { Form::Pretty } else { Form::Plain })
+    args.flag("pretty").map(|pretty| if pretty { Form::Pretty } else { Form::Plain })
 }
 
 /// The descriptor in the form that is served.

@@ -4,17 +4,19 @@ use dormouse_proto::descriptor::{FdError, FdErrorKind, view};
 use dormouse_proto::record::{Notes, Section};
 use dormouse_proto::tool::Access;
 
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use super::read_fd::extract;
 use super::selection::{Bounded, Selection};
-use super::{Call, Group, Handler, Outcome, Spec, Tool};
+use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `get_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
     name: "get_fd_section",
     group: Group::Descriptors,
     access: Access::Read,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: Some("get_fd_section(fd=\"fd:1\", ref_id=\"bug\") - read marked lines"),
     may_repeat: super::always,
     handler: Handler::Table(get_fd_section),
@@ -23,21 +25,14 @@ pub const TOOL: Tool = Tool {
 /// How many sections an error names.
 const MAX_NAMED: usize = 20;
 
-const KEYS: [Key; 3] = [("fd", Kind::Text), ("ref_id", Kind::Text), ("extract_to_new_fd", Kind::Flag)];
-
 const DESCRIPTION: &str = "Reads a section of a file descriptor that was marked with mark_fd_section. With \
 `extract_to_new_fd` it becomes a new descriptor and only its name is returned.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "fd": {"type": "string", "description": "The descriptor, such as fd:1"},
-    "ref_id": {"type": "string", "description": "The section's id"},
-    "extract_to_new_fd": {"type": "boolean", "description": "Make the section a new descriptor instead of showing it"}
-  },
-  "required": ["fd", "ref_id"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 3] = [
+    Parameter::text("fd", "The descriptor, such as fd:1").required(),
+    Parameter::text("ref_id", "The section's id").required(),
+    Parameter::flag("extract_to_new_fd", "Make the section a new descriptor instead of showing it"),
+];
 
 /// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown).
 #[must_use]
@@ -46,7 +41,7 @@ pub fn get_fd_section(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let (ref_id, section) = find(&args, &entry.notes)?;
     let lost = |error| args.lost(error);

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::{Block, Message, Role};
-use dormouse_proto::tool::{Access, Answer, ToolSpec};
+use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
 use imbl::Vector;
-use serde_json::json;
 
-use super::args::{Args, Key, Kind};
-use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use super::args::Args;
+use super::{Group, Handler, Parameter, ProcessHandler, Tool};
 use crate::process::Draft;
 
 /// `goto` as a tool.
@@ -21,35 +20,22 @@ pub const TOOL: Tool = Tool {
     name: "goto",
     group: Group::Processes,
     access: Access::Write,
-    spec: Spec::Of(|_| spec()),
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::goto)),
 };
 
-const KEYS: [Key; 2] = [("position", Kind::Text), ("message", Kind::Text)];
+const PARAMETERS: [Parameter; 2] = [
+    Parameter::text("position", "The message to go back to, such as \"msg:3\".").required(),
+    Parameter::text("message", "What you need to know there, and what to do next.").required(),
+];
 
-/// What a model is told of it.
-#[must_use]
-pub fn spec() -> ToolSpec {
-    let schema = json!({
-        "type": "object",
-        "properties": {
-            "position": { "type": "string", "description": "The message to go back to, such as \"msg:3\"." },
-            "message": { "type": "string", "description": "What you need to know there, and what to do next." }
-        },
-        "required": ["position", "message"],
-        "additionalProperties": false
-    });
-    ToolSpec {
-        name: TOOL.name.into(),
-        description: "Goes back to an earlier message: all after it is gone from this conversation, and your own message \
-                      follows it. The number of a message stands behind it as [msg:N]. Descriptors stay, and so does what \
-                      was done outside. Call nothing else in the same reply."
-            .into(),
-        schema: schema.to_string().into(),
-    }
-}
+const DESCRIPTION: &str = "Goes back to an earlier message: all after it is gone from this conversation, and your own message \
+follows it. The number of a message stands behind it as [msg:N]. Descriptors stay, and so does what was done outside. Call nothing \
+else in the same reply.";
 
 /// Why the conversation stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,7 +110,7 @@ pub struct Arguments {
 /// [`GotoError::Arguments`].
 pub fn arguments(args: &str) -> Result<Arguments, GotoError> {
     let wrong = |error: dormouse_proto::descriptor::FdError| GotoError::Arguments(error.message);
-    let args = Args::parse(TOOL.name, args, &[&KEYS]).map_err(wrong)?;
+    let args = Args::parse(&TOOL, args).map_err(wrong)?;
     let position = args.required_text("position", "the message to go back to, such as \"msg:3\"").map_err(wrong)?;
     let message = args.required_text("message", "what you need to know there, and what to do next").map_err(wrong)?;
     check_message(message)?;

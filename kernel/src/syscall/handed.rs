@@ -44,14 +44,9 @@ pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], 
     }
 }
 
-/// The schema of a list of strings, or of such items.
-pub(super) fn list_schema(items: Value, description: &str) -> Value {
-    json!({ "type": "array", "items": items, "maxItems": MAX_ITEMS, "description": description })
-}
-
-/// The schema of a list of descriptors.
-pub(super) fn schema(description: &str) -> Value {
-    list_schema(json!({ "anyOf": [{ "type": "string" }, part_schema()] }), description)
+/// The schema of a descriptor in a list: by words, or as an object.
+pub(super) fn item_schema() -> Value {
+    json!({ "anyOf": [{ "type": "string" }, part_schema()] })
 }
 
 /// A part of a descriptor as an object.

@@ -2,13 +2,12 @@
 
 use std::cmp::Reverse;
 
-use dormouse_proto::tool::{Access, Answer, ToolSpec};
+use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
-use serde_json::json;
 
 use super::args::Args;
 use super::checkpoint::{CheckpointError, Kept};
-use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use super::{Group, Handler, ProcessHandler, Tool};
 use crate::process::Draft;
 
 /// `list_checkpoints` as a tool.
@@ -16,7 +15,9 @@ pub const TOOL: Tool = Tool {
     name: "list_checkpoints",
     group: Group::Processes,
     access: Access::Admin,
-    spec: Spec::Of(|_| spec()),
+    description: DESCRIPTION,
+    parameters: &[],
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::list_checkpoints)),
@@ -25,24 +26,14 @@ pub const TOOL: Tool = Tool {
 /// The most checkpoints that one answer shows.
 pub const MAX_SHOWN: usize = 100;
 
-/// What a model is told of it.
-#[must_use]
-pub fn spec() -> ToolSpec {
-    let schema = json!({ "type": "object", "properties": {}, "additionalProperties": false });
-    ToolSpec {
-        name: TOOL.name.into(),
-        description: "Lists the checkpoints that restore_process can take this process back to, the newest first."
-            .into(),
-        schema: schema.to_string().into(),
-    }
-}
+const DESCRIPTION: &str = "Lists the checkpoints that restore_process can take this process back to, the newest first.";
 
 /// Checks that a call says nothing that would be overlooked.
 ///
 /// # Errors
 /// [`CheckpointError::Arguments`].
 pub fn check(args: &str) -> Result<(), CheckpointError> {
-    let args = Args::parse(TOOL.name, args, &[]).map(drop);
+    let args = Args::parse(&TOOL, args).map(drop);
     args.map_err(|error| CheckpointError::Arguments(error.message))
 }
 

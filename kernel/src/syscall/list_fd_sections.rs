@@ -7,9 +7,9 @@ use dormouse_proto::descriptor::view::{self, ListedSection};
 use dormouse_proto::record::Section;
 use dormouse_proto::tool::Access;
 
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use super::window::{Window, cut};
-use super::{Call, Group, Handler, Outcome, Spec, Tool};
+use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 use crate::content::Reader;
 
 /// `list_fd_sections` as a tool.
@@ -17,7 +17,9 @@ pub const TOOL: Tool = Tool {
     name: "list_fd_sections",
     group: Group::Descriptors,
     access: Access::Read,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: Some("list_fd_sections(fd=\"fd:1\") - what is marked"),
     may_repeat: super::always,
     handler: Handler::Table(list_fd_sections),
@@ -29,20 +31,13 @@ const FIRST_LINE_CHARS: usize = 80;
 /// What a section is reckoned at, beside its id and its first line.
 const ELEMENT_CHARS: u64 = 64;
 
-const KEYS: [Key; 2] = [("fd", Kind::Text), ("start", Kind::Integer)];
-
 const DESCRIPTION: &str = "Lists the sections that are marked in a file descriptor: the id, the lines and the first line's \
 text of each.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "fd": {"type": "string", "description": "The descriptor, such as fd:1"},
-    "start": {"type": "integer", "minimum": 1, "description": "The position of the first section to list; 1 if left out"}
-  },
-  "required": ["fd"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 2] = [
+    Parameter::text("fd", "The descriptor, such as fd:1").required(),
+    Parameter::integer("start", "The position of the first section to list; 1 if left out").at_least(1),
+];
 
 /// Answers a call. `max_read_chars` of the settings bounds what is shown. O(sections log n).
 #[must_use]
@@ -51,7 +46,7 @@ pub fn list_fd_sections(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let lost = |error| args.lost(error);
     let view = call.served(entry).map_err(lost)?;

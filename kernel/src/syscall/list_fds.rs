@@ -11,9 +11,9 @@ use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
 use time::OffsetDateTime;
 
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use super::window::{Window, cut};
-use super::{Call, Group, Handler, Outcome, Spec, Tool};
+use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 use crate::content::{Content, ReadQuota};
 use crate::table::{Table, served};
 
@@ -22,7 +22,9 @@ pub const TOOL: Tool = Tool {
     name: "list_fds",
     group: Group::Descriptors,
     access: Access::Read,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: Some("list_fds() - every descriptor, with its name and size"),
     may_repeat: super::always,
     handler: Handler::Table(list_fds),
@@ -34,20 +36,14 @@ const MAX_LISTED: u64 = 50;
 /// What the attributes of one descriptor are reckoned at, beside its name, source and summary.
 const ELEMENT_CHARS: u64 = 200;
 
-const KEYS: [Key; 3] = [("start", Kind::Integer), ("max", Kind::Integer), ("messages", Kind::Flag)];
-
 const DESCRIPTION: &str = "Lists the file descriptors of this process: where each comes from, its size, and its name, \
 number of sections and summary where it has them.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "start": {"type": "integer", "minimum": 1, "description": "The position of the first descriptor to list; 1 if left out"},
-    "max": {"type": "integer", "minimum": 1, "description": "The most descriptors to list; 50 if left out"},
-    "messages": {"type": "boolean", "description": "List the messages that are descriptors as well"}
-  },
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 3] = [
+    Parameter::integer("start", "The position of the first descriptor to list; 1 if left out").at_least(1),
+    Parameter::integer("max", "The most descriptors to list; 50 if left out").at_least(1),
+    Parameter::flag("messages", "List the messages that are descriptors as well"),
+];
 
 type Item<'a> = (FdId, Cow<'a, Entry<Content>>);
 
@@ -59,7 +55,7 @@ pub fn list_fds(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let window = Window::parse(&args, MAX_LISTED, call.settings.max_read_chars)?;
     let items = items(call.table, args.flag("messages") == Some(true));
     let (shown, items) = window.of(&args, items, reckoned)?;

@@ -4,12 +4,11 @@ use std::cmp::Reverse;
 
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Neighbour;
-use dormouse_proto::tool::{Access, Answer, ToolSpec};
+use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
-use serde_json::json;
 
 use super::args::Args;
-use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use super::{Group, Handler, ProcessHandler, Tool};
 use crate::process::Draft;
 
 /// `list_processes` as a tool.
@@ -17,7 +16,9 @@ pub const TOOL: Tool = Tool {
     name: "list_processes",
     group: Group::Processes,
     access: Access::Read,
-    spec: Spec::Of(|_| spec()),
+    description: DESCRIPTION,
+    parameters: &[],
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::list_processes)),
@@ -26,26 +27,15 @@ pub const TOOL: Tool = Tool {
 /// The most processes that one answer shows.
 pub const MAX_SHOWN: usize = 100;
 
-/// What a model is told of it.
-#[must_use]
-pub fn spec() -> ToolSpec {
-    let schema = json!({ "type": "object", "properties": {}, "additionalProperties": false });
-    ToolSpec {
-        name: TOOL.name.into(),
-        description:
-            "Lists the processes that you can write to: your own tree, with your parent, your children and your \
-                      siblings first, and those that have a name."
-                .into(),
-        schema: schema.to_string().into(),
-    }
-}
+const DESCRIPTION: &str = "Lists the processes that you can write to: your own tree, with your parent, your children and your \
+siblings first, and those that have a name.";
 
 /// Checks that a call says nothing that would be overlooked.
 ///
 /// # Errors
 /// A text for the model.
 pub fn check(args: &str) -> Result<(), String> {
-    Args::parse(TOOL.name, args, &[]).map(drop).map_err(|error| error.message)
+    Args::parse(&TOOL, args).map(drop).map_err(|error| error.message)
 }
 
 /// How near a process is, nearest first.

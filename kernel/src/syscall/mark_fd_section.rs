@@ -4,16 +4,18 @@ use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::record::{Note, Notes, Section};
 use dormouse_proto::tool::Access;
 
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use super::selection::{Chosen, Selection};
-use super::{Call, Group, Handler, Outcome, Spec, Tool};
+use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `mark_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
     name: "mark_fd_section",
     group: Group::Descriptors,
     access: Access::Read,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: Some(
         "mark_fd_section(fd=\"fd:1\", start_line=45, end_line=52, ref_id=\"bug\") - mark lines to come back to",
     ),
@@ -24,23 +26,15 @@ pub const TOOL: Tool = Tool {
 /// The most sections that one descriptor has.
 const MAX_SECTIONS: usize = 1_000;
 
-const KEYS: [Key; 4] =
-    [("fd", Kind::Text), ("start_line", Kind::Integer), ("end_line", Kind::Integer), ("ref_id", Kind::Text)];
-
 const DESCRIPTION: &str = "Marks lines of a file descriptor as a section, under an id of your choice. Marking an id again \
 replaces its lines.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "fd": {"type": "string", "description": "The descriptor, such as fd:1"},
-    "start_line": {"type": "integer", "minimum": 1, "description": "The first line, counted from 1"},
-    "end_line": {"type": "integer", "minimum": 1, "description": "The last line"},
-    "ref_id": {"type": "string", "minLength": 1, "maxLength": 64, "description": "The section's id, such as bug_details"}
-  },
-  "required": ["fd", "start_line", "end_line", "ref_id"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 4] = [
+    Parameter::text("fd", "The descriptor, such as fd:1").required(),
+    Parameter::integer("start_line", "The first line, counted from 1").at_least(1).required(),
+    Parameter::integer("end_line", "The last line").at_least(1).required(),
+    Parameter::text("ref_id", "The section's id, such as bug_details").at_least(1).at_most(64).required(),
+];
 
 /// Answers a call. O(log n), once the content's pages are counted.
 #[must_use]
@@ -49,7 +43,7 @@ pub fn mark_fd_section(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let fd = args.fd()?;
     let ref_id = args.label("ref_id", "the section's id, such as \"bug_details\"")?;
     let lines = asked_lines(&args)?;

@@ -5,10 +5,10 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
 
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use super::selection::unit::{self, Which};
-use super::selection::{self, Bounded, Chosen, Selection};
-use super::{Call, Group, Handler, Outcome, Spec, Tool, form};
+use super::selection::{Bounded, Chosen, Selection};
+use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
 use crate::content::Unreadable;
 use crate::table::{NewDescriptor, View};
 
@@ -17,7 +17,9 @@ pub const TOOL: Tool = Tool {
     name: "read_fd",
     group: Group::Descriptors,
     access: Access::Read,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: Some(
         "read_fd(fd=\"fd:1\", page=2), or start_line=45, end_line=90, or unit=\"function\", name=\"main\" in place of page - \
          read a part",
@@ -26,32 +28,39 @@ pub const TOOL: Tool = Tool {
     handler: Handler::Table(read_fd),
 };
 
-const KEYS: [Key; 4] = [("fd", Kind::Text), ("mode", Kind::Text), ("extract_to_new_fd", Kind::Flag), form::KEY];
-
 const DESCRIPTION: &str = "Reads content that is kept in a file descriptor. Say which part in one of these ways: `page`; or \
 `start_line` and `end_line`; or `mode` with `start` and `count`; or `unit` with `index` or `name`, such as the function \
 main; or `read_all`. A `unit` alone lists what there is. Without any of them you get page 1. With `extract_to_new_fd` the \
 part becomes a new descriptor and only its name is returned.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "fd": {"type": "string", "description": "The descriptor, such as fd:1 or ref:plan"},
-    "page": {"type": "integer", "minimum": 1, "description": "A page, counted from 1"},
-    "start_line": {"type": "integer", "minimum": 1, "description": "The first line, counted from 1"},
-    "end_line": {"type": "integer", "minimum": 1, "description": "The last line; the end if left out"},
-    "mode": {"type": "string", "enum": ["page", "line", "char"], "description": "The unit of start and count; page if left out"},
-    "start": {"type": "integer", "minimum": 0, "description": "Where to begin: pages and lines count from 1, characters from 0"},
-    "count": {"type": "integer", "minimum": 1, "description": "How many units; 1 if left out"},
-    "unit": {"type": "string", "enum": ["paragraph", "section", "function", "class"], "description": "A part by its meaning: sections are those of Markdown, classes are types of any kind; without index and name you get a list"},
-    "index": {"type": "integer", "minimum": 1, "description": "Which unit, counted from 1"},
-    "name": {"type": "string", "description": "With unit: which one, by a heading or a name such as area or Circle.area. Without unit, in place of fd: the name that the descriptor was given"},
-    "read_all": {"type": "boolean", "description": "Everything; wins over every other selection"},
-    "extract_to_new_fd": {"type": "boolean", "description": "Make the part a new descriptor instead of showing it"},
-    "pretty": {"type": "boolean", "description": "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If left out, JSON on one line is, where the program wants that"}
-  },
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 13] = [
+    Parameter::text("fd", "The descriptor, such as fd:1 or ref:plan"),
+    Parameter::integer("page", "A page, counted from 1").at_least(1),
+    Parameter::integer("start_line", "The first line, counted from 1").at_least(1),
+    Parameter::integer("end_line", "The last line; the end if left out").at_least(1),
+    Parameter::text("mode", "The unit of start and count; page if left out").one_of(&["page", "line", "char"]),
+    Parameter::integer("start", "Where to begin: pages and lines count from 1, characters from 0").at_least(0),
+    Parameter::integer("count", "How many units; 1 if left out").at_least(1),
+    Parameter::text(
+        "unit",
+        "A part by its meaning: sections are those of Markdown, classes are types of any kind; without index and \
+         name you get a list",
+    )
+    .one_of(&["paragraph", "section", "function", "class"]),
+    Parameter::integer("index", "Which unit, counted from 1").at_least(1),
+    Parameter::text(
+        "name",
+        "With unit: which one, by a heading or a name such as area or Circle.area. Without unit, in place of fd: \
+         the name that the descriptor was given",
+    ),
+    Parameter::flag("read_all", "Everything; wins over every other selection"),
+    Parameter::flag("extract_to_new_fd", "Make the part a new descriptor instead of showing it"),
+    Parameter::flag(
+        "pretty",
+        "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If \
+         left out, JSON on one line is, where the program wants that",
+    ),
+];
 
 /// Answers a call. `max_read_chars` of the settings bounds what is shown, never what is extracted. O(log n + shown),
 /// once JSON that is served reformatted has been, or a unit's outline is made.
@@ -61,7 +70,7 @@ pub fn read_fd(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&KEYS, &selection::KEYS, &unit::KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     // Beside a unit, `name` is that of the unit.
     let args = if args.has("unit") { args } else { args.with_fd_by("name") };
     let (fd, lost) = (args.fd()?, |error| args.lost(error));

@@ -5,15 +5,17 @@ use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::temp_file::{self, FILE_KEYS};
-use super::{Call, Group, Handler, Outcome, Spec, Tool};
+use super::temp_file;
+use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `read_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
     name: "read_temp_file",
     group: Group::TempFiles,
     access: Access::Read,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Table(read_temp_file),
@@ -22,14 +24,7 @@ pub const TOOL: Tool = Tool {
 const DESCRIPTION: &str = "Reads a temporary file of your tree of processes, whoever made it. You get what it holds now, and \
 its version, which write_temp_file needs. A large file becomes a file descriptor of yours, a copy of that version.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "temp_file_id": {"type": "string", "description": "The file, such as temp:1"}
-  },
-  "required": ["temp_file_id"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 1] = [Parameter::text("temp_file_id", "The file, such as temp:1").required()];
 
 /// Answers a call: with an operation for the tree's files, or with an error.
 #[must_use]
@@ -38,7 +33,7 @@ pub fn read_temp_file(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&FILE_KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let id = temp_file::file(&args)?;
     Ok(temp_file::pending(&args, TempFileOp::Read { id }, call.settings))
 }

@@ -1,10 +1,9 @@
 //! `receive_messages`: read what other processes said, in the middle of a turn.
 
-use dormouse_proto::tool::{Access, ToolSpec};
-use serde_json::json;
+use dormouse_proto::tool::Access;
 
-use super::args::{Args, Key, Kind};
-use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use super::args::Args;
+use super::{Group, Handler, Parameter, ProcessHandler, Tool};
 use crate::process::Draft;
 
 /// `receive_messages` as a tool.
@@ -12,49 +11,32 @@ pub const TOOL: Tool = Tool {
     name: "receive_messages",
     group: Group::Processes,
     access: Access::Read,
-    spec: Spec::Of(|_| spec()),
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::receive_messages)),
 };
 
 const TIMEOUT: &str = "timeout_ms";
-const KEYS: [Key; 1] = [(TIMEOUT, Kind::Integer)];
-
 /// The longest that a call waits: an hour.
 pub(super) const MAX_TIMEOUT_MS: u64 = 3_600_000;
 
-/// What a model is told of it.
-#[must_use]
-pub fn spec() -> ToolSpec {
-    let schema = json!({
-        "type": "object",
-        "properties": {
-            "timeout_ms": {
-                "type": "integer",
-                "minimum": 0,
-                "maximum": MAX_TIMEOUT_MS,
-                "description": "How long to wait for one if none is there; 0 if left out."
-            }
-        },
-        "additionalProperties": false
-    });
-    ToolSpec {
-        name: TOOL.name.into(),
-        description:
-            "Returns what other processes have said to you since. What you do not receive you hear when your turn \
-                      ends. waiting=\"3\": so many more are there; call it again."
-                .into(),
-        schema: schema.to_string().into(),
-    }
-}
+const PARAMETERS: [Parameter; 1] =
+    [Parameter::integer(TIMEOUT, "How long to wait for one if none is there; 0 if left out.")
+        .at_least(0)
+        .at_most(MAX_TIMEOUT_MS)];
+
+const DESCRIPTION: &str = "Returns what other processes have said to you since. What you do not receive you hear when your turn \
+ends. waiting=\"3\": so many more are there; call it again.";
 
 /// How long the call waits, in milliseconds.
 ///
 /// # Errors
 /// A text for the model.
 pub fn timeout_ms(args: &str) -> Result<u64, String> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS]).map_err(|error| error.message)?;
+    let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
     Ok(timeout(&args, TIMEOUT)?.unwrap_or(0))
 }
 

@@ -8,9 +8,9 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::record::Note;
 use dormouse_proto::tool::Access;
 
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use super::search_fd::ALL;
-use super::{Call, Group, Handler, Outcome, Spec, Tool};
+use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 use crate::table::Table;
 
 /// `rename_fd` as a tool.
@@ -18,13 +18,13 @@ pub const TOOL: Tool = Tool {
     name: "rename_fd",
     group: Group::Descriptors,
     access: Access::Read,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: Some("rename_fd(fd=\"fd:1\", name=\"error_logs\") - a name to use in place of fd:1"),
     may_repeat: super::always,
     handler: Handler::Table(rename_fd),
 };
-
-const KEYS: [Key; 2] = [("fd", Kind::Text), ("name", Kind::Text)];
 
 /// What ids begin with.
 const ID_KINDS: [&str; 4] = ["fd", "ref", "msg", "temp"];
@@ -32,15 +32,10 @@ const ID_KINDS: [&str; 4] = ["fd", "ref", "msg", "temp"];
 const DESCRIPTION: &str = "Gives a file descriptor a name of your choice, which you can use wherever its id is asked for. \
 An empty name takes it away.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "fd": {"type": "string", "description": "The descriptor, such as fd:1 or its present name"},
-    "name": {"type": "string", "maxLength": 64, "description": "The new name, such as error_logs; empty for none"}
-  },
-  "required": ["fd", "name"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 2] = [
+    Parameter::text("fd", "The descriptor, such as fd:1 or its present name").required(),
+    Parameter::text("name", "The new name, such as error_logs; empty for none").at_most(64).required(),
+];
 
 /// Answers a call. O(descriptors).
 #[must_use]
@@ -49,7 +44,7 @@ pub fn rename_fd(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let name = new_name(&args, call.table, &id)?;
     let previous = entry.notes.name.as_deref();

@@ -1,13 +1,12 @@
 //! `restore_process`: takes the process back to a checkpoint.
 
 use dormouse_proto::id::CheckpointId;
-use dormouse_proto::tool::{Access, ToolSpec};
+use dormouse_proto::tool::Access;
 use dormouse_proto::xml::Element;
-use serde_json::json;
 
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use super::checkpoint::{CheckpointError, Kept};
-use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use super::{Group, Handler, Parameter, ProcessHandler, Tool};
 use crate::process::Draft;
 
 /// `restore_process` as a tool.
@@ -15,35 +14,20 @@ pub const TOOL: Tool = Tool {
     name: "restore_process",
     group: Group::Processes,
     access: Access::Admin,
-    spec: Spec::Of(|_| spec()),
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::restore_process)),
 };
 
 const ID: &str = "checkpoint_id";
-const KEYS: [Key; 1] = [(ID, Kind::Word)];
+const PARAMETERS: [Parameter; 1] = [Parameter::word(ID, "The checkpoint, such as \"cp:3\".").required()];
 
-/// What a model is told of it.
-#[must_use]
-pub fn spec() -> ToolSpec {
-    let schema = json!({
-        "type": "object",
-        "properties": {
-            "checkpoint_id": { "type": "string", "description": "The checkpoint, such as \"cp:3\"." }
-        },
-        "required": ["checkpoint_id"],
-        "additionalProperties": false
-    });
-    ToolSpec {
-        name: TOOL.name.into(),
-        description: "Takes this process back to a checkpoint: its conversation and its file descriptors are those of then, and \
-                      you remember nothing of what came after. A message tells you that you were restored. What was done \
-                      outside, temporary files and what you used of your budget stay. Call nothing else in the same reply."
-            .into(),
-        schema: schema.to_string().into(),
-    }
-}
+const DESCRIPTION: &str = "Takes this process back to a checkpoint: its conversation and its file descriptors are those of then, and \
+you remember nothing of what came after. A message tells you that you were restored. What was done outside, temporary files and what \
+you used of your budget stay. Call nothing else in the same reply.";
 
 /// The checkpoint that a call names.
 ///
@@ -51,7 +35,7 @@ pub fn spec() -> ToolSpec {
 /// [`CheckpointError::Arguments`].
 pub fn checkpoint(args: &str) -> Result<CheckpointId, CheckpointError> {
     let wrong = |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
-    let args = Args::parse(TOOL.name, args, &[&KEYS]).map_err(wrong)?;
+    let args = Args::parse(&TOOL, args).map_err(wrong)?;
     let asked = args.required_text(ID, "the checkpoint to go back to, such as \"cp:3\"").map_err(wrong)?;
     asked.parse().map_err(|error| CheckpointError::Arguments(format!("{error}.")))
 }

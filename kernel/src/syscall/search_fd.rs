@@ -18,8 +18,8 @@ use dormouse_proto::tool::Access;
 
 use self::excerpt::{Excerpted, Excerpts};
 use self::matcher::{Case, Matcher, Scan, TooSlow};
-use super::args::{Args, Key, Kind};
-use super::{Call, Group, Handler, Outcome, Spec, Tool, form};
+use super::args::Args;
+use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
 use crate::content::{ReadQuota, Unreadable};
 use crate::table::View;
 
@@ -28,7 +28,9 @@ pub const TOOL: Tool = Tool {
     name: "search_fd",
     group: Group::Descriptors,
     access: Access::Read,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: Some("search_fd(fd=\"fd:1\", query=\"error\", context=2) - find text; fd=\"*\" searches all descriptors"),
     may_repeat: super::always,
     handler: Handler::Table(search_fd),
@@ -40,38 +42,27 @@ pub(super) const ALL: &str = "*";
 /// Matches in one answer, if the call does not say how many.
 const MAX_MATCHES: u64 = 50;
 
-const KEYS: [Key; 9] = [
-    ("fd", Kind::Text),
-    ("query", Kind::Text),
-    ("case_sensitive", Kind::Flag),
-    ("regex", Kind::Flag),
-    ("context", Kind::Integer),
-    ("start", Kind::Integer),
-    ("max_matches", Kind::Integer),
-    ("distinct", Kind::Flag),
-    form::KEY,
-];
-
 const DESCRIPTION: &str = "Finds text in content that is kept in a file descriptor, or in all of them at once. Returns the \
 number of all matches, and each match with its line, its page and its character position, which read_fd takes to show what \
 stands around it. With `distinct` you get each different match once, with how often it occurs.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "fd": {"type": "string", "description": "The descriptor, such as fd:1 or ref:plan; * for all of them"},
-    "query": {"type": "string", "minLength": 1, "description": "The text to find, taken literally unless regex is true"},
-    "case_sensitive": {"type": "boolean", "description": "Whether upper and lower case differ; true if left out"},
-    "regex": {"type": "boolean", "description": "Take the query as a regular expression; ^ and $ match at lines"},
-    "context": {"type": "integer", "minimum": 0, "description": "Lines to show before and after each match; 0 if left out"},
-    "start": {"type": "integer", "minimum": 1, "description": "The number of the first match to show; 1 if left out"},
-    "max_matches": {"type": "integer", "minimum": 1, "description": "The most matches to show; 50 if left out"},
-    "distinct": {"type": "boolean", "description": "Show each different match once, the most frequent first, with how often it occurs and without its place. Of a regular expression with groups only the groups are shown, with a tab between two of them"},
-    "pretty": {"type": "boolean", "description": "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If left out, JSON on one line is, where the program wants that"}
-  },
-  "required": ["fd", "query"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 9] = [
+    Parameter::text("fd", "The descriptor, such as fd:1 or ref:plan; * for all of them").required(),
+    Parameter::text("query", "The text to find, taken literally unless regex is true").at_least(1).required(),
+    Parameter::flag("case_sensitive", "Whether upper and lower case differ; true if left out"),
+    Parameter::flag("regex", "Take the query as a regular expression; ^ and $ match at lines"),
+    Parameter::integer("context", "Lines to show before and after each match; 0 if left out").at_least(0),
+    Parameter::integer("start", "The number of the first match to show; 1 if left out").at_least(1),
+    Parameter::integer("max_matches", "The most matches to show; 50 if left out").at_least(1),
+    Parameter::flag(
+        "distinct",
+        "Show each different match once, the most frequent first, with how often it occurs and without its place. Of a regular expression with groups only the groups are shown, with a tab between two of them",
+    ),
+    Parameter::flag(
+        "pretty",
+        "Whether JSON is reformatted: its pages, lines and characters are then those of the reformatted text. If left out, JSON on one line is, where the program wants that",
+    ),
+];
 
 /// Answers a call. `max_read_chars` of the settings bounds what is shown. O(n) in the content; of all descriptors, in all of
 /// their contents together, one that several of them hold counted for each. A regular expression that would take longer is
@@ -82,7 +73,7 @@ pub fn search_fd(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let fd = args.fd()?;
     let search = Search::parse(&args, call.quota)?;
     if args.flag("distinct") == Some(true) {

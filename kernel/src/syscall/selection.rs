@@ -11,20 +11,10 @@ use std::ops::Range;
 use dormouse_proto::descriptor::view::Served;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use crate::content::units::Unit;
 use crate::content::{Slice, Unreadable};
 use crate::table::View;
-
-/// The parameters that every selection has, beside the one that names the unit.
-pub(super) const KEYS: [Key; 6] = [
-    ("page", Kind::Integer),
-    ("start_line", Kind::Integer),
-    ("end_line", Kind::Integer),
-    ("start", Kind::Integer),
-    ("count", Kind::Integer),
-    ("read_all", Kind::Flag),
-];
 
 /// What is asked for, unchecked against any content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,12 +9,12 @@ use dormouse_proto::descriptor::view::Extent;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Address;
 use dormouse_proto::record::Entry;
-use dormouse_proto::tool::{Access, ToolSpec};
-use serde_json::json;
+use dormouse_proto::tool::Access;
 
-use super::args::{Args, Key, Kind};
-use super::handed::{self, Handed, handed};
-use super::{Call, Group, Handler, ProcessHandler, Spec, Tool, list_fds};
+use super::args::Args;
+use super::handed::{Handed, handed};
+use super::parameter::Items;
+use super::{Call, Group, Handler, Parameter, ProcessHandler, Tool, list_fds};
 use crate::content::Content;
 use crate::process::Draft;
 use crate::program::Program;
@@ -25,15 +25,34 @@ pub const TOOL: Tool = Tool {
     name: "send_message",
     group: Group::Processes,
     access: Access::Write,
-    spec: Spec::Of(spec),
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::send_message)),
 };
 
 const FDS: &str = "fds";
-const KEYS: [Key; 2] = [("to", Kind::Word), ("text", Kind::Text)];
-const FD_KEYS: [Key; 1] = [(FDS, Kind::List)];
+
+const PARAMETERS: [Parameter; 3] = [
+    Parameter::word(
+        "to",
+        "Who is to hear it: \"parent\", the pid of a process that list_processes shows, or a name.",
+    )
+    .required(),
+    Parameter::text("text", "What you say. The other knows nothing of this conversation.").required(),
+    Parameter::list(
+        Items::Descriptors,
+        FDS,
+        "Descriptors that you hand over: the other gets them under numbers of its own. A part of one is named as \"fd:1 lines 10-40\", \
+         or by an object.",
+    )
+    .with_descriptors(),
+];
+
+const DESCRIPTION: &str = "Says something to another process. It hears it when its turn ends, or when it calls receive_messages. You get \
+an answer as soon as the message is kept for it, and do not wait for a reply.";
 
 const TO: &str = "\"parent\", the pid of a process that list_processes shows, or a name";
 
@@ -107,42 +126,12 @@ impl PlacedLetter {
     }
 }
 
-/// What a model of a process of `program` is told of it: descriptors only where it has any.
-#[must_use]
-pub fn spec(program: &Program) -> ToolSpec {
-    let mut properties = json!({
-        "to": { "type": "string", "description": format!("Who is to hear it: {TO}.") },
-        "text": { "type": "string", "description": "What you say. The other knows nothing of this conversation." }
-    });
-    if program.descriptors().is_some() {
-        properties[FDS] = handed::schema(
-            "Descriptors that you hand over: the other gets them under numbers of its own. A part of one is named as \
-             \"fd:1 lines 10-40\", or by an object.",
-        );
-    }
-    let schema = json!({
-        "type": "object",
-        "properties": properties,
-        "required": ["to", "text"],
-        "additionalProperties": false
-    });
-    ToolSpec {
-        name: TOOL.name.into(),
-        description: "Says something to another process. It hears it when its turn ends, or when it calls \
-                      receive_messages. You get an answer as soon as the message is kept for it, and do not wait for a \
-                      reply."
-            .into(),
-        schema: schema.to_string().into(),
-    }
-}
-
 /// A call by a process of `program`, checked.
 ///
 /// # Errors
 /// A text for the model: other arguments, or an unknown descriptor, and what there is.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, String> {
-    let keys: &'static [&'static [Key]] = if program.descriptors().is_some() { &[&KEYS, &FD_KEYS] } else { &[&KEYS] };
-    let args = Args::parse(TOOL.name, call.args, keys).map_err(|error| error.message)?;
+    let args = Args::parse_by(&TOOL, program, call.args).map_err(|error| error.message)?;
     let to = args.required_text("to", TO).map_err(|error| error.message)?;
     let to = Address::parse(to).ok_or_else(|| format!("'{to}' is nobody: give {TO}."))?;
     let descriptors = handed(&args, FDS, call)?;
@@ -155,6 +144,7 @@ pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, Str
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use std::path::Path;
 
     use bytes::Bytes;
@@ -234,7 +224,7 @@ mod tests {
     #[test]
     fn without_descriptors_there_is_nothing_to_hand_over() {
         let plain = program("\"send_message\"");
-        let schema: Value = serde_json::from_str(&spec(&plain).schema).unwrap();
+        let schema: Value = serde_json::from_str(&TOOL.spec(&plain).schema).unwrap();
         assert!(schema["properties"][FDS].is_null());
         let args = json!({ "to": "parent", "text": "x", "fds": [] }).to_string();
         assert!(checked(&args, &plain, &Table::new()).unwrap_err().contains("Unknown parameter 'fds'"));

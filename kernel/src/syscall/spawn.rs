@@ -6,15 +6,16 @@
 mod descriptors;
 mod lists;
 mod pending;
-mod schema;
 
 use dormouse_proto::program::nearest;
+use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::Access;
+use serde_json::json;
 
 pub use self::pending::{FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload};
-pub use self::schema::spec;
-use super::args::{Args, Key, Kind};
-use super::{Call, Group, Handler, ProcessHandler, Spec, Tool, is_of};
+use super::args::Args;
+use super::parameter::Items;
+use super::{Call, Group, Handler, Parameter, ProcessHandler, Told, Tool};
 use crate::process::Draft;
 use crate::program::Program;
 
@@ -23,7 +24,9 @@ pub const TOOL: Tool = Tool {
     name: "spawn",
     group: Group::Processes,
     access: Access::Admin,
-    spec: Spec::Of(spec),
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: Some(name_programs),
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::spawn)),
@@ -33,30 +36,39 @@ const FDS: &str = "additional_preload_fds";
 const FILES: &str = "additional_preload_files";
 const TEMP_FILES: &str = "additional_preload_temp_files";
 
-const KEYS: [Key; 5] = [
-    ("program_name", Kind::Text),
-    ("program", Kind::Text),
-    ("query", Kind::Text),
-    ("wait", Kind::Flag),
-    (FILES, Kind::List),
+const PARAMETERS: [Parameter; 7] = [
+    Parameter::text("program_name", "The linked program.").required(),
+    Parameter::alias("program"),
+    Parameter::text("query", "What it is to do. It knows nothing else of this conversation.").required(),
+    Parameter::flag("wait", "Whether to wait for its end; true if left out."),
+    Parameter::list(Items::Texts, FILES, "Files whose content stands in its system prompt."),
+    Parameter::list(
+        Items::Descriptors,
+        FDS,
+        "Descriptors that it gets: their content in its system prompt, and the same ids in its table. A part of one is named as \
+         \"fd:1 lines 10-40\", or by an object.",
+    )
+    .with_descriptors(),
+    Parameter::list(
+        Items::Texts,
+        TEMP_FILES,
+        "Temporary files, such as temp:1, whose newest version stands in its system prompt.",
+    )
+    .with_temp_files(),
 ];
-const FD_KEYS: [Key; 1] = [(FDS, Kind::List)];
-const TEMP_FILE_KEYS: [Key; 1] = [(TEMP_FILES, Kind::List)];
-const ALL_KEYS: &[&[Key]] = &[&KEYS, &FD_KEYS, &TEMP_FILE_KEYS];
 
-/// The parameters that a process of `program` has: none of what it could not name.
-fn keys(program: &Program) -> &'static [&'static [Key]] {
-    match (program.descriptors().is_some(), shares_files(program)) {
-        (true, true) => ALL_KEYS,
-        (true, false) => &[&KEYS, &FD_KEYS],
-        (false, true) => &[&KEYS, &TEMP_FILE_KEYS],
-        (false, false) => &[&KEYS],
+const DESCRIPTION: &str = "Starts a fresh process of a linked program and returns its last message. With wait=false you get its pid at \
+once and go on; its last message comes to you by itself. Programs:";
+
+/// Names the linked programs.
+fn name_programs(program: &Program, told: &mut Told) {
+    let names: Vec<_> = program.linked().map(|(name, ..)| name).collect();
+    let program_name = &mut told.schema["properties"]["program_name"];
+    *program_name = json!({ "type": "string", "enum": names, "description": program_name["description"] });
+    for (name, description, _) in program.linked() {
+        let description = ShownText::outside(&format!("program:{name}"), description);
+        told.description += &format!("\n- {name}: {description}");
     }
-}
-
-/// Whether processes of `program` know of temporary files.
-fn shares_files(program: &Program) -> bool {
-    program.tools().iter().any(|tool| is_of(Group::TempFiles, &tool.name))
 }
 
 /// A call by a process of `program`, checked.
@@ -64,7 +76,7 @@ fn shares_files(program: &Program) -> bool {
 /// # Errors
 /// A text for the model: other arguments, an unknown program or descriptor, and what there is.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, String> {
-    let args = Args::parse(TOOL.name, call.args, keys(program)).map_err(|error| error.message)?;
+    let args = Args::parse_by(&TOOL, program, call.args).map_err(|error| error.message)?;
     let child = linked(&args, program)?;
     let query = args.required_text("query", "what the process is to do").map_err(|error| error.message)?.to_owned();
     let descriptors = descriptors::preloads(&args, call, &child)?;
@@ -77,14 +89,14 @@ pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, Strin
 /// Whether the call waits for the child's end. Of a call that was checked before.
 #[must_use]
 pub fn waits(args: &str) -> bool {
-    let args = Args::parse(TOOL.name, args, ALL_KEYS);
+    let args = Args::parse(&TOOL, args);
     args.ok().and_then(|args| args.flag("wait")).unwrap_or(true)
 }
 
 /// The program that the call names. Of a call that was checked before.
 #[must_use]
 pub fn program_name(args: &str) -> Option<String> {
-    let args = Args::parse(TOOL.name, args, ALL_KEYS).ok()?;
+    let args = Args::parse(&TOOL, args).ok()?;
     args.text("program_name").or(args.text("program")).map(str::to_owned)
 }
 

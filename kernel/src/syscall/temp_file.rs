@@ -7,16 +7,9 @@ use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempId, view};
 use dormouse_proto::tool::Answer;
 
 use super::Outcome;
-use super::args::{Args, Key, Kind};
+use super::args::Args;
 use crate::content::Content;
 use crate::table::Table;
-
-/// The parameters that say what a file is to hold.
-pub(super) const CONTENT_KEYS: [Key; 2] = [("content", Kind::Text), ("fd", Kind::Text)];
-/// The parameter that names a file.
-pub(super) const FILE_KEYS: [Key; 1] = [("temp_file_id", Kind::Text)];
-/// The parameter that names a version.
-pub(super) const VERSION_KEYS: [Key; 1] = [("version", Kind::Integer)];
 
 /// An operation that the tree's files are asked for. The same arguments and table give the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,13 +2,14 @@
 
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Address;
-use dormouse_proto::tool::{Access, ToolSpec};
-use serde_json::{Value, json};
+use dormouse_proto::tool::Access;
+use serde_json::Value;
 
-use super::args::{Args, Key, Kind};
-use super::handed::{bounded, list_schema};
+use super::args::Args;
+use super::handed::bounded;
+use super::parameter::Items;
 use super::receive_messages::{MAX_TIMEOUT_MS, timeout};
-use super::{Group, Handler, ProcessHandler, Spec, Tool};
+use super::{Group, Handler, Parameter, ProcessHandler, Tool};
 use crate::process::Draft;
 
 /// `wait` as a tool.
@@ -16,7 +17,9 @@ pub const TOOL: Tool = Tool {
     name: "wait",
     group: Group::Processes,
     access: Access::Read,
-    spec: Spec::Of(|_| spec()),
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Process(ProcessHandler(Draft::wait)),
@@ -24,33 +27,18 @@ pub const TOOL: Tool = Tool {
 
 const PIDS: &str = "pids";
 const TIMEOUT: &str = "timeout_ms";
-const KEYS: [Key; 2] = [(PIDS, Kind::List), (TIMEOUT, Kind::Integer)];
+const PARAMETERS: [Parameter; 2] = [
+    Parameter::list(
+        Items::Integers,
+        PIDS,
+        "The children to wait for, as spawn with wait=false named them; all, if left out.",
+    ),
+    Parameter::integer(TIMEOUT, "How long to wait at most; until they have ended, if left out.")
+        .at_least(0)
+        .at_most(MAX_TIMEOUT_MS),
+];
 
-/// What a model is told of it.
-#[must_use]
-pub fn spec() -> ToolSpec {
-    let schema = json!({
-        "type": "object",
-        "properties": {
-            "pids": list_schema(
-                json!({ "type": "integer" }),
-                "The children to wait for, as spawn with wait=false named them; all, if left out."
-            ),
-            "timeout_ms": {
-                "type": "integer",
-                "minimum": 0,
-                "maximum": MAX_TIMEOUT_MS,
-                "description": "How long to wait at most; until they have ended, if left out."
-            }
-        },
-        "additionalProperties": false
-    });
-    ToolSpec {
-        name: TOOL.name.into(),
-        description: "Waits until children that run in the background have ended, and returns what they said.".into(),
-        schema: schema.to_string().into(),
-    }
-}
+const DESCRIPTION: &str = "Waits until children that run in the background have ended, and returns what they said.";
 
 /// What a call waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +54,7 @@ pub struct Wait {
 /// # Errors
 /// A text for the model.
 pub fn asked(args: &str) -> Result<Wait, String> {
-    let args = Args::parse(TOOL.name, args, &[&KEYS]).map_err(|error| error.message)?;
+    let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
     let pids = bounded(PIDS, args.list(PIDS))?.iter().map(pid).collect::<Result<Vec<_>, _>>()?;
     Ok(Wait { pids: (!pids.is_empty()).then_some(pids), timeout_ms: timeout(&args, TIMEOUT)? })
 }

@@ -61,13 +61,18 @@ pub(super) fn cut(text: &str, max_chars: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::{Key, Kind};
+    use super::super::Parameter;
+    use super::super::parameter::Offered;
     use super::*;
 
-    const KEYS: [Key; 2] = [("start", Kind::Integer), ("max", Kind::Integer)];
+    const PARAMETERS: [Parameter; 2] = [Parameter::integer("start", "First"), Parameter::integer("max", "Most")];
+
+    fn parsed(json: &str) -> Args {
+        Args::of("t", &PARAMETERS, Offered::ALL, json).unwrap()
+    }
 
     fn shown(args: &str, max_chars: u64) -> Result<(String, Option<u64>, Vec<u64>), String> {
-        let args = Args::parse("t", args, &[&KEYS]).unwrap();
+        let args = parsed(args);
         let window = Window::parse(&args, 4, max_chars).map_err(|error| error.message)?;
         let (shown, items) = window.of(&args, [10, 20, 30, 5, 5], |chars| *chars).map_err(|error| error.message)?;
         Ok((shown.range(), shown.next(), items))
@@ -98,7 +103,7 @@ mod tests {
 
     #[test]
     fn an_empty_list_is_shown_from_its_beginning() {
-        let args = Args::parse("t", "{}", &[&KEYS]).unwrap();
+        let args = parsed("{}");
         let window = Window::parse(&args, 4, 10).unwrap();
         let (shown, items) = window.of(&args, Vec::<u64>::new(), |chars| *chars).unwrap();
         assert_eq!((shown.range().as_str(), shown.next(), items), ("0", None, vec![]));

@@ -5,15 +5,17 @@ use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::temp_file::{self, CONTENT_KEYS, FILE_KEYS, VERSION_KEYS};
-use super::{Call, Group, Handler, Outcome, Spec, Tool};
+use super::temp_file;
+use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `write_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
     name: "write_temp_file",
     group: Group::TempFiles,
     access: Access::Write,
-    spec: Spec::Fixed { description: DESCRIPTION, schema: SCHEMA },
+    description: DESCRIPTION,
+    parameters: &PARAMETERS,
+    adapt: None,
     example: None,
     may_repeat: super::always,
     handler: Handler::Table(write_temp_file),
@@ -24,17 +26,12 @@ descriptor `fd` holds. `version` is the version that you read: where another pro
 written and the error stale_version says which version is the newest; then read it again, merge, and write with that version. To \
 add to the end of a file, use append_temp_file, which needs no version.";
 
-const SCHEMA: &str = r#"{
-  "type": "object",
-  "properties": {
-    "temp_file_id": {"type": "string", "description": "The file, such as temp:1"},
-    "content": {"type": "string", "description": "What the file holds from then on; may be empty"},
-    "fd": {"type": "string", "description": "In place of content: the descriptor whose content the file holds, such as fd:1"},
-    "version": {"type": "integer", "minimum": 1, "description": "The version that you read"}
-  },
-  "required": ["temp_file_id", "version"],
-  "additionalProperties": false
-}"#;
+const PARAMETERS: [Parameter; 4] = [
+    Parameter::text("temp_file_id", "The file, such as temp:1").required(),
+    Parameter::text("content", "What the file holds from then on; may be empty"),
+    Parameter::text("fd", "In place of content: the descriptor whose content the file holds, such as fd:1"),
+    Parameter::integer("version", "The version that you read").at_least(1).required(),
+];
 
 /// Answers a call: with an operation for the tree's files, or with an error. A descriptor's content is not copied.
 #[must_use]
@@ -43,7 +40,7 @@ pub fn write_temp_file(call: &Call<'_>) -> Outcome {
 }
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
-    let args = Args::parse(TOOL.name, call.args, &[&FILE_KEYS, &CONTENT_KEYS, &VERSION_KEYS])?;
+    let args = Args::parse(&TOOL, call.args)?;
     let id = temp_file::file(&args)?;
     let version = temp_file::version(&args)?;
     let version = version.ok_or_else(|| args.missing("version", "the version that you read with read_temp_file"))?;

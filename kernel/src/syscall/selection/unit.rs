@@ -5,14 +5,11 @@ use std::sync::Arc;
 use dormouse_proto::descriptor::view::{Listed, Served, Units};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 
-use super::super::args::{Args, Key, Kind};
+use super::super::args::Args;
 use super::within;
 use crate::content::Unreadable;
 use crate::content::units::{Outlined, Unit, UnitError, name};
 use crate::table::View;
-
-/// The parameters of this form of selection.
-pub(in crate::syscall) const KEYS: [Key; 3] = [("unit", Kind::Text), ("index", Kind::Integer), ("name", Kind::Text)];
 
 /// The most names that an error lists.
 const NAMES: usize = 20;

@@ -175,7 +175,7 @@ fn the_schema_names_what_the_parser_takes_and_nothing_that_the_program_lacks() {
     ];
     for (tools, has_fds, has_temp_files) in cases {
         let program = program(tools);
-        let spec = spec(&program);
+        let spec = TOOL.spec(&program);
         assert!(spec.description.contains("- helper: Helps."), "{}", spec.description);
         let schema: Value = serde_json::from_str(&spec.schema).unwrap();
         let properties = schema["properties"].as_object().unwrap();
