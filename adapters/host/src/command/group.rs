@@ -126,3 +126,16 @@ fn limit(leader: Pid, limits: &CommandLimits) -> io::Result<()> {
 pub(super) fn watch(pidfd: std::os::fd::OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
     tokio::io::unix::AsyncFd::new(pidfd)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_has_ended_needs_no_limits() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        child.wait().unwrap();
+        limit(pid, &CommandLimits::default()).unwrap();
+    }
+}

@@ -343,12 +343,16 @@ mod tests {
             std::fs::write(dir.join(name), "#!/bin/sh\n").unwrap();
             std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
         }
-        let path = format!(":.:{}", dir.join("bin").display());
         let permissions = granted.iter().fold(Permissions::none(), |permissions, program| {
             permissions.allow_run(program.replace("DIR", &dir.display().to_string()))
         });
+        launcher_with(dir, &permissions)
+    }
+
+    fn launcher_with(dir: &Path, permissions: &Permissions) -> Launcher {
+        let path = format!(":.:{}", dir.join("bin").display());
         let environment = Environment::new([("PATH".into(), path.into())]);
-        Launcher::with_environment(&permissions, &Arc::default(), dir, environment).unwrap()
+        Launcher::with_environment(permissions, &Arc::default(), dir, environment).unwrap()
     }
 
     #[test]
@@ -395,6 +399,27 @@ mod tests {
         };
         assert_eq!(lacks(&[]), None);
         assert!(lacks(&["tool"]).is_some_and(|lacks| lacks.contains("confine")), "{:?}", lacks(&["tool"]));
+    }
+
+    #[test]
+    fn a_system_that_cannot_confine_runs_only_what_is_permitted_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        launcher(dir.path(), &[]);
+        let permitted = Permissions::none().allow_run("tool");
+        for (permissions, runs) in [(permitted.clone(), false), (permitted.allow_without_confinement(), true)] {
+            let mut launcher = launcher_with(dir.path(), &permissions);
+            launcher.support = ConfinementSupport::read("0,false").unwrap();
+            let request = LaunchRequest {
+                argv: &["tool".to_owned()],
+                env: Vec::new(),
+                access: Access::Read,
+                limits: CommandLimits::default(),
+                stdin: Stdio::null(),
+                folder: None,
+            };
+            let prepared = launcher.prepare(request).map(drop);
+            assert_eq!(prepared.is_ok(), runs, "{prepared:?}");
+        }
     }
 
     #[test]

@@ -37,3 +37,14 @@ pub(super) fn tasks() -> Option<u64> {
     let load = std::fs::read_to_string("/proc/loadavg").ok()?;
     load.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tasks_of_the_system_are_counted() {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().count() as u64;
+        assert!(tasks().is_some_and(|tasks| tasks >= threads && tasks < u64::from(u32::MAX)));
+    }
+}

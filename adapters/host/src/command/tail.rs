@@ -66,4 +66,13 @@ mod tests {
             assert_eq!(tail.text(), expected);
         }
     }
+
+    #[test]
+    fn what_is_held_is_bounded_however_it_comes() {
+        let mut tail = Tail::default();
+        for _ in 0..100 {
+            tail.push(&[b'x'; 1_000]);
+            assert!(tail.bytes.len() <= 2 * KEPT_BYTES);
+        }
+    }
 }

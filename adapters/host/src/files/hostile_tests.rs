@@ -110,6 +110,22 @@ fn a_trap_is_refused_by_kind_and_at_once() {
 }
 
 #[test]
+fn what_is_no_file_is_called_what_it_is() {
+    let world = World::new();
+    let cases = [
+        ("folder", "a directory"),
+        ("fifo", "a FIFO"),
+        ("socket", "a socket"),
+        ("plain/below", "a part of its way is a file"),
+        ("link-in", "a symbolic link"),
+    ];
+    for (path, what) in cases {
+        let error = world.files.read(Path::new(path)).unwrap_err();
+        assert!(error.message.contains(what), "{path}: {error}");
+    }
+}
+
+#[test]
 fn names_that_are_too_long_are_refused() {
     let world = World::new();
     for path in ["x".repeat(256), "x/".repeat(2500) + "x", format!("folder/{}", "é".repeat(128))] {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Presence, WriteMode};
+use dormouse_proto::file::{EntryKind, FileError, FileErrorKind, FileWrite, Presence, WriteMode};
 
 use super::Files;
 use crate::permissions::Permissions;
@@ -98,6 +98,35 @@ fn bytes_are_kept_exactly() {
         write(&files, "f", text, WriteMode::Write, Presence::Any).unwrap();
         assert_eq!(files.read(Path::new("f")).unwrap(), text.as_bytes());
     }
+}
+
+#[test]
+fn a_file_is_collected_up_to_a_size_and_what_is_left_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = files(dir.path());
+    fs::write(dir.path().join("f"), "x".repeat(100)).unwrap();
+    for (cap_bytes, kept, cut) in [(10, 10, 90), (99, 99, 1), (100, 100, 0), (1000, 100, 0), (0, 0, 100)] {
+        let collected = files.collect(Path::new("f"), cap_bytes).unwrap();
+        assert_eq!((collected.bytes.len(), collected.cut_bytes), (kept, cut), "{cap_bytes}");
+    }
+}
+
+#[test]
+fn a_folder_is_listed_by_name_with_what_each_entry_is() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("b"), "four").unwrap();
+    fs::create_dir(dir.path().join("a")).unwrap();
+    std::os::unix::fs::symlink("b", dir.path().join("c")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("d")).unwrap();
+    let listing = files(dir.path()).list(Path::new(".")).unwrap();
+    let found: Vec<_> = listing.entries.iter().map(|entry| (&*entry.name, entry.kind)).collect();
+    let expected = [
+        ("a", EntryKind::Directory),
+        ("b", EntryKind::File { bytes: 4 }),
+        ("c", EntryKind::Link),
+        ("d", EntryKind::Other),
+    ];
+    assert_eq!((&found[..], listing.left_out), (&expected[..], 0));
 }
 
 #[test]

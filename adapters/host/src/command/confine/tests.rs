@@ -153,6 +153,19 @@ async fn what_is_permitted_works() {
         ),
         (Network::None, "write", "import threading; t = threading.Thread(target=print); t.start(); t.join()", true),
         (Network::None, "read", "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))", true),
+        // A request that only asks (FS_IOC_GETFLAGS) may fail where a file system has no answer, and is not refused.
+        (
+            Network::None,
+            "read",
+            "import fcntl\ntry: fcntl.ioctl(open('inside/there'), 0x80086601, bytearray(8))\nexcept OSError as e: assert e.errno not in (1, 13)",
+            true,
+        ),
+        (
+            Network::None,
+            "read",
+            "import fcntl\ntry: fcntl.ioctl(open('inside/there'), 0x40086602, bytearray(8))\nexcept OSError as e: assert e.errno not in (1, 13)",
+            false,
+        ),
         (Network::None, "read", &connect, false),
         (Network::Ports(vec![port]), "read", &connect, true),
         (Network::Machines, "read", &connect, true),
@@ -170,6 +183,20 @@ async fn what_is_permitted_works() {
     ] {
         let (code, errors) = run(network, access, script);
         assert_eq!(code == Some(0), works, "{script}: {errors}");
+    }
+}
+
+/// A folder with something closed in it is opened entry by entry, and a link among them opens nothing.
+#[tokio::test]
+async fn a_link_beside_what_is_sealed_opens_nothing_outside() {
+    let target = target();
+    std::os::unix::fs::symlink(target.base.join("outside"), target.base.join("inside/link")).unwrap();
+    let confinement = target.confinement("write");
+    for (path, works) in [("inside/deep/new", true), ("inside/link/new", false), ("outside/new", false)] {
+        let output = within(&confinement, ConfinementSupport::of_this_system().unwrap(), || {
+            Command::new("sh").arg("-c").arg(format!("echo x > {path}")).current_dir(&target.base).output()
+        });
+        assert_eq!(output.as_ref().unwrap().status.success(), works, "{path}: {output:?}");
     }
 }
 
