@@ -38,7 +38,7 @@ use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::event::{Event, View};
 use crate::ports::Watcher;
-use crate::supervisor::SupervisorMessage;
+use crate::supervisor::{RunMessage, SupervisorMessage};
 use crate::world::World;
 
 use alarm::Alarm;
@@ -404,7 +404,7 @@ impl Running {
 
     /// The process cannot go on, since what it would do next might be lost: it stops, and its journal stays as it is.
     fn stop_undurable(&mut self, error: &CommitError) {
-        self.tell_supervisor(SupervisorMessage::Undurable { pid: self.pid(), error: error.clone() });
+        self.tell_supervisor(SupervisorMessage::Run(RunMessage::Undurable { pid: self.pid(), error: error.clone() }));
         self.myself.kill();
     }
 

@@ -22,7 +22,9 @@ use crate::in_use::CheckpointGuard;
 use crate::points::{self, Cut};
 use crate::ports::{History, Store, StoreError};
 use crate::recovery::{LoadError, Purpose};
-use crate::supervisor::{Branching, Family, Grown, GrownReply, Launch, SupervisorMessage};
+use crate::supervisor::{
+    BirthMessage, Branching, Family, Grown, GrownReply, Launch, LookupMessage, SupervisorMessage, TreeMessage,
+};
 use crate::world::World;
 
 /// A point of a process's life.
@@ -258,14 +260,14 @@ impl Kernel {
     ) -> Result<(Process, Vec<Pid>), KernelError> {
         let events = self.world.watch();
         let (reply, grown) = oneshot::channel();
-        self.tell(SupervisorMessage::Branch(Box::new(branching(reply))))?;
+        self.tell(SupervisorMessage::Birth(BirthMessage::Branch(Box::new(branching(reply)))))?;
         let Grown { seat, pids } = grown.await.map_err(|_| KernelError::Closed)??;
         Ok((Process::new(self.clone(), seat, events), pids))
     }
 
     pub(super) async fn family(&self, of: Pid) -> Result<Family, KernelError> {
         let (reply, family) = oneshot::channel();
-        self.tell(SupervisorMessage::ListFamily { of, reply })?;
+        self.tell(SupervisorMessage::Lookup(LookupMessage::ListFamily { of, reply }))?;
         family.await.map_err(|_| KernelError::Closed)?
     }
 
@@ -277,7 +279,7 @@ impl Kernel {
         label: Arc<str>,
     ) -> Result<(Checkpoint, CheckpointGuard), KernelError> {
         let (reply, made) = oneshot::channel();
-        self.tell(SupervisorMessage::MakeCheckpoint { of, scope, label, reply })?;
+        self.tell(SupervisorMessage::Tree(TreeMessage::MakeCheckpoint { of, scope, label, reply }))?;
         let guard = made.await.map_err(|_| KernelError::Closed)??;
         Ok((self.checkpoint(guard.id).await?, guard))
     }
@@ -311,7 +313,7 @@ impl Process {
     /// [`KernelError::Ended`].
     pub async fn restore(&self, checkpoint: CheckpointId) -> Result<Answer, KernelError> {
         let (reply, lineage) = oneshot::channel();
-        self.kernel.tell(SupervisorMessage::Lineage { of: self.pid(), reply })?;
+        self.kernel.tell(SupervisorMessage::Lookup(LookupMessage::Lineage { of: self.pid(), reply }))?;
         let (lineage, pid) = (lineage.await.map_err(|_| KernelError::Closed)?, self.pid());
         let read = points::reading(&self.kernel.world, move |store, world| {
             let standing = points::standing(store, world, checkpoint, &lineage)?;

@@ -23,7 +23,7 @@ use crate::permits::{Bounds, Providers};
 use crate::ports::{Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool, ToolServers};
 use crate::readers::Readers;
 use crate::residents::Residents;
-use crate::supervisor::{SupervisorActor, SupervisorMessage, Table};
+use crate::supervisor::{RunMessage, SupervisorActor, SupervisorMessage, Table};
 use crate::temp_files::TempFilesActor;
 use crate::world::{Limits, World};
 use dormouse_kernel::syscall;
@@ -278,7 +278,9 @@ impl KernelBuilder {
         });
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (world.clone(), table)).await;
         let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;
-        supervisor.cast(SupervisorMessage::Recover { pids: resumed }).map_err(|_| KernelError::Closed)?;
+        supervisor
+            .cast(SupervisorMessage::Run(RunMessage::Recover { pids: resumed }))
+            .map_err(|_| KernelError::Closed)?;
         Ok(Kernel { world, supervisor })
     }
 

@@ -13,7 +13,7 @@ use crate::clock::now_ms;
 use crate::error::KernelError;
 use crate::garbage::{Collection, Garbage, Unreadable, collect};
 use crate::ports::{Bounds, OwnerToken, Purpose};
-use crate::supervisor::SupervisorMessage;
+use crate::supervisor::{LookupMessage, SupervisorMessage};
 
 /// Says that nobody waits any more, when it is dropped.
 struct Waiting(Arc<AtomicBool>);
@@ -53,7 +53,8 @@ impl Kernel {
             // Said at once, and here: whatever becomes of the rest, the table is to show what the store holds.
             let forgot = &mut |pids: &BTreeSet<Pid>| {
                 // Where the supervisor is gone, so is its table.
-                let _ = supervisor.cast(SupervisorMessage::Forget { pids: pids.iter().copied().collect() });
+                let _ = supervisor
+                    .cast(SupervisorMessage::Lookup(LookupMessage::Forget { pids: pids.iter().copied().collect() }));
             };
             let (retention, bounds, unreadable) = (&retention, Bounds::default(), Unreadable::KeepAll);
             let now_ms = now_ms();

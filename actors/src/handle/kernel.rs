@@ -21,7 +21,9 @@ use crate::error::KernelError;
 use crate::event::View;
 use crate::ports::Store;
 use crate::recovery::{self, Loaded, Purpose};
-use crate::supervisor::{Listed, SeatReply, SupervisorMessage, Which};
+use crate::supervisor::{
+    BirthMessage, Listed, LookupMessage, RunMessage, SeatReply, SupervisorMessage, TreeMessage, Which,
+};
 use crate::world::World;
 
 /// So many lines of the process table are read at once.
@@ -143,7 +145,9 @@ impl Kernel {
 
     pub(super) async fn list(&self, which: Which) -> Result<Vec<ProcessInfo>, KernelError> {
         let (reply, listed) = oneshot::channel();
-        self.supervisor.cast(SupervisorMessage::List { which, reply }).map_err(|_| KernelError::Closed)?;
+        self.supervisor
+            .cast(SupervisorMessage::Lookup(LookupMessage::List { which, reply }))
+            .map_err(|_| KernelError::Closed)?;
         let listed = listed.await.map_err(|_| KernelError::Closed)?;
         Ok(listed.into_iter().map(ProcessInfo::from).collect())
     }
@@ -153,7 +157,7 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::UnknownProcess`].
     pub async fn process(&self, pid: Pid) -> Result<Process, KernelError> {
-        self.ask(|reply| SupervisorMessage::Find { pid, reply }).await
+        self.ask(|reply| SupervisorMessage::Lookup(LookupMessage::Find { pid, reply })).await
     }
 
     /// A handle on the living process of this name, which [`Start::name`] gave it.
@@ -161,7 +165,7 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::UnknownName`].
     pub async fn named(&self, name: &str) -> Result<Process, KernelError> {
-        self.ask(|reply| SupervisorMessage::FindNamed { name: name.into(), reply }).await
+        self.ask(|reply| SupervisorMessage::Lookup(LookupMessage::FindNamed { name: name.into(), reply })).await
     }
 
     /// Runs a process from its journal, under its old pid. One that runs or has ended is left as it is.
@@ -169,7 +173,7 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::UnknownProcess`].
     pub async fn resume(&self, pid: Pid) -> Result<Process, KernelError> {
-        self.ask(|reply| SupervisorMessage::Resume { pid, reply }).await
+        self.ask(|reply| SupervisorMessage::Run(RunMessage::Resume { pid, reply })).await
     }
 
     /// Runs every process that has not ended. Returns those, by rising pid.
@@ -199,7 +203,7 @@ impl Kernel {
     /// [`KernelError::Closed`].
     pub fn hold(&self, roots: impl IntoIterator<Item = Pid>) -> Result<(), KernelError> {
         let roots = roots.into_iter().collect();
-        self.supervisor.cast(SupervisorMessage::Hold { roots }).map_err(|_| KernelError::Closed)
+        self.supervisor.cast(SupervisorMessage::Tree(TreeMessage::Hold { roots })).map_err(|_| KernelError::Closed)
     }
 
     /// How a process stood after its last durable fact, with its descriptors, read from its journal: for one that does not run.
@@ -279,7 +283,7 @@ impl Kernel {
         origin: Origin,
         name: Option<Arc<str>>,
     ) -> Result<Process, KernelError> {
-        self.ask(|reply| SupervisorMessage::Start { program, image, origin, name, reply }).await
+        self.ask(|reply| SupervisorMessage::Birth(BirthMessage::Start { program, image, origin, name, reply })).await
     }
 
     pub(super) async fn ask(

@@ -28,7 +28,9 @@ use crate::event::{Event, View};
 use crate::ports::Watcher;
 use crate::process::{Asker, Copied, Delivery};
 use crate::recovery::Purpose;
-use crate::supervisor::{Ended, RestMessage, Seat, SupervisorMessage, Taken, Which};
+use crate::supervisor::{
+    Ended, MailMessage, RestMessage, RunMessage, Seat, SupervisorMessage, Taken, TreeMessage, Which,
+};
 
 /// Counts the calls of hosts within one program; the opening of the store tells those of an earlier one apart.
 static TICKETS: AtomicU64 = AtomicU64::new(0);
@@ -285,7 +287,7 @@ impl Process {
     /// [`KernelError::NotDurable`]; [`KernelError::NoStore`] and [`KernelError::Load`] for one that does not run.
     pub async fn fork(&self) -> Result<Self, KernelError> {
         let (reply, copy) = oneshot::channel();
-        let message = SupervisorMessage::Copy { pid: self.pid, reply };
+        let message = SupervisorMessage::Run(RunMessage::Copy { pid: self.pid, reply });
         self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
         match copy.await {
             Ok(Copied { program, image, at }) => {
@@ -339,7 +341,7 @@ impl Process {
     /// [`KernelError::Model`] where its model cannot be reached, [`KernelError::Load`], [`KernelError::Closed`].
     pub async fn count_tokens(&self) -> Result<TokenCount, KernelError> {
         let (reply, copy) = oneshot::channel();
-        let message = SupervisorMessage::Copy { pid: self.pid, reply };
+        let message = SupervisorMessage::Run(RunMessage::Copy { pid: self.pid, reply });
         self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
         let world = &self.kernel.world;
         let state = match copy.await {
@@ -414,7 +416,7 @@ impl Process {
 
     pub(super) async fn signal_tree(&self, signal: Signal) -> Result<(), KernelError> {
         let (received, durable) = oneshot::channel();
-        let message = SupervisorMessage::SignalTree { root: self.pid, signal, received };
+        let message = SupervisorMessage::Tree(TreeMessage::SignalTree { root: self.pid, signal, received });
         self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
         durable.await.unwrap_or(Err(KernelError::Closed))
     }
@@ -427,7 +429,7 @@ impl Process {
     ) -> Result<(), KernelError> {
         let (received, durable) = oneshot::channel();
         let delivery = Box::new(Delivery { input, permit, answer, received: Some(received) });
-        let message = SupervisorMessage::Deliver { pid: self.pid, delivery };
+        let message = SupervisorMessage::Mail(MailMessage::Deliver { pid: self.pid, delivery });
         self.kernel.supervisor.cast(message).map_err(|_| KernelError::Closed)?;
         durable.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }

@@ -11,19 +11,24 @@ use crate::checkpoint::MarkReply;
 use crate::error::KernelError;
 use crate::points;
 use crate::ports::StoreError;
-use crate::supervisor::{Lineage, SupervisorMessage};
+use crate::supervisor::{Lineage, LookupMessage, SupervisorMessage, TreeMessage};
 
 impl Running {
     /// What is to stand in a checkpoint is on its way to the store already: effects wait for the facts before them.
     pub(super) fn ask_checkpoints(&mut self, call: CallId, op: CheckpointOp) {
         let (pid, world) = (self.pid(), self.world.clone());
         let (asked, lineage) = oneshot::channel();
-        self.tell_supervisor(SupervisorMessage::Lineage { of: pid, reply: asked });
+        self.tell_supervisor(SupervisorMessage::Lookup(LookupMessage::Lineage { of: pid, reply: asked }));
         let made = match &op {
             CheckpointOp::Make { label } => {
                 let (reply, made): (MarkReply, _) = oneshot::channel();
                 let (scope, label) = (Scope::Process, label.clone());
-                self.tell_supervisor(SupervisorMessage::MakeCheckpoint { of: pid, scope, label, reply });
+                self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::MakeCheckpoint {
+                    of: pid,
+                    scope,
+                    label,
+                    reply,
+                }));
                 Some(made)
             }
             CheckpointOp::List | CheckpointOp::Read { .. } => None,

@@ -26,7 +26,7 @@ use crate::environment;
 use crate::event::Event;
 use crate::ports::OutputSink;
 use crate::spans;
-use crate::supervisor::SupervisorMessage;
+use crate::supervisor::{BirthMessage, RunMessage, SupervisorMessage, TreeMessage};
 use crate::temp_files::{self, TempFilesMessage};
 
 /// What comes of an operation on the tree's files.
@@ -40,10 +40,10 @@ impl Running {
             Effect::Abandon { calls } => self.abandon(calls),
             Effect::StartChildren { children, may_exist } => self.start_children(children, may_exist),
             Effect::FindChild { call, index } => {
-                self.tell_supervisor(SupervisorMessage::FindChild { parent: pid, call, index });
+                self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::FindChild { parent: pid, call, index }));
             }
             Effect::KeepChildren { calls } => {
-                self.tell_supervisor(SupervisorMessage::KeepChildren { parent: pid, calls });
+                self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::KeepChildren { parent: pid, calls }));
             }
             Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
             Effect::AnswerHost { ticket, answer } => {
@@ -57,7 +57,7 @@ impl Running {
             }
             Effect::Report(Report::Turn { outcome }) => self.world.report(Event::TurnEnded { pid, outcome }),
             Effect::Report(Report::Exit { exit }) => {
-                self.tell_supervisor(SupervisorMessage::Ended { pid, exit });
+                self.tell_supervisor(SupervisorMessage::Run(RunMessage::Ended { pid, exit }));
                 self.myself.stop(None);
             }
         }
@@ -218,7 +218,11 @@ impl Running {
         let (parent, myself, world) = (self.pid(), self.myself.clone(), self.world.clone());
         let Some(Origin::Spawned { call }) = children.iter().find(|child| environment::asks(child)).map(|c| &c.origin)
         else {
-            return self.tell_supervisor(SupervisorMessage::StartChildren { parent, children, may_exist });
+            return self.tell_supervisor(SupervisorMessage::Birth(BirthMessage::StartChildren {
+                parent,
+                children,
+                may_exist,
+            }));
         };
         let call = *call;
         let task = tokio::spawn(async move {
@@ -241,7 +245,11 @@ impl Running {
             Ok(children) => {
                 // It is a spawned one that asks, which was looked for before.
                 let (parent, may_exist) = (self.pid(), false);
-                self.tell_supervisor(SupervisorMessage::StartChildren { parent, children, may_exist });
+                self.tell_supervisor(SupervisorMessage::Birth(BirthMessage::StartChildren {
+                    parent,
+                    children,
+                    may_exist,
+                }));
             }
             Err(why) => {
                 let why = format!("No child was made: {why}");
@@ -256,7 +264,7 @@ impl Running {
                 task.abort();
             }
         }
-        self.tell_supervisor(SupervisorMessage::Abandon { parent: self.pid(), calls });
+        self.tell_supervisor(SupervisorMessage::Tree(TreeMessage::Abandon { parent: self.pid(), calls }));
     }
 
     pub(super) fn tell_supervisor(&self, message: SupervisorMessage) {

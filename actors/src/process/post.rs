@@ -12,7 +12,7 @@ use ractor::ActorRef;
 use tokio::sync::oneshot;
 
 use super::Running;
-use crate::supervisor::{Neighbours, Post, SupervisorMessage};
+use crate::supervisor::{LookupMessage, MailMessage, Neighbours, Post, SupervisorMessage};
 
 /// How often a receiver that stops before it can say anything is tried: it may come back from its journal.
 const ATTEMPTS: u32 = 6;
@@ -30,7 +30,7 @@ impl Running {
 
     pub(super) fn list_processes(&mut self, call: CallId) {
         let (reply, listed) = oneshot::channel();
-        self.tell_supervisor(SupervisorMessage::ListNeighbours { of: self.pid(), reply });
+        self.tell_supervisor(SupervisorMessage::Lookup(LookupMessage::ListNeighbours { of: self.pid(), reply }));
         let work = async { listed.await.unwrap_or_default() }.boxed();
         let completion = |Neighbours { known, hidden }| Completion::Listed { known, hidden };
         self.start(work, call, completion, |_| Neighbours::default());
@@ -58,7 +58,7 @@ impl Outgoing {
         let PendingMessage { to, letter } = self.pending.clone();
         let post = Post { from: self.from, call: self.call, settled: self.settled, to, letter, receipt };
         // Where the supervisor is gone the receipt is dropped with the message.
-        let _ = self.supervisor.cast(SupervisorMessage::Post(Box::new(post)));
+        let _ = self.supervisor.cast(SupervisorMessage::Mail(MailMessage::Post(Box::new(post))));
         received
     }
 

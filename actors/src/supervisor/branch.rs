@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use super::entry::Run;
 use super::table::Keeps;
-use super::{Newborn, Seat, Supervisor, SupervisorMessage};
+use super::{BirthMessage, Newborn, Seat, Supervisor, SupervisorMessage};
 use crate::checkpoint::{CheckpointMessage, CommitError, Durable, Mark, MarkReply};
 use crate::error::KernelError;
 
@@ -145,7 +145,10 @@ impl Supervisor {
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result: Result<_, _>| {
             // Where the supervisor is gone, the kernel is.
-            let _ = myself.cast(SupervisorMessage::Branched { growing: Box::new(growing), result: result.map(drop) });
+            let _ = myself.cast(SupervisorMessage::Birth(BirthMessage::Branched {
+                growing: Box::new(growing),
+                result: result.map(drop),
+            }));
         });
         self.world.append(entries, acknowledge);
     }

@@ -22,6 +22,14 @@ use super::table::Table;
 use crate::process::Delivery;
 use crate::recovery::{self, Purpose};
 
+/// Something for a process.
+pub(crate) enum MailMessage {
+    /// An input; the process is woken where it does not run.
+    Deliver { pid: Pid, delivery: Box<Delivery> },
+    /// A message of another process.
+    Post(Box<Post>),
+}
+
 /// A message on its way.
 pub(crate) struct Post {
     pub(crate) from: Pid,
@@ -41,7 +49,35 @@ pub(crate) struct Neighbours {
 }
 
 impl Supervisor {
-    pub(super) fn post(&mut self, post: Post) {
+    pub(super) fn handle_mail(&mut self, message: MailMessage) {
+        match message {
+            MailMessage::Deliver { pid, delivery } => {
+                self.unhold_tree(pid);
+                self.deliver(pid, self.addressed(pid, *delivery));
+            }
+            MailMessage::Post(post) => self.post(*post),
+        }
+    }
+
+    /// Hands `delivery` to a process: at once where it runs, once it does where it is being read or sleeps.
+    pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) {
+        if self.table.deliver(pid, delivery) {
+            self.wake(pid);
+            self.release_for_delivery(pid);
+        }
+    }
+
+    /// An input from inside; a process that has ended does not hear it.
+    pub(super) fn tell(&mut self, pid: Pid, input: Input) {
+        self.deliver(pid, Delivery::internal(input));
+    }
+
+    /// Ends the hold of a process's tree, since the host resumed the process or gave it an input.
+    pub(super) fn unhold_tree(&mut self, pid: Pid) {
+        self.kept_held.remove(&self.table.root(pid));
+    }
+
+    fn post(&mut self, post: Post) {
         match self.receiver(post.from, &post.to) {
             Ok(Receiver { pid, known, ended: Some(why) }) => self.find_receipt(pid, known, why, post),
             Ok(Receiver { pid: to, known, ended: None }) => {

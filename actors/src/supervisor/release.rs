@@ -10,7 +10,7 @@ use dormouse_kernel::program::ForkRelease;
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::Origin;
 
-use super::{Newborn, Supervisor, SupervisorMessage};
+use super::{BirthMessage, Newborn, Supervisor, SupervisorMessage};
 use crate::process::Herald;
 
 /// After so long nothing is waited for any more.
@@ -39,7 +39,7 @@ impl Supervisor {
         tokio::spawn(async move {
             // Too late is as good as heard.
             let _ = tokio::time::timeout(LONGEST_HOLD, heard).await;
-            let _ = myself.cast(SupervisorMessage::Release { pids });
+            let _ = myself.cast(SupervisorMessage::Birth(BirthMessage::Release { pids }));
         });
     }
 
@@ -56,7 +56,7 @@ impl Supervisor {
     pub(super) fn release_for_delivery(&self, pid: Pid) {
         if self.held_back.contains_key(&pid) {
             // Where the supervisor is gone, the kernel is.
-            let _ = self.myself.cast(SupervisorMessage::Release { pids: vec![pid] });
+            let _ = self.myself.cast(SupervisorMessage::Birth(BirthMessage::Release { pids: vec![pid] }));
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::entry::{Entry, Run};
-use super::{RestMessage, Supervisor, SupervisorMessage};
+use super::{Supervisor, SupervisorMessage};
 use crate::error::KernelError;
 use crate::event::Event;
 use crate::process::{ProcessMessage, StaysAwake};
@@ -53,7 +53,37 @@ impl Resting {
     }
 }
 
+/// What is said of processes that rest, sleep and wake.
+pub(crate) enum RestMessage {
+    /// A process has nothing to do.
+    Rests { pid: Pid },
+    /// The time of the one that rests longest may be over.
+    Due,
+    /// The host wants a process to hibernate.
+    Hibernate { pid: Pid, reply: HibernateReply },
+    /// A process is durable and gone.
+    Asleep { pid: Pid },
+    /// It was to hibernate and cannot.
+    StaysAwake { pid: Pid, why: StaysAwake },
+    /// Somebody waits for a process.
+    LookAt { pid: Pid },
+    /// All handles of a process were dropped.
+    Vacated { pid: Pid },
+}
+
 impl Supervisor {
+    pub(super) fn handle_rest(&mut self, message: RestMessage) {
+        match message {
+            RestMessage::Rests { pid } => self.rests(pid),
+            RestMessage::Due => self.timer_rang(),
+            RestMessage::Hibernate { pid, reply } => self.hibernate(pid, reply),
+            RestMessage::Asleep { pid } => self.asleep(pid),
+            RestMessage::StaysAwake { pid, why } => self.stays_awake(pid, &why),
+            RestMessage::LookAt { pid } => self.look_at(pid),
+            RestMessage::Vacated { pid } => self.vacated(pid),
+        }
+    }
+
     /// The host wants a process to hibernate.
     pub(super) fn hibernate(&mut self, pid: Pid, reply: HibernateReply) {
         let known = match self.table.run_of(pid) {

@@ -1,0 +1,112 @@
+//! Questions about the process table, and the handles of processes.
+
+use std::sync::Arc;
+
+use dormouse_proto::id::{FactNumber, Pid};
+use ractor::ActorRef;
+use tokio::sync::{Semaphore, oneshot, watch};
+
+use super::branch::FamilyReply;
+use super::entry::Ended;
+use super::post::Neighbours;
+use super::table::{Desk, Listed, Which};
+use super::{RestMessage, Supervisor, SupervisorMessage};
+use crate::error::KernelError;
+use crate::event::View;
+
+/// A question about the process table, or a change of it that concerns no process that runs.
+pub(crate) enum LookupMessage {
+    /// The handle of a process, as it is.
+    Find { pid: Pid, reply: SeatReply },
+    /// The handle of the living process of a name.
+    FindNamed { name: Arc<str>, reply: SeatReply },
+    /// Rows of the process table.
+    List { which: Which, reply: oneshot::Sender<Vec<Listed>> },
+    /// The processes that one can write to.
+    ListNeighbours { of: Pid, reply: oneshot::Sender<Neighbours> },
+    /// A process and all below it, including those that have ended.
+    ListFamily { of: Pid, reply: FamilyReply },
+    /// The processes that a process continues.
+    Lineage { of: Pid, reply: oneshot::Sender<Lineage> },
+    /// Ended processes were deleted.
+    Forget { pids: Vec<Pid> },
+}
+
+/// A process, then the one that it goes on from, and so on, each with the last fact that was taken over.
+pub(crate) type Lineage = Vec<(Pid, Option<FactNumber>)>;
+
+/// What a handle of a process holds.
+pub(crate) struct Seat {
+    pub(crate) pid: Pid,
+    pub(crate) exit: watch::Receiver<Option<Ended>>,
+    pub(crate) view: watch::Receiver<Option<View>>,
+    pub(crate) inbox: Arc<Semaphore>,
+    pub(crate) taken: Arc<Taken>,
+}
+
+/// Tells the supervisor, when it is dropped, that nobody holds this seat any more.
+pub(crate) struct Taken {
+    pid: Pid,
+    supervisor: ActorRef<SupervisorMessage>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // Where the supervisor is gone, the kernel is.
+        let _ = self.supervisor.cast(SupervisorMessage::Rest(RestMessage::Vacated { pid: self.pid }));
+    }
+}
+
+/// Where the handle of a process goes.
+pub(crate) type SeatReply = oneshot::Sender<Result<Seat, KernelError>>;
+
+impl Supervisor {
+    pub(super) fn handle_lookup(&mut self, message: LookupMessage) {
+        // A requester that no longer waits has dropped its side of the reply.
+        match message {
+            LookupMessage::Find { pid, reply } => {
+                let _ = reply.send(self.seat(pid));
+            }
+            LookupMessage::FindNamed { name, reply } => {
+                let _ = reply.send(self.find_named(&name));
+            }
+            LookupMessage::List { which, reply } => {
+                let _ = reply.send(self.table.list(which));
+            }
+            LookupMessage::ListNeighbours { of, reply } => self.list_neighbours(of, reply),
+            LookupMessage::ListFamily { of, reply } => self.list_family(of, reply),
+            LookupMessage::Lineage { of, reply } => {
+                let _ = reply.send(self.lineage(of));
+            }
+            LookupMessage::Forget { pids } => self.forget(&pids),
+        }
+    }
+
+    fn find_named(&mut self, name: &str) -> Result<Seat, KernelError> {
+        let pid = self.table.named(name).ok_or_else(|| self.or_lost(KernelError::UnknownName(name.to_owned())))?;
+        self.seat(pid)
+    }
+
+    /// A place at a process, for a handle.
+    pub(super) fn seat(&mut self, pid: Pid) -> Result<Seat, KernelError> {
+        let Desk { exit, view, inbox } = self.table.desk(pid).map_err(|unknown| self.or_lost(unknown))?;
+        let taken = Arc::new(Taken { pid, supervisor: self.myself.clone() });
+        Ok(Seat { pid, exit, view, inbox, taken })
+    }
+
+    /// That a process is not in the table is known only where the store could list all.
+    pub(super) fn or_lost(&self, unknown: KernelError) -> KernelError {
+        match self.world.missing() {
+            None => unknown,
+            Some(lost) => KernelError::MayBeLost { unknown: unknown.to_string(), lost },
+        }
+    }
+
+    /// Takes out processes that have ended, by whole trees.
+    fn forget(&mut self, pids: &[Pid]) {
+        for row in pids.iter().filter_map(|pid| self.table.row(*pid)) {
+            self.aliases.forget(self.table.root(row.pid), &row);
+        }
+        pids.iter().for_each(|pid| self.table.forget(*pid));
+    }
+}

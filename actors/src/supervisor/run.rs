@@ -1,0 +1,204 @@
+//! Running processes, and what becomes of one that faults: restarted from its journal with growing pauses, given up after
+//! a bounded number of faults within a window.
+
+use std::time::Duration;
+
+use dormouse_proto::id::Pid;
+use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
+use ractor::{Actor, ActorId};
+use tokio::time::Instant;
+
+use super::entry::Run;
+use super::lookup::SeatReply;
+use super::{Supervisor, SupervisorMessage};
+use crate::checkpoint::{CommitError, Durable, Size};
+use crate::error::KernelError;
+use crate::event::{Event, View};
+use crate::process::{Begin, CopyReply, Herald, ProcessActor, ProcessMessage};
+use crate::recovery::{self, LoadError, Loaded, Purpose};
+
+const WINDOW: Duration = Duration::from_secs(600);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether a process runs: what is asked, and what became of it.
+pub(crate) enum RunMessage {
+    /// Run a process from its journal.
+    Resume { pid: Pid, reply: SeatReply },
+    /// Run these from their journals, a few at a time.
+    Recover { pids: Vec<Pid> },
+    /// A pause after a fault is over.
+    Restart { pid: Pid },
+    /// A journal was read.
+    Loaded { pid: Pid, result: Result<Box<Loaded>, LoadError> },
+    /// A process stopped since its facts could not be made durable.
+    Undurable { pid: Pid, error: CommitError },
+    /// A process ended, durably.
+    Ended { pid: Pid, exit: Exit },
+    /// Hand out a process as it is; the reply is dropped where it does not run.
+    Copy { pid: Pid, reply: CopyReply },
+}
+
+impl Supervisor {
+    pub(super) async fn handle_run(&mut self, message: RunMessage) {
+        match message {
+            RunMessage::Resume { pid, reply } => self.resume(pid, reply),
+            RunMessage::Recover { pids } => self.recover(pids),
+            RunMessage::Restart { pid } => self.load(pid),
+            RunMessage::Loaded { pid, result } => self.loaded(pid, result).await,
+            RunMessage::Undurable { pid, error } => self.refused(pid, &error),
+            RunMessage::Ended { pid, exit } => self.ended(pid, exit),
+            RunMessage::Copy { pid, reply } => self.copy(pid, reply),
+        }
+    }
+
+    /// Runs a process that is only its journal; the reply waits until that was read.
+    fn resume(&mut self, pid: Pid, reply: SeatReply) {
+        if let Some(reply) = self.table.await_run(pid, reply) {
+            // Who no longer waits has dropped its side.
+            let _ = reply.send(self.seat(pid));
+        }
+        self.unhold_tree(pid);
+        self.wake(pid);
+    }
+
+    /// Begins to run a process that is only its journal.
+    pub(super) fn wake(&mut self, pid: Pid) {
+        if matches!(self.table.run_of(pid), Some(Run::Held | Run::Hibernated { .. })) {
+            self.load(pid);
+        }
+    }
+
+    /// Reads a process's journal beside the actor, once what is on its way to the store has arrived there. All of one that
+    /// hibernates has.
+    pub(super) fn load(&mut self, pid: Pid) {
+        let is_asleep = matches!(self.table.run_of(pid), Some(Run::Hibernated { .. }));
+        self.table.loading(pid);
+        if self.table.read_after_stop(pid) {
+            return;
+        }
+        if let Some(live) = self.table.live_mut(pid) {
+            live.is_waking = is_asleep;
+        }
+        let (world, myself) = (self.world.clone(), self.myself.clone());
+        let read = move |_durable| {
+            tokio::task::spawn_blocking(move || {
+                let loaded = match world.store() {
+                    Some(store) => recovery::load(&*store, &world, pid, None, Purpose::Run),
+                    None => Err(LoadError::NoStore),
+                };
+                let _ = myself.cast(SupervisorMessage::Run(RunMessage::Loaded { pid, result: loaded.map(Box::new) }));
+            });
+        };
+        if is_asleep { read(Ok(Size::default())) } else { self.world.append(Vec::new(), Box::new(read)) }
+    }
+
+    /// A journal that cannot be read now may be readable later, by a kernel with another tool or a mended disk: nothing is
+    /// written, and the process stays what it is.
+    async fn loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
+        self.recovered(pid);
+        match result.map_err(KernelError::from) {
+            Ok(loaded) => self.run(*loaded, None).await,
+            Err(error) => {
+                let waiting = self.table.take_awaiting(pid);
+                self.park(pid, &error.to_string());
+                let KernelError::Load(error) = error else { return };
+                waiting.into_iter().for_each(|reply| drop(reply.send(Err(KernelError::Load(error.clone())))));
+            }
+        }
+    }
+
+    fn copy(&self, pid: Pid, reply: CopyReply) {
+        let running = self.table.get(pid).filter(|entry| entry.run == Run::Running);
+        if let Some(actor) = running.and_then(|entry| entry.live()?.actor.as_ref()) {
+            // One that has just ended drops the reply.
+            let _ = actor.cast(ProcessMessage::Copy { reply });
+        }
+    }
+
+    /// An actor has stopped: it was told to, or had nothing left to do.
+    pub(super) fn stopped(&mut self, actor: ActorId) {
+        if let Some(pid) = self.table.forget_actor(actor)
+            && self.table.has_stopped(pid)
+        {
+            self.load(pid);
+        }
+    }
+
+    /// Starts the actor of a process: it takes the signals that waited for it, resumes, then takes the rest.
+    pub(super) async fn run(&mut self, Loaded { pid, state, last, tail }: Loaded, herald: Option<Herald>) {
+        let root = self.table.root(pid);
+        let Some(entry) = self.table.get_mut(pid).filter(|entry| entry.run == Run::Loading) else { return };
+        let waiting = entry.begin();
+        let (parent, program) = (entry.parent(), entry.program().clone());
+        let Some(live) = entry.live_mut() else { return };
+        let view = live.view.clone();
+        view.send_replace(Some(View::of(&state, last)));
+        let event = match std::mem::take(&mut live.is_waking) {
+            true => Event::Woke { pid },
+            false => Event::Started { pid, parent, program },
+        };
+        let supervisor = self.myself.clone();
+        let begin = Begin { pid, world: self.world.clone(), supervisor, state, root, last, tail, view, herald };
+        let spawned = ProcessActor::spawn_linked(None, ProcessActor, begin, self.myself.get_cell()).await;
+        let Ok((actor, _task)) = spawned else { return self.give_up(pid, "its actor could not be started") };
+        self.world.report(event);
+        self.table.running(pid, actor);
+        waiting.into_iter().for_each(|delivery| self.deliver(pid, delivery));
+        for reply in self.table.take_awaiting(pid) {
+            // Who no longer waits has dropped its side.
+            let _ = reply.send(self.seat(pid));
+        }
+        self.hibernate_due();
+    }
+
+    /// A process that could not be read or written stays what its journal says, to be resumed later. Who waits for it,
+    /// its parent too, is told that it does not end now.
+    pub(super) fn park(&mut self, pid: Pid, reason: &str) {
+        tracing::error!(%pid, reason, "a process was stopped");
+        if let Some(row) = self.table.park(pid, reason) {
+            let exit = Exit::new(ExitStatus::Faulted, reason);
+            self.report_to_parent(&ProcessRow { exit: Some(exit), ..row });
+        }
+    }
+
+    pub(super) fn faulted(&mut self, actor: ActorId, reason: &str) {
+        let Some(pid) = self.table.forget_actor(actor) else { return };
+        if self.table.has_stopped(pid) {
+            return self.load(pid);
+        }
+        let limit = self.world.limits.restarts as usize;
+        let Some(live) =
+            self.table.get_mut(pid).filter(|entry| entry.run != Run::Ended).and_then(|entry| entry.live_mut())
+        else {
+            return;
+        };
+        let now = Instant::now();
+        live.faults.retain(|at| now.duration_since(*at) < WINDOW);
+        live.faults.push(now);
+        let faults = live.faults.len();
+        tracing::error!(%pid, reason, faults, "a process faulted");
+        if faults > limit {
+            return self.give_up(pid, &format!("it faulted {faults} times, the last time with: {reason}"));
+        }
+        self.table.set_run(pid, Run::Loading);
+        let pause = FIRST_PAUSE * 2_u32.saturating_pow(faults as u32 - 1);
+        let myself = self.myself.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let _ = myself.cast(SupervisorMessage::Run(RunMessage::Restart { pid }));
+        });
+    }
+
+    /// A process that cannot be run ends as faulted; its parent gets that as an answer.
+    pub(super) fn give_up(&mut self, pid: Pid, reason: &str) {
+        let exit = Exit::new(ExitStatus::Faulted, reason);
+        tracing::error!(%pid, reason, "a process was given up");
+        let entries = vec![Durable::Ended { pid, exit: exit.clone() }];
+        let myself = self.myself.clone();
+        let acknowledge = Box::new(move |_result| {
+            // Durable or not, whoever waits has to know.
+            let _ = myself.cast(SupervisorMessage::Run(RunMessage::Ended { pid, exit }));
+        });
+        self.world.append(entries, acknowledge);
+    }
+}

@@ -1,0 +1,76 @@
+//! What concerns several processes of a tree: signals, checkpoints, the children of a call.
+
+use std::sync::Arc;
+
+use dormouse_kernel::process::{Input, Signal};
+use dormouse_proto::checkpoint::Scope;
+use dormouse_proto::id::{CallId, Pid};
+use tokio::sync::oneshot;
+
+use super::Supervisor;
+use super::entry::Run;
+use crate::checkpoint::MarkReply;
+use crate::error::KernelError;
+use crate::process::{Delivery, Received};
+
+/// What concerns several processes of a tree.
+pub(crate) enum TreeMessage {
+    /// A signal for a process and all below it.
+    SignalTree { root: Pid, signal: Signal, received: Received },
+    /// Make a checkpoint of a process, or of it and all below it.
+    MakeCheckpoint { of: Pid, scope: Scope, label: Arc<str>, reply: MarkReply },
+    /// Look for a child that a call made, and tell its parent the result.
+    FindChild { parent: Pid, call: CallId, index: u32 },
+    /// Kill the children of these calls.
+    Abandon { parent: Pid, calls: Vec<CallId> },
+    /// Kill the children of all calls except these.
+    KeepChildren { parent: Pid, calls: Vec<CallId> },
+    /// Hold the trees with these roots: messages from other trees are refused.
+    Hold { roots: Vec<Pid> },
+}
+
+impl Supervisor {
+    pub(super) fn handle_tree(&mut self, message: TreeMessage) {
+        match message {
+            TreeMessage::SignalTree { root, signal, received } => self.signal_tree(root, signal, received),
+            TreeMessage::MakeCheckpoint { of, scope, label, reply } => self.make_checkpoint(of, scope, label, reply),
+            TreeMessage::FindChild { parent, call, index } => self.find_child(parent, call, index),
+            TreeMessage::Abandon { parent, calls } => self.abandon(parent, &calls),
+            TreeMessage::KeepChildren { parent, calls } => self.keep_children(parent, &calls),
+            TreeMessage::Hold { roots } => self.kept_held.extend(roots),
+        }
+    }
+
+    /// Tells a process and all below it, parents first. `received` hears when all of them have it durably; one that ends in
+    /// the meantime needs none. Children that are on their way while their tree is stopped are born stopped.
+    fn signal_tree(&mut self, root: Pid, signal: Signal, received: Received) {
+        let told = match self.table.run_of(root) {
+            None => Err(self.or_lost(KernelError::UnknownProcess(root))),
+            Some(Run::Ended) => Err(KernelError::Ended(root)),
+            Some(_) => Ok(()),
+        };
+        if let Err(error) = told {
+            // Who no longer waits has dropped its side.
+            return drop(received.send(Err(error)));
+        }
+        let mut durable = Vec::new();
+        for pid in self.table.tree(root) {
+            if let Signal::Stop | Signal::Continue = signal {
+                self.table.halt(pid, signal == Signal::Stop);
+            }
+            let (received, is_durable) = oneshot::channel();
+            durable.push(is_durable);
+            self.deliver(pid, Delivery { received: Some(received), ..Delivery::internal(Input::Signal(signal)) });
+        }
+        tokio::spawn(async move {
+            let mut result = Ok(());
+            for is_durable in durable {
+                match is_durable.await {
+                    Ok(Err(KernelError::Ended(_))) | Ok(Ok(())) | Err(_) => {}
+                    Ok(Err(error)) => result = Err(error),
+                }
+            }
+            let _ = received.send(result);
+        });
+    }
+}
