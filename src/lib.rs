@@ -80,7 +80,10 @@ pub mod derive {
     pub use {schemars, serde};
 }
 
-pub use dormouse_actors::{DescriptorView, Durability, Event, Fact, KernelError, LoadError, View, garbage, ports};
+pub use dormouse_actors::{
+    DescriptorView, Durability, Event, ExportFailure, Fact, KernelError, LoadError, NameError, NotFound, ProcessError,
+    StartError, StoreFailure, View, garbage, ports,
+};
 #[cfg(feature = "host")]
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, Reached};

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::now_ms;
 use crate::durability::Durability;
-use crate::error::KernelError;
+use crate::error::{KernelError, StoreFailure};
 use crate::in_use::{CheckpointGuard, InUse};
 use crate::lease::Lease;
 use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
@@ -233,7 +233,7 @@ impl Checkpoint {
     fn mark(&mut self, mark: Mark, in_use: &Arc<InUse>, reply: MarkReply) {
         if self.store.is_none() {
             // Who no longer waits has dropped its side.
-            return drop(reply.send(Err(KernelError::NoStore)));
+            return drop(reply.send(Err(KernelError::Store(StoreFailure::NoStore))));
         }
         self.last_mark += 1;
         let id = CheckpointId(self.last_mark);

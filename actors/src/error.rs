@@ -12,15 +12,57 @@ use crate::checkpoint::CommitError;
 use crate::ports::StoreError;
 use crate::recovery::LoadError;
 
-/// Why the kernel did not do what the host asked.
+/// Why the kernel did not do what the host asked. The groups say whose matter it is; each has its own variants.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum KernelError {
+    /// What was asked for is not there.
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    /// A name cannot be given.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A process is not in a state to do it.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A process was not started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The store, or what is stored.
+    #[error(transparent)]
+    Store(#[from] StoreFailure),
+    /// An export.
+    #[error(transparent)]
+    Export(#[from] ExportFailure),
+    /// The model of a process did not do what the host asked of it.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The host does not give the file.
+    #[error("{0}")]
+    File(#[from] FileError),
+    /// The kernel is shutting down.
+    #[error("the kernel is shutting down")]
+    Closed,
+}
+
+/// What is not there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotFound {
     /// No such process.
     #[error("there is no process {0}: the kernel's list of processes shows those there are")]
-    UnknownProcess(Pid),
+    Process(Pid),
     /// No living process has this name.
     #[error("there is no living process of the name '{0}': the kernel's list of processes shows those there are")]
-    UnknownName(String),
+    Name(String),
+    /// The process is not in the checkpoint.
+    #[error("process {pid} is not in checkpoint {checkpoint}. `checkpoints()` says which are in each")]
+    InCheckpoint {
+        /// The process.
+        pid: Pid,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
     /// No such process is known, and the store has lost records among which it may be.
     #[error("{unknown}; it may be among what is lost: {lost}. `dormouse fsck` says what can be done")]
     MayBeLost {
@@ -29,29 +71,35 @@ pub enum KernelError {
         /// What is lost.
         lost: String,
     },
+}
+
+/// Why a name cannot be given.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
     /// Another living process has this name.
     #[error("the name '{name}' is that of process {pid}, which lives. Choose another, or wait for its end")]
-    NameTaken {
+    Taken {
         /// The name.
         name: String,
         /// Who has it.
         pid: Pid,
     },
-    /// The kernel has a tool of this name itself, and a program that enables it means that one.
-    #[error("a tool named '{0}' cannot be registered: the kernel has a tool of this name. Choose another name")]
-    ReservedTool(String),
-    /// The process is not born: what its program needs from outside cannot be had.
-    #[error("the process cannot start: {0}")]
-    Unborn(String),
-    /// The model of a process did not do what the host asked of it.
-    #[error(transparent)]
-    Model(#[from] ModelError),
     /// No process can go by this name.
     #[error(
         "'{0}' cannot be the name of a process: valid are 1 to 64 of A-Z, a-z, 0-9, '_', '-' and '.', not a number, and not \
          'parent'"
     )]
-    InvalidName(String),
+    Invalid(String),
+    /// The kernel has a tool of this name itself, and a program that enables it means that one.
+    #[error("a tool named '{0}' cannot be registered: the kernel has a tool of this name. Choose another name")]
+    ReservedTool(String),
+}
+
+/// Why a process does not do what is asked of it now.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessError {
     /// The process had to stop and has not ended: it is its journal, and can be resumed.
     #[error("process {pid} is held, as its journal says: {reason}. Resume it when this is mended")]
     Held {
@@ -63,14 +111,6 @@ pub enum KernelError {
     /// The process has ended.
     #[error("process {0} has ended. A branch of an earlier point of its journal goes on from there")]
     Ended(Pid),
-    /// The process is not in the checkpoint.
-    #[error("process {pid} is not in checkpoint {checkpoint}. `checkpoints()` says which are in each")]
-    NotInCheckpoint {
-        /// The process.
-        pid: Pid,
-        /// The checkpoint.
-        checkpoint: CheckpointId,
-    },
     /// The process's inbox is full.
     #[error("the inbox of process {pid} is full: {limit} inputs wait. Wait for it to go on, then try again")]
     Busy {
@@ -90,7 +130,25 @@ pub enum KernelError {
     /// The process stopped before the input was durable or the call was answered.
     #[error("process {0} stopped before it could answer. Its journal says how far it came: look, then try again")]
     Unanswered(Pid),
-    /// The store failed: nothing was acknowledged.
+}
+
+/// Why a process was not started. Nothing of it is in the store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// What its program needs from outside cannot be had.
+    #[error("the process cannot start: {0}")]
+    Unmet(String),
+    /// What is to be bounded cannot be counted.
+    #[error("{0}")]
+    Unpriced(#[from] Unpriced),
+}
+
+/// What is wrong with the store, or with what it holds.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreFailure {
+    /// The store failed to write: nothing was acknowledged.
     #[error("not made durable: {0}")]
     NotDurable(String),
     /// The store could not be read.
@@ -99,39 +157,54 @@ pub enum KernelError {
     /// A journal does not give a process.
     #[error("{0}")]
     Load(Arc<LoadError>),
-    /// The host does not give the file.
+    /// The kernel was built without a store.
+    #[error("this kernel has no store: build it with `.store(…)`")]
+    NoStore,
+}
+
+/// Why an export is not written or read. Nothing of it is in the store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportFailure {
+    /// The file is no export that can be used.
     #[error("{0}")]
-    File(#[from] FileError),
-    /// The file is no export that can be used. Nothing of it was.
-    #[error("{0}")]
-    Export(#[from] ExportError),
-    /// An export cannot be written, or not be read.
+    Unusable(#[from] ExportError),
+    /// It cannot be written, or not be read.
     #[error("the export cannot be {doing}: {source}")]
-    ExportFile {
+    File {
         /// What was being done with it.
         doing: &'static str,
         /// What the operating system said.
         source: std::io::Error,
     },
-    /// What is to be bounded cannot be counted.
-    #[error("{0}")]
-    Unpriced(#[from] Unpriced),
-    /// The kernel was built without a store.
-    #[error("this kernel has no store: build it with `.store(…)`")]
-    NoStore,
-    /// The kernel is shutting down.
-    #[error("the kernel is shutting down")]
-    Closed,
 }
 
 impl From<LoadError> for KernelError {
     fn from(error: LoadError) -> Self {
-        Self::Load(Arc::new(error))
+        StoreFailure::Load(Arc::new(error)).into()
     }
 }
 
 impl From<CommitError> for KernelError {
     fn from(error: CommitError) -> Self {
-        Self::NotDurable(error.to_string())
+        StoreFailure::NotDurable(error.to_string()).into()
+    }
+}
+
+impl From<StoreError> for KernelError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<ExportError> for KernelError {
+    fn from(error: ExportError) -> Self {
+        Self::Export(error.into())
+    }
+}
+
+impl From<Unpriced> for KernelError {
+    fn from(error: Unpriced) -> Self {
+        Self::Start(error.into())
     }
 }

@@ -16,7 +16,7 @@ use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::masked::Masked;
 use dormouse_proto::record::{ContentRef, Fact};
 
-use crate::error::KernelError;
+use crate::error::{ExportFailure, KernelError};
 use crate::points::{self, Cut};
 use crate::ports::{Backing, Store, StoreError, Unreadable, Written};
 use crate::recovery::{self, LoadError, Purpose};
@@ -101,7 +101,7 @@ impl<W: Write> Out<W> {
 }
 
 fn failed(source: io::Error) -> KernelError {
-    KernelError::ExportFile { doing: "written", source }
+    KernelError::Export(ExportFailure::File { doing: "written", source })
 }
 
 /// Writes an export. Gives back what it was written to, flushed.

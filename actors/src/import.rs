@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::checkpoint::{CommitError, Durable};
 use crate::clock::now_ms;
-use crate::error::KernelError;
+use crate::error::{ExportFailure, KernelError};
 use crate::recovery::{self, LoadError, Purpose};
 use crate::supervisor::Graft;
 use crate::world::World;
@@ -33,7 +33,7 @@ const BATCH_CONTENTS: usize = 256;
 /// Reads an export from its beginning and checks all of it; `told` hears what a manifest does not keep. Blocks; costs one pass.
 ///
 /// # Errors
-/// [`KernelError::Export`], [`KernelError::ExportFile`].
+/// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable), [`ExportFailure::File`](crate::ExportFailure::File).
 pub fn look(mut file: impl Read, told: &mut impl Told) -> Result<Manifest, KernelError> {
     checked(&mut file, Keep::Processes, told, &mut |_| Ok(()))
 }
@@ -67,7 +67,7 @@ fn checked<T: Told>(
 }
 
 fn failed(source: io::Error) -> KernelError {
-    KernelError::ExportFile { doing: "read", source }
+    KernelError::Export(ExportFailure::File { doing: "read", source })
 }
 
 /// An export that was checked, and the programs of its processes, in their order.
@@ -79,7 +79,7 @@ pub(crate) struct Plan {
 /// Checks an export, and that its processes can live in this kernel: where they are to run, by the tools and prices that it has.
 ///
 /// # Errors
-/// [`KernelError::Export`], [`KernelError::ExportFile`], [`KernelError::Load`].
+/// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable), [`ExportFailure::File`](crate::ExportFailure::File), [`StoreFailure::Load`](crate::StoreFailure::Load).
 pub(crate) fn plan(world: &World, file: &mut (impl Read + Seek), purpose: Purpose) -> Result<Plan, KernelError> {
     rewind(file)?;
     let manifest = look(&mut *file, &mut ())?;
@@ -123,7 +123,7 @@ fn begun(world: &World, birth: Birth<'_>, beginning: Beginning) -> dormouse_kern
 /// Makes the contents of an export durable. Holds a batch of them, or the largest.
 ///
 /// # Errors
-/// [`KernelError::NotDurable`], [`KernelError::ExportFile`]; [`KernelError::Export`] where the file is no longer what it was.
+/// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable), [`ExportFailure::File`](crate::ExportFailure::File); [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) where the file is no longer what it was.
 pub(crate) fn bring(world: &World, file: &mut (impl Read + Seek), plan: &Plan) -> Result<(), KernelError> {
     rewind(file)?;
     let mut batch = Batch::default();

@@ -33,7 +33,7 @@ mod temp_files;
 mod world;
 
 pub use durability::Durability;
-pub use error::KernelError;
+pub use error::{ExportFailure, KernelError, NameError, NotFound, ProcessError, StartError, StoreFailure};
 pub use event::{DescriptorView, Event, Fact, View};
 pub use export::Exported;
 pub use import::{look, skim};

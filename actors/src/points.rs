@@ -16,7 +16,7 @@ use dormouse_proto::record::{ContentRef, codec};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::clock::now_ms;
-use crate::error::KernelError;
+use crate::error::{KernelError, StoreFailure};
 use crate::ports::{Store, StoreError, Written};
 use crate::recovery::{self, LoadError, Purpose};
 use crate::supervisor::{Family, Graft, Lineage};
@@ -168,12 +168,12 @@ pub(crate) fn files(
 /// Runs what reads the store where blocking is allowed.
 ///
 /// # Errors
-/// [`KernelError::NoStore`], and what it fails with.
+/// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), and what it fails with.
 pub(crate) async fn reading<T: Send + 'static>(
     world: &Arc<World>,
     read: impl FnOnce(&dyn Store, &World) -> Result<T, KernelError> + Send + 'static,
 ) -> Result<T, KernelError> {
-    let store = world.store().ok_or(KernelError::NoStore)?;
+    let store = world.store().ok_or(KernelError::Store(StoreFailure::NoStore))?;
     let world = world.clone();
     tokio::task::spawn_blocking(move || read(&*store, &world)).await.map_err(|_| KernelError::Closed)?
 }

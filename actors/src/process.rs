@@ -35,7 +35,7 @@ use tracing::Span;
 
 use crate::checkpoint::{CommitError, Durable, Imaged, Size};
 use crate::clock::now_ms;
-use crate::error::KernelError;
+use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, View};
 use crate::ports::Watcher;
 use crate::supervisor::{RunMessage, SupervisorMessage};
@@ -265,7 +265,7 @@ impl Running {
         let received = match received {
             Some(received) if is_message && self.state.exit().is_some() => {
                 // Who no longer waits has dropped its side.
-                let _ = received.send(Err(KernelError::Ended(self.pid)));
+                let _ = received.send(Err(KernelError::Process(ProcessError::Ended(self.pid))));
                 None
             }
             received => received,

@@ -88,7 +88,7 @@ impl<'a> Composition<'a> {
             models.providers()?.into_iter().fold(builder, |builder, (name, provider)| builder.provider(name, provider));
         builder = builder.prices(prices()).prices(models.prices()?);
         if let Some(path) = self.store {
-            builder = builder.store(key::options(self.key)?.open(path).map_err(KernelError::Store)?);
+            builder = builder.store(key::options(self.key)?.open(path).map_err(KernelError::from)?);
         }
         Ok(builder)
     }
@@ -109,7 +109,7 @@ impl<'a> Composition<'a> {
 /// A kernel on a store that must exist, opened read-only: it shows the store at one moment.
 pub(crate) async fn reading(store: &Path, key: &Key) -> Result<Kernel, Failure> {
     check_store(store)?;
-    let store = key::options(key)?.read_only(store).map_err(KernelError::Store)?;
+    let store = key::options(key)?.read_only(store).map_err(KernelError::from)?;
     Ok(Kernel::open(store).build().await?)
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use dormouse::id::Pid;
 use dormouse::process::{Exit, ExitStatus};
-use dormouse::{Kernel, KernelError, Process, View};
+use dormouse::{Kernel, KernelError, Process, ProcessError, View};
 use serde_json::json;
 
 use crate::report::{Line, totals, tree};
@@ -67,7 +67,7 @@ async fn settled(root: &Process) -> Result<Settled, Failure> {
         biased;
         exit = root.wait() => match exit {
             Ok(exit) => Ok(Settled::Ended(exit)),
-            Err(KernelError::Held { reason, .. }) => Ok(Settled::Held(reason.to_string())),
+            Err(KernelError::Process(ProcessError::Held { reason, .. })) => Ok(Settled::Held(reason.to_string())),
             Err(error) => Err(error.into()),
         },
         waits = waits => Ok(if waits?.stopped { Settled::Stopped } else { Settled::Waits }),

@@ -106,7 +106,7 @@ fn look(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
             undecoded.insert(format!("process {pid}: a record with the right hash has no meaning: {error}"));
         }
     };
-    let checkup = fsck(&args.store.folder, options, repair, &mut note).map_err(KernelError::Store)?;
+    let checkup = fsck(&args.store.folder, options, repair, &mut note).map_err(KernelError::from)?;
     report(&checkup, &holders, &undecoded, repair)
 }
 

@@ -86,7 +86,7 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
             }
         }
     };
-    let garbage = collected.map_err(|error| Failure::Run(error.to_string()))?.map_err(KernelError::Store)?;
+    let garbage = collected.map_err(|error| Failure::Run(error.to_string()))?.map_err(KernelError::from)?;
     let (garbage, lost) = garbage;
     report(&garbage, purpose)?;
     if !lost.is_empty() {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use dormouse::id::Pid;
 use dormouse::ports::StoreError;
-use dormouse::{Amount, Kernel, KernelError, LoadError, ProcessInfo, View};
+use dormouse::{Amount, Kernel, KernelError, LoadError, ProcessInfo, StoreFailure, View};
 use serde::Serialize;
 
 use crate::terminal::line;
@@ -67,8 +67,8 @@ pub(crate) fn is_loss(error: &KernelError) -> bool {
 
 fn of_store(error: &KernelError) -> Option<&StoreError> {
     match error {
-        KernelError::Store(error) => Some(error),
-        KernelError::Load(error) => match &**error {
+        KernelError::Store(StoreFailure::Store(error)) => Some(error),
+        KernelError::Store(StoreFailure::Load(error)) => match &**error {
             LoadError::Store(error) => Some(error),
             _ => None,
         },

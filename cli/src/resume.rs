@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::id::Pid;
-use dormouse::{Kernel, KernelError};
+use dormouse::{Kernel, KernelError, ProcessError};
 
 use crate::args::{RunFlags, Store};
 use crate::compose::Composition;
@@ -150,7 +150,9 @@ async fn continue_stopped(kernel: &Kernel, trees: &Trees, chosen: &[Pid], args: 
         if in_part || !args.pids.is_empty() {
             match kernel.process(*root).await?.tree().cont().await {
                 // It did not wait for this. How it came to rest is shown in the end.
-                Ok(()) | Err(KernelError::Ended(_) | KernelError::Held { .. }) => {}
+                Ok(())
+                | Err(KernelError::Process(ProcessError::Ended(_)) | KernelError::Process(ProcessError::Held { .. })) =>
+                    {}
                 Err(error) => return Err(error.into()),
             }
         } else if is_stopped {

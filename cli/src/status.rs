@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use dormouse::KernelError;
 use dormouse::ports::StoreError;
 use dormouse::ports::Unreadable;
 use dormouse::process::ExitStatus;
 use dormouse::program::Finding;
+use dormouse::{ExportFailure, KernelError, NotFound, ProcessError, StoreFailure};
 
 use crate::{findings, terminal};
 
@@ -51,16 +51,18 @@ impl Failure {
 impl From<KernelError> for Failure {
     fn from(error: KernelError) -> Self {
         match error {
-            KernelError::Store(error @ StoreError::Key { .. }) => Self::Store(with_key_hint(&error)),
-            KernelError::Store(_)
-            | KernelError::NotDurable(_)
-            | KernelError::Held { .. }
-            | KernelError::Load(_)
-            | KernelError::MayBeLost { .. } => Self::Store(error.to_string()),
-            KernelError::UnknownProcess(_)
-            | KernelError::NotInCheckpoint { .. }
-            | KernelError::Export(_)
-            | KernelError::ExportFile { .. } => Self::Usage(error.to_string()),
+            KernelError::Store(StoreFailure::Store(error @ StoreError::Key { .. })) => {
+                Self::Store(with_key_hint(&error))
+            }
+            KernelError::Store(StoreFailure::Store(_))
+            | KernelError::Store(StoreFailure::NotDurable(_))
+            | KernelError::Process(ProcessError::Held { .. })
+            | KernelError::Store(StoreFailure::Load(_))
+            | KernelError::NotFound(NotFound::MayBeLost { .. }) => Self::Store(error.to_string()),
+            KernelError::NotFound(NotFound::Process(_))
+            | KernelError::NotFound(NotFound::InCheckpoint { .. })
+            | KernelError::Export(ExportFailure::Unusable(_))
+            | KernelError::Export(ExportFailure::File { .. }) => Self::Usage(error.to_string()),
             _ => Self::Run(error.to_string()),
         }
     }

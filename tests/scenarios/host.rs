@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse::id::Pid;
 use dormouse::process::Priority;
-use dormouse::{Amount, Budget, Kernel, KernelError, Process};
+use dormouse::{Amount, Budget, Kernel, KernelError, Process, ProcessError, StoreFailure};
 use tokio::time::{sleep, timeout};
 
 use crate::world::World;
@@ -99,9 +99,9 @@ impl World {
 fn outcome<T>(done: Result<T, impl std::borrow::Borrow<KernelError>>) -> &'static str {
     match done.as_ref().map_err(|error| error.borrow()) {
         Ok(_) => "done",
-        Err(KernelError::Ended(_)) => "ended",
-        Err(KernelError::Unanswered(_)) => "unanswered",
-        Err(KernelError::NotDurable(_)) => "not durable",
+        Err(KernelError::Process(ProcessError::Ended(_))) => "ended",
+        Err(KernelError::Process(ProcessError::Unanswered(_))) => "unanswered",
+        Err(KernelError::Store(StoreFailure::NotDurable(_))) => "not durable",
         Err(error) => panic!("{error:?}"),
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use dormouse::model::Request;
 use dormouse::process::{Exit, ExitStatus};
-use dormouse::{Kernel, KernelBuilder, KernelError, Process};
+use dormouse::{Kernel, KernelBuilder, KernelError, Process, ProcessError};
 
 use crate::{FnModel, Gate, asks, program, results, says};
 
@@ -216,7 +216,7 @@ async fn flood(size: Size) -> Result<End, KernelError> {
     for _ in 0..sent {
         match inbox.input("more").await {
             Ok(()) => {}
-            Err(KernelError::Busy { .. }) => refused.add(1),
+            Err(KernelError::Process(ProcessError::Busy { .. })) => refused.add(1),
             Err(error) => return Err(error),
         }
     }

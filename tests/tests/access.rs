@@ -6,7 +6,7 @@ use dormouse::model::Request;
 use dormouse::process::Origin;
 use dormouse::store::MemoryStore;
 use dormouse::tool::Access;
-use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
+use dormouse::{FnTool, Kernel, KernelBuilder, KernelError, NameError};
 use dormouse_kernel::syscall;
 use dormouse_tests::{FnModel, Requests, asks, check_histories, program, results, says, within};
 use schemars::JsonSchema;
@@ -235,7 +235,7 @@ async fn a_tool_of_the_host_cannot_take_the_name_of_one_of_the_kernel() {
     for name in syscall::names() {
         let tool = FnTool::new(name, "Another.", |()| async { Ok::<_, String>("x") });
         let refused = Kernel::builder().tool(tool).build().await;
-        assert!(matches!(refused, Err(KernelError::ReservedTool(taken)) if taken == name));
+        assert!(matches!(refused, Err(KernelError::Name(NameError::ReservedTool(taken))) if taken == name));
     }
 }
 

@@ -13,7 +13,7 @@ use dormouse::model::{Reply, Request};
 use dormouse::ports::{Store, StoreError};
 use dormouse::process::{ExitStatus, ProcessRow};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{Kernel, KernelBuilder, KernelError, Point, View};
+use dormouse::{Kernel, KernelBuilder, KernelError, NotFound, Point, StoreFailure, View};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::pair::{TOOLS, answers, check_end, model, root_of, rows, swarm};
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, says, turn, within};
@@ -156,7 +156,10 @@ async fn a_checkpoint_of_a_tree_holds_all_its_processes_and_outlives_the_kernel(
     assert_eq!((alone.id, alone.scope, alone.members.len()), (CheckpointId(2), Scope::Process, 1));
     within(kernel.drop_checkpoint(alone.id)).await.unwrap();
     let unknown = kernel.restore(alone.id).await.unwrap_err();
-    assert!(matches!(unknown, KernelError::Store(StoreError::UnknownCheckpoint(CheckpointId(2)))), "{unknown}");
+    assert!(
+        matches!(unknown, KernelError::Store(StoreFailure::Store(StoreError::UnknownCheckpoint(CheckpointId(2))))),
+        "{unknown}"
+    );
     kernel.shutdown().await;
     let kernel = open(folder.path(), &requests).build().await.unwrap();
     assert_eq!(kernel.checkpoints().await.unwrap(), std::slice::from_ref(&kept));
@@ -167,7 +170,7 @@ async fn a_checkpoint_of_a_tree_holds_all_its_processes_and_outlives_the_kernel(
     assert_eq!(rows(&kernel).await[&again.pid()].restored.unwrap().from, Pid(3));
     check_end(&within(root.wait()).await.unwrap(), "what was restored by another");
     let outside = kernel.branch(root.pid(), kept.id).await.unwrap_err();
-    assert!(matches!(outside, KernelError::NotInCheckpoint { .. }), "{outside}");
+    assert!(matches!(outside, KernelError::NotFound(NotFound::InCheckpoint { .. })), "{outside}");
     let next = within(restored.checkpoint("later")).await.unwrap();
     assert_eq!(next.id, CheckpointId(3), "a number that was given up is not used again");
     check_histories(&requests);
@@ -255,10 +258,10 @@ fn folder_bytes(folder: &Path) -> u64 {
 async fn without_a_store_there_is_nothing_to_go_back_to() {
     let kernel = Kernel::builder().model("m", model()).build().await.unwrap();
     let session = kernel.start(program(&kernel, TOOLS)).session().without_input().await.unwrap();
-    assert!(matches!(session.checkpoint("x").await, Err(KernelError::NoStore)));
-    assert!(matches!(kernel.checkpoints().await, Err(KernelError::NoStore)));
-    assert!(matches!(kernel.branch(session.pid(), Point::Now).await, Err(KernelError::NoStore)));
-    assert!(matches!(kernel.branch(Pid(9), Point::Now).await, Err(KernelError::UnknownProcess(Pid(9)))));
+    assert!(matches!(session.checkpoint("x").await, Err(KernelError::Store(StoreFailure::NoStore))));
+    assert!(matches!(kernel.checkpoints().await, Err(KernelError::Store(StoreFailure::NoStore))));
+    assert!(matches!(kernel.branch(session.pid(), Point::Now).await, Err(KernelError::Store(StoreFailure::NoStore))));
+    assert!(matches!(kernel.branch(Pid(9), Point::Now).await, Err(KernelError::NotFound(NotFound::Process(Pid(9))))));
     kernel.shutdown().await;
 }
 
@@ -374,7 +377,7 @@ async fn the_host_takes_a_session_back_and_a_branch_finds_the_checkpoints_of_wha
         assert!(texts[0] == "one" && texts[2].starts_with("<process_restored") && texts[3] == "three", "{texts:?}");
     }
     let other = kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
-    assert!(matches!(other.restore(kept.id).await, Err(KernelError::NotInCheckpoint { .. })));
+    assert!(matches!(other.restore(kept.id).await, Err(KernelError::NotFound(NotFound::InCheckpoint { .. }))));
     check_histories(&requests);
     kernel.shutdown().await;
 }
@@ -417,7 +420,7 @@ async fn a_branch_that_cannot_be_born_leaves_no_checkpoint() {
     within(process.wait_for(View::is_idle)).await.unwrap();
     is_full.store(true, Ordering::SeqCst);
     let refused = kernel.branch(process.pid(), Point::Now).await;
-    assert!(matches!(refused, Err(KernelError::NotDurable(_))), "{refused:?}");
+    assert!(matches!(refused, Err(KernelError::Store(StoreFailure::NotDurable(_)))), "{refused:?}");
     within(async {
         while !kernel.checkpoints().await.unwrap().is_empty() {
             tokio::task::yield_now().await;

@@ -8,7 +8,7 @@ use dormouse::id::Pid;
 use dormouse::model::{Reply, Request, Usage};
 use dormouse::process::{Exit, ExitStatus};
 use dormouse::store::LogStore;
-use dormouse::{Amount, Budget, Event, Kernel, KernelError, Price, Process};
+use dormouse::{Amount, Budget, Event, Kernel, KernelError, Price, Process, StartError};
 use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, events_until, fault_of, program, results, says, within,
@@ -195,7 +195,7 @@ async fn the_host_sets_the_budget_of_a_root_and_names_the_prices() {
     let start = |kernel: &Kernel, budget| kernel.start(program(kernel, "")).budget(budget).input("go").into_future();
     let unpriced = kernel(&[]).await.unwrap();
     let error = start(&unpriced, cost).await.err();
-    assert!(matches!(&error, Some(KernelError::Unpriced(_))), "{error:?}");
+    assert!(matches!(&error, Some(KernelError::Start(StartError::Unpriced(_)))), "{error:?}");
     let text = error.map(|error| error.to_string()).unwrap_or_default();
     assert!(text.contains("the model 'm', which has no price") && text.contains("[prices.\"m\"]"), "{text}");
     let loaded = unpriced.parse("[model]\nname = \"m\"\nprovider = \"scripted\"\n[budget]\ncost = 1\n");

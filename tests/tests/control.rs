@@ -12,7 +12,7 @@ use dormouse::model::{Delta, ModelError, Reply, Request};
 use dormouse::ports::Model;
 use dormouse::process::{ExitStatus, Origin};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{FnTool, Kernel, KernelBuilder, KernelError, Process, View};
+use dormouse::{FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, StoreFailure, View};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -153,7 +153,7 @@ async fn a_stopped_process_stays_stopped_through_a_restart_and_goes_on_when_it_i
     let exit = within(process.wait()).await.unwrap();
     assert_eq!(exit.status, ExitStatus::Done, "{exit:?}");
     assert!(results(&requests.all()[1], 0)[0].0.contains("done"), "the tool ran once it was continued");
-    assert!(matches!(process.stop().await, Err(KernelError::Ended(_))));
+    assert!(matches!(process.stop().await, Err(KernelError::Process(ProcessError::Ended(_)))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -238,7 +238,7 @@ async fn a_tree_is_stopped_continued_interrupted_and_killed_as_one() {
             assert!(end.is_none() == (exit.status == ExitStatus::Done), "{exit:?}");
         }
         check_histories(&requests);
-        assert!(matches!(parent.tree().stop().await, Err(KernelError::Ended(Pid(1)))));
+        assert!(matches!(parent.tree().stop().await, Err(KernelError::Process(ProcessError::Ended(Pid(1))))));
     }
 }
 
@@ -390,7 +390,10 @@ async fn a_fork_by_the_host_in_the_middle_of_a_call_is_told_that_it_was_interrup
     assert_eq!(&*within(process.wait()).await.unwrap().message, r#"[("done", false)]"#);
     check_histories(&requests);
     let error = within(process.fork()).await.unwrap_err();
-    assert!(matches!(error, KernelError::NoStore), "one that has ended is only its journal: {error}");
+    assert!(
+        matches!(error, KernelError::Store(StoreFailure::NoStore)),
+        "one that has ended is only its journal: {error}"
+    );
 }
 
 /// What the first child of a fork does before it replies; the others reply at once.

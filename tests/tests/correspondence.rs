@@ -11,7 +11,7 @@ use dormouse::model::{ModelError, Reply, Request};
 use dormouse::process::ExitStatus;
 use dormouse::store::LogStore;
 use dormouse::tool::Answer;
-use dormouse::{Kernel, KernelError, Process, View};
+use dormouse::{Kernel, KernelError, Process, ProcessError, StoreFailure, View};
 use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within};
 use serde_json::json;
@@ -375,13 +375,13 @@ async fn two_senders(kernel: &Kernel) -> Result<(Process, [Process; 2]), KernelE
 async fn got_through(kernel: &Kernel) -> bool {
     let (inbox, senders) = match two_senders(kernel).await {
         Ok(all) => all,
-        Err(KernelError::NotDurable(_)) => return false,
+        Err(KernelError::Store(StoreFailure::NotDurable(_))) => return false,
         Err(error) => panic!("{error}"),
     };
     for sender in &senders {
         match within(sender.wait()).await {
             Ok(exit) => assert_eq!(exit.status, ExitStatus::Done, "{exit:?}"),
-            Err(KernelError::Held { .. }) => return false,
+            Err(KernelError::Process(ProcessError::Held { .. })) => return false,
             Err(error) => panic!("{error}"),
         }
     }

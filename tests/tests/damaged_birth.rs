@@ -11,7 +11,7 @@ use dormouse::id::Pid;
 use dormouse::model::Request;
 use dormouse::process::ExitStatus;
 use dormouse::store::LogStore;
-use dormouse::{FnTool, Kernel, KernelError};
+use dormouse::{FnTool, Kernel, KernelError, NotFound};
 use dormouse_tests::{FnModel, asks, results, says, within};
 
 const PARENT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [{ name = \"fork\", access = \"write\" }, \"spawn\", \"work\"]\n\
@@ -93,7 +93,7 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
         let damaged = kernel(folder.path(), family, &worked, true).await;
         assert!(!damaged.lost().is_empty(), "{family:?}");
         let unknown = damaged.process(Pid(family.worker)).await.err();
-        assert!(matches!(unknown, Some(KernelError::MayBeLost { .. })), "{unknown:?}");
+        assert!(matches!(unknown, Some(KernelError::NotFound(NotFound::MayBeLost { .. }))), "{unknown:?}");
         within(damaged.resume_all()).await.unwrap();
         let held = within(damaged.process(Pid(1)).await.unwrap().wait()).await.unwrap_err();
         // Who waits for the process above all others is told, however deep the child was.

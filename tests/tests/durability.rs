@@ -12,7 +12,9 @@ use dormouse::models::Scripted;
 use dormouse::ports::StoreError;
 use dormouse::process::{ExitStatus, Origin};
 use dormouse::store::LogStore;
-use dormouse::{Event, Fact, FnTool, Kernel, KernelBuilder, KernelError, Process};
+use dormouse::{
+    Event, Fact, FnTool, Kernel, KernelBuilder, KernelError, NotFound, Process, ProcessError, StoreFailure,
+};
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, events_until, fault_of, program, results, says, within,
 };
@@ -288,9 +290,9 @@ async fn restore_all(snapshot_after: u64) -> BTreeMap<(u64, u64), String> {
             ends.insert((*pid, at), end);
         }
         let beyond = kernel.copy(Pid(*pid), Some(FactNumber(last + 1))).await;
-        assert!(matches!(beyond, Err(KernelError::Load(_))), "{beyond:?}");
+        assert!(matches!(beyond, Err(KernelError::Store(StoreFailure::Load(_)))), "{beyond:?}");
     }
-    assert!(matches!(kernel.copy(Pid(9_999), None).await, Err(KernelError::Load(_))));
+    assert!(matches!(kernel.copy(Pid(9_999), None).await, Err(KernelError::Store(StoreFailure::Load(_)))));
     for request in requests.all() {
         assert_eq!(fault_of(&request), None, "process {}: {:#?}", request.pid, request.messages);
     }
@@ -440,8 +442,8 @@ async fn the_table_and_the_numbers_go_on_after_a_reopening() {
     assert_eq!(listed.iter().map(|info| info.status).collect::<Vec<_>>(), ["done", "held"]);
     let done = second.process(Pid(1)).await.unwrap();
     assert_eq!(&*within(done.wait()).await.unwrap().message, "heard 1");
-    assert!(matches!(done.input("more").await, Err(KernelError::Ended(Pid(1)))));
-    assert!(matches!(second.process(Pid(3)).await, Err(KernelError::UnknownProcess(Pid(3)))));
+    assert!(matches!(done.input("more").await, Err(KernelError::Process(ProcessError::Ended(Pid(1))))));
+    assert!(matches!(second.process(Pid(3)).await, Err(KernelError::NotFound(NotFound::Process(Pid(3))))));
     // A message wakes a session that is only its journal, and its facts go on from where they were.
     let session = second.process(Pid(2)).await.unwrap();
     assert!(session.view().is_none());

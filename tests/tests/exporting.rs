@@ -18,7 +18,10 @@ use dormouse::ports::{Bounds, OwnerToken, Purpose, Store, StoreError, Until};
 use dormouse::process::Exit;
 use dormouse::retention::Retention;
 use dormouse::store::{LogStore, MemoryStore, StoreSecret};
-use dormouse::{Event, FnTool, Imported, Kernel, KernelBuilder, KernelError, Point, Process, View};
+use dormouse::{
+    Event, ExportFailure, FnTool, Imported, Kernel, KernelBuilder, KernelError, NotFound, Point, Process, StoreFailure,
+    View,
+};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::pair::{self, TOOLS, check_end, root_of, rows};
 use dormouse_tests::{FnModel, Requests, asks, check_histories, program, says, turn, within};
@@ -316,7 +319,7 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                 assert!(is_born);
                 called(&process, "read_fd", r#"{"fd": "fd:1", "page": 9}"#).await;
             }
-            Err(KernelError::NotDurable(_)) => assert!(!is_born && rows(&other).await.is_empty()),
+            Err(KernelError::Store(StoreFailure::NotDurable(_))) => assert!(!is_born && rows(&other).await.is_empty()),
             Err(error) => panic!("{error}"),
         }
         other.shutdown().await;
@@ -340,7 +343,7 @@ async fn nothing_of_a_file_is_used_where_anything_of_it_is_wrong() {
         (b"something else", |error| matches!(error, ExportError::Foreign)),
     ] {
         match imported(&other, bytes).await {
-            Err(KernelError::Export(error)) => assert!(is_named(&error), "{error}"),
+            Err(KernelError::Export(ExportFailure::Unusable(error))) => assert!(is_named(&error), "{error}"),
             other => panic!("{other:?}"),
         }
     }
@@ -348,11 +351,14 @@ async fn nothing_of_a_file_is_used_where_anything_of_it_is_wrong() {
     let content = look(&file[..], &mut ()).unwrap().contents.into_keys().next().unwrap();
     assert!(matches!(store.content(content), Err(StoreError::UnknownContent(_))), "not even a content");
     let bare = Kernel::builder().model("m", echo()).build().await.unwrap();
-    assert!(matches!(imported(&bare, &file).await, Err(KernelError::NoStore)));
+    assert!(matches!(imported(&bare, &file).await, Err(KernelError::Store(StoreFailure::NoStore))));
     let none = bare.start(program(&bare, "")).session().without_input().await.unwrap();
-    assert!(matches!(bare.export(none.pid(), Scope::Tree).write(Vec::new()).await, Err(KernelError::NoStore)));
+    assert!(matches!(
+        bare.export(none.pid(), Scope::Tree).write(Vec::new()).await,
+        Err(KernelError::Store(StoreFailure::NoStore))
+    ));
     let unknown = kernel.export(Pid(9), Scope::Tree).write(Vec::new()).await;
-    assert!(matches!(unknown, Err(KernelError::UnknownProcess(Pid(9)))));
+    assert!(matches!(unknown, Err(KernelError::NotFound(NotFound::Process(Pid(9))))));
     for kernel in [kernel, other, bare] {
         kernel.shutdown().await;
     }
@@ -368,7 +374,10 @@ async fn one_whose_tools_are_missing_can_be_held_and_not_be_run() {
     let folder = tempfile::tempdir().unwrap();
     let without = on(LogStore::open(folder.path()).unwrap()).build().await.unwrap();
     let refused = imported(&without, &file).await.unwrap_err();
-    assert!(matches!(refused, KernelError::Load(_)) && refused.to_string().contains("weigh"), "{refused}");
+    assert!(
+        matches!(refused, KernelError::Store(StoreFailure::Load(_))) && refused.to_string().contains("weigh"),
+        "{refused}"
+    );
     let held = within(without.import(Cursor::new(file)).held().into_future()).await.unwrap();
     let info = without.processes().await.unwrap();
     assert_eq!((info.len(), info[0].status), (1, "held"));
@@ -548,7 +557,7 @@ async fn an_export_of_the_past_is_what_was_then() {
     assert_eq!(process.exit().map(|exit| exit.status), session.exit().map(|exit| exit.status));
     let stranger = kernel.start(program(&kernel, "")).session().without_input().await.unwrap();
     let outside = kernel.export(stranger.pid(), Scope::Tree).at(kept.id).write(Vec::new()).await;
-    assert!(matches!(outside, Err(KernelError::NotInCheckpoint { .. })));
+    assert!(matches!(outside, Err(KernelError::NotFound(NotFound::InCheckpoint { .. }))));
     let (mut events, file) = (other.events(), exported(&kernel, &stranger, Scope::Tree).await);
     let stopped = within(other.import(Cursor::new(file)).stopped().into_future()).await.unwrap().process;
     let event = within(events.next()).await;

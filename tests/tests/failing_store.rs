@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dormouse::ports::{Store, StoreError};
 use dormouse::process::ExitStatus;
 use dormouse::store::MemoryStore;
-use dormouse::{Event, Kernel, KernelError};
+use dormouse::{Event, Kernel, KernelError, ProcessError};
 use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::swarm::{self, Held, Ledger, Line, Snapshots};
 use dormouse_tests::{PATIENCE, within};
@@ -73,7 +73,7 @@ async fn end(kernel: &Kernel, folder: &Path) -> Option<String> {
     let Ok(exit) = exit.await else { return Some("nothing".to_owned()) };
     match exit {
         Ok(exit) => (exit.status == ExitStatus::Done).then(|| exit.message.to_string()),
-        Err(KernelError::Held { .. }) => None,
+        Err(KernelError::Process(ProcessError::Held { .. })) => None,
         Err(error) => panic!("{error}"),
     }
 }

@@ -11,7 +11,7 @@ use dormouse::model::Request;
 use dormouse::ports::StoreError;
 use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
+use dormouse::{FnTool, Kernel, KernelBuilder, KernelError, ProcessError, StoreFailure};
 use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::swarm::{self, Held, Ledger, Line, STORE, Snapshots};
 use dormouse_tests::{FnModel, Gate, asks, program, results, says, within};
@@ -20,7 +20,7 @@ use futures_util::StreamExt;
 /// Why a process is held, as who waits for its end is told.
 fn why_held(error: &KernelError) -> String {
     match error {
-        KernelError::Held { reason, .. } => reason.to_string(),
+        KernelError::Process(ProcessError::Held { reason, .. }) => reason.to_string(),
         error => panic!("{error:?}"),
     }
 }
@@ -49,7 +49,7 @@ async fn end(kernel: &Kernel, folder: &Path, room: &AtomicUsize) -> (String, usi
             }
             Err(error) => {
                 let refused = error.downcast_ref::<KernelError>();
-                assert!(matches!(refused, Some(KernelError::NotDurable(_))), "{error}");
+                assert!(matches!(refused, Some(KernelError::Store(StoreFailure::NotDurable(_)))), "{error}");
                 error.to_string()
             }
         };

@@ -11,7 +11,9 @@ use dormouse::model::Request;
 use dormouse::ports::Model;
 use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{Event, FnTool, Kernel, KernelBuilder, KernelError, Process, Recover, Recovery, View};
+use dormouse::{
+    Event, FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, Recover, Recovery, StoreFailure, View,
+};
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, events_until, program, says, turn, within};
 
 fn open(folder: &Path) -> KernelBuilder {
@@ -93,7 +95,10 @@ async fn work_that_is_pending_keeps_a_process_awake() {
     };
     let refused = |error: Result<(), KernelError>, why: &str| {
         let error = error.unwrap_err();
-        assert!(matches!(&error, KernelError::Pending { .. }) && error.to_string().contains(why), "{why}: {error}");
+        assert!(
+            matches!(&error, KernelError::Process(ProcessError::Pending { .. })) && error.to_string().contains(why),
+            "{why}: {error}"
+        );
     };
     let kernel = in_memory().model("m", model(gate.clone())).build().await.unwrap();
     let thinking = session(&kernel).await;
@@ -114,11 +119,11 @@ async fn work_that_is_pending_keeps_a_process_awake() {
     refused(within(timed.hibernate()).await, "wall time");
     timed.kill().await.unwrap();
     within(timed.wait()).await.unwrap();
-    assert!(matches!(within(timed.hibernate()).await, Err(KernelError::Ended(_))));
+    assert!(matches!(within(timed.hibernate()).await, Err(KernelError::Process(ProcessError::Ended(_)))));
 
     let kernel = Kernel::builder().model("m", model(gate)).hibernate_after(Duration::ZERO).build().await.unwrap();
     let unkept = session(&kernel).await;
-    assert!(matches!(within(unkept.hibernate()).await, Err(KernelError::NoStore)));
+    assert!(matches!(within(unkept.hibernate()).await, Err(KernelError::Store(StoreFailure::NoStore))));
     assert_eq!(turn(&unkept, "go").await, "done");
     assert_eq!(status(&kernel, unkept.pid()).await, "idle");
 }

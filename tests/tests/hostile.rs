@@ -10,7 +10,7 @@ use dormouse::models::Scripted;
 use dormouse::ports::{OutputSink, Tool};
 use dormouse::process::ExitStatus;
 use dormouse::tool::{ToolPolicy, ToolSpec};
-use dormouse::{Event, FnTool, Kernel, KernelBuilder, KernelError};
+use dormouse::{Event, FnTool, Kernel, KernelBuilder, KernelError, ProcessError};
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, events_until, program, results, says, turn, within,
 };
@@ -347,7 +347,7 @@ async fn an_interrupt_without_a_turn_does_nothing_and_a_task_ends_with_its_turn(
     within(task.interrupt()).await.unwrap();
     assert_eq!(within(task.wait()).await.unwrap().status, ExitStatus::Interrupted);
     assert!(idle.exit().is_none());
-    assert!(matches!(within(task.input("more")).await, Err(KernelError::Ended(_))));
+    assert!(matches!(within(task.input("more")).await, Err(KernelError::Process(ProcessError::Ended(_)))));
 }
 
 /// The host runs a tool of an idle session and gives it up: that is no turn, and ends none.
@@ -432,7 +432,7 @@ async fn a_flood_of_inputs_is_refused_as_busy_and_signals_still_work() {
         assert!(taken < 1_000, "the inbox takes {INBOX} inputs and no more");
     };
     assert_eq!(taken, INBOX);
-    assert!(matches!(refused, KernelError::Busy { limit: INBOX, .. }), "{refused}");
+    assert!(matches!(refused, KernelError::Process(ProcessError::Busy { limit: INBOX, .. })), "{refused}");
     let events = session.events();
     // A signal gets through; then what waited is heard, and there is room again.
     within(session.interrupt()).await.unwrap();

@@ -13,7 +13,7 @@ use dormouse::ports::{Batch, Entry, Model, Store as _};
 use dormouse::process::{ExitStatus, ProcessRow};
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::tool::Access;
-use dormouse::{Kernel, KernelBuilder, KernelError, Process, View};
+use dormouse::{Kernel, KernelBuilder, KernelError, NameError, NotFound, Process, StoreFailure, View};
 use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within};
 
@@ -146,15 +146,15 @@ async fn a_name_is_one_living_process() {
     let kernel = Kernel::builder().model("m", FnModel(obedient)).build().await.unwrap();
     let first = session(&kernel, Some("planner")).await;
     let again = kernel.start(program(&kernel, TOOLS)).session().without_input().name("planner").await;
-    assert!(matches!(again, Err(KernelError::NameTaken { pid, .. }) if pid == first.pid()), "{again:?}");
+    assert!(matches!(again, Err(KernelError::Name(NameError::Taken { pid, .. })) if pid == first.pid()), "{again:?}");
     for name in ["", "7", "parent", "a b"] {
         let invalid = kernel.start(program(&kernel, TOOLS)).name(name).await;
-        assert!(matches!(invalid, Err(KernelError::InvalidName(_))), "{invalid:?}");
+        assert!(matches!(invalid, Err(KernelError::Name(NameError::Invalid(_)))), "{invalid:?}");
     }
     assert_eq!(kernel.named("planner").await.unwrap().pid(), first.pid());
     first.kill().await.unwrap();
     within(first.wait()).await.unwrap();
-    assert!(matches!(kernel.named("planner").await, Err(KernelError::UnknownName(_))));
+    assert!(matches!(kernel.named("planner").await, Err(KernelError::NotFound(NotFound::Name(_)))));
     assert_ne!(session(&kernel, Some("planner")).await.pid(), first.pid());
 }
 
@@ -202,7 +202,7 @@ async fn wherever_the_kernel_is_cut_off_a_message_is_heard_once() {
                 kernel.shutdown().await;
                 is_whole
             }
-            Err(KernelError::NotDurable(_)) => false,
+            Err(KernelError::Store(StoreFailure::NotDurable(_))) => false,
             Err(error) => panic!("{error}"),
         };
         cut_off += usize::from(!is_whole);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use dormouse::ports::Purpose;
 use dormouse::retention::{EndedRule, Retention};
 use dormouse::store::LogStore;
-use dormouse::{Kernel, KernelError, Process};
+use dormouse::{Kernel, KernelError, Process, ProcessError, StoreFailure};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::{FnModel, program, says, within};
 
@@ -40,7 +40,14 @@ async fn fill(process: &Process, first: usize) -> usize {
             Ok(_) => {}
             Err(error) => {
                 let said = error.to_string();
-                assert!(matches!(error, KernelError::NotDurable(_) | KernelError::Unanswered(_)), "{said}");
+                assert!(
+                    matches!(
+                        error,
+                        KernelError::Store(StoreFailure::NotDurable(_))
+                            | KernelError::Process(ProcessError::Unanswered(_))
+                    ),
+                    "{said}"
+                );
                 let held = within(process.wait()).await.unwrap_err().to_string();
                 assert!(held.contains("is held") && held.contains("the store is full"), "{held}");
                 assert!(held.contains("dormouse gc") && held.contains("quota"), "{held}");

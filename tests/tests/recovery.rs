@@ -9,7 +9,7 @@ use dormouse::model::Request;
 use dormouse::ports::{Batch, Entry, Store};
 use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{FnTool, Kernel, KernelBuilder, KernelError};
+use dormouse::{FnTool, Kernel, KernelBuilder, KernelError, StoreFailure};
 use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{FnModel, Gate, Requests, asks, program, results, says, turn, within};
 
@@ -55,7 +55,10 @@ async fn a_kernel_that_lacks_a_tool_leaves_the_process_to_one_that_has_it() {
     let kernel = open(folder.path()).model("m", once()).build().await.unwrap();
     assert_eq!(within(kernel.inspect(pid)).await.unwrap().status(), "acting", "it can be looked at all the same");
     let error = within(kernel.resume(pid)).await.unwrap_err();
-    assert!(matches!(&error, KernelError::Load(_)) && error.to_string().contains("tool"), "{error}");
+    assert!(
+        matches!(&error, KernelError::Store(StoreFailure::Load(_))) && error.to_string().contains("tool"),
+        "{error}"
+    );
     let row = kernel.processes().await.unwrap().remove(0);
     assert_eq!((row.status, row.row.exit), ("held", None), "it is not ended by what this kernel lacks");
     within(kernel.shutdown()).await;

@@ -22,7 +22,7 @@ use dormouse::mail::Reach;
 use dormouse::ports::{Purpose, StoreError};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::LogStore;
-use dormouse::{Kernel, KernelError, LoadError};
+use dormouse::{Kernel, KernelError, LoadError, NotFound, ProcessError, StoreFailure};
 use dormouse_tests::random::Random;
 use tokio::sync::{RwLock, RwLockReadGuard};
 use tokio::task::JoinSet;
@@ -213,19 +213,21 @@ async fn reopen(soak: Arc<Soak>) {
 
 /// What came of it, where it is an error that a host must reckon with.
 fn is_expected(error: &KernelError) -> bool {
-    if let KernelError::Load(error) = error {
+    if let KernelError::Store(StoreFailure::Load(error)) = error {
         // A collection may give it up meanwhile.
         return matches!(**error, LoadError::Store(StoreError::UnknownProcess(_)));
     }
     matches!(
         error,
-        KernelError::Ended(_)
-            | KernelError::Unanswered(_)
-            | KernelError::Busy { .. }
-            | KernelError::Pending { .. }
-            | KernelError::UnknownProcess(_)
-            | KernelError::NotInCheckpoint { .. }
-            | KernelError::Store(StoreError::UnknownFact { .. } | StoreError::ForgottenFact { .. })
-            | KernelError::Store(StoreError::UnknownProcess(_))
+        KernelError::Process(ProcessError::Ended(_))
+            | KernelError::Process(ProcessError::Unanswered(_))
+            | KernelError::Process(ProcessError::Busy { .. })
+            | KernelError::Process(ProcessError::Pending { .. })
+            | KernelError::NotFound(NotFound::Process(_))
+            | KernelError::NotFound(NotFound::InCheckpoint { .. })
+            | KernelError::Store(StoreFailure::Store(
+                StoreError::UnknownFact { .. } | StoreError::ForgottenFact { .. }
+            ))
+            | KernelError::Store(StoreFailure::Store(StoreError::UnknownProcess(_)))
     )
 }

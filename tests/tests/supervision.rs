@@ -13,7 +13,7 @@ use dormouse::model::Request;
 use dormouse::ports::{Host, NoHost, Tool};
 use dormouse::process::ExitStatus;
 use dormouse::store::MemoryStore;
-use dormouse::{Kernel, KernelError, Process, View};
+use dormouse::{Kernel, KernelError, Process, ProcessError, View};
 use dormouse_tests::{FnModel, Requests, asks, check_histories, program, results, says};
 use futures_util::future::{BoxFuture, FutureExt};
 
@@ -144,7 +144,7 @@ async fn what_is_said_to_a_process_while_it_is_restarted_is_not_lost() {
     let child = kernel.process(dormouse::id::Pid(2)).await.unwrap();
     // What a faulting actor had not taken yet was not acknowledged: whoever said it says it again.
     while let Err(error) = child.input("more").await {
-        assert!(matches!(error, KernelError::Unanswered(_)), "{error}");
+        assert!(matches!(error, KernelError::Process(ProcessError::Unanswered(_))), "{error}");
     }
     let exit = child.wait().await.unwrap();
     assert_eq!(exit.status, ExitStatus::Done);

@@ -11,7 +11,7 @@ use dormouse::process::ExitStatus;
 use dormouse::server::{Offer, Server};
 use dormouse::store::LogStore;
 use dormouse::tool::ToolPolicy;
-use dormouse::{Event, Kernel, KernelBuilder, KernelError};
+use dormouse::{Event, Kernel, KernelBuilder, KernelError, StartError};
 use dormouse_tests::{FnModel, Gate, Requests, asks, events_until, program, results, says, turn, within};
 use futures_util::future::{BoxFuture, FutureExt};
 
@@ -127,7 +127,7 @@ async fn a_server_that_cannot_be_reached_ends_the_birth_unless_it_is_optional() 
     let kernel = open(folder.path(), &requests, &Servers::default()).build().await.unwrap();
     let error = kernel.start(program(&kernel, USES)).input("go").await.unwrap_err();
     let expected = "the process cannot start: the tool server `s` cannot be used: nobody listens";
-    assert!(matches!(&error, KernelError::Unborn(_)) && error.to_string() == expected, "{error}");
+    assert!(matches!(&error, KernelError::Start(StartError::Unmet(_))) && error.to_string() == expected, "{error}");
     let optional = program(&kernel, &format!("{USES}optional = true\n"));
     let exit = within(kernel.start(optional).input("go").await.unwrap().wait()).await.unwrap();
     assert!(exit.message.contains("There is no tool 's__a'"), "{}", exit.message);

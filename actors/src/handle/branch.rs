@@ -17,7 +17,7 @@ use super::temporary_checkpoint::TemporaryCheckpoint;
 use super::tree::Tree;
 use crate::checkpoint::Durable;
 use crate::clock::now_ms;
-use crate::error::KernelError;
+use crate::error::{KernelError, NotFound};
 use crate::in_use::CheckpointGuard;
 use crate::points::{self, Cut};
 use crate::ports::{History, Store, StoreError};
@@ -93,7 +93,7 @@ impl Branch {
         match cut {
             Cutting::Checkpoint(Checkpoint { scope: Scope::Process, id, of, ref members, .. }) => {
                 let at = members.first().filter(|_| of == pid).map(|member| member.at);
-                let at = at.ok_or(KernelError::NotInCheckpoint { pid, checkpoint: id })?;
+                let at = at.ok_or(KernelError::NotFound(NotFound::InCheckpoint { pid, checkpoint: id }))?;
                 kernel.copy_at(pid, Some(at), beginning).await
             }
             cut => kernel.grow(pid, cut, done_with, beginning).await,
@@ -133,8 +133,8 @@ impl Kernel {
     /// commit of the processes of the tree. It runs, unless it is made [`stopped`](Branch::stopped).
     ///
     /// # Errors
-    /// When awaited: [`KernelError::NoStore`], [`KernelError::UnknownProcess`], [`KernelError::Store`] for an unknown fact or
-    /// checkpoint, [`KernelError::NotInCheckpoint`], [`KernelError::Load`], [`KernelError::NotDurable`].
+    /// When awaited: [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`NotFound::Process`](crate::NotFound::Process), [`StoreFailure::Store`](crate::StoreFailure::Store) for an unknown fact or
+    /// checkpoint, [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint), [`StoreFailure::Load`](crate::StoreFailure::Load), [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
     pub fn branch(&self, pid: Pid, at: impl Into<Point>) -> Branch {
         Branch { kernel: self.clone(), of: Of::Branch(pid, at.into()), beginning: Beginning::Running }
     }
@@ -155,7 +155,7 @@ impl Kernel {
     /// for each commit of the process.
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::Load`] for an unknown process or fact, or a damaged journal.
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Load`](crate::StoreFailure::Load) for an unknown process or fact, or a damaged journal.
     pub async fn copy(&self, from: Pid, at: Option<FactNumber>) -> Result<Process, KernelError> {
         let at = match at {
             Some(fact) => Some(self.end_of_commit(from, fact).await?),
@@ -186,7 +186,7 @@ impl Kernel {
     /// The checkpoints, by rising number.
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::Store`].
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store).
     pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, KernelError> {
         points::reading(&self.world, |store, _| Ok(store.checkpoints()?)).await
     }
@@ -194,7 +194,7 @@ impl Kernel {
     /// The checkpoint of this number.
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::Store`] where there is none.
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none.
     pub async fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint, KernelError> {
         points::reading(&self.world, move |store, _| Ok(points::checkpoint(store, id)?)).await
     }
@@ -202,7 +202,7 @@ impl Kernel {
     /// Gives a checkpoint up. Its number is not used again; the facts that it names stay where they are.
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::Store`] where there is none, [`KernelError::NotDurable`].
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store) where there is none, [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
     pub async fn drop_checkpoint(&self, id: CheckpointId) -> Result<(), KernelError> {
         self.checkpoint(id).await?;
         let (reply, dropped) = oneshot::channel();
@@ -228,7 +228,7 @@ impl Kernel {
         let read = points::reading(&self.world, move |store, world| {
             let cut = match &cut {
                 Cutting::Checkpoint(checkpoint) => {
-                    let missing = KernelError::NotInCheckpoint { pid, checkpoint: checkpoint.id };
+                    let missing = KernelError::NotFound(NotFound::InCheckpoint { pid, checkpoint: checkpoint.id });
                     checkpoint.standing(pid).ok_or(missing)?;
                     Cut::of(checkpoint)
                 }
@@ -295,7 +295,7 @@ impl Process {
     /// returns. Costs one small record, whatever the process holds.
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::NotDurable`].
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
     pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
         Ok(self.kernel.mark(self.pid(), Scope::Process, label.into()).await?.0)
     }
@@ -309,15 +309,15 @@ impl Process {
     /// The answer is what its model reads.
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::NotInCheckpoint`], [`KernelError::Load`], [`KernelError::Busy`],
-    /// [`KernelError::Ended`].
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint), [`StoreFailure::Load`](crate::StoreFailure::Load), [`ProcessError::Busy`](crate::ProcessError::Busy),
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn restore(&self, checkpoint: CheckpointId) -> Result<Answer, KernelError> {
         let (reply, lineage) = oneshot::channel();
         self.kernel.tell(SupervisorMessage::Lookup(LookupMessage::Lineage { of: self.pid(), reply }))?;
         let (lineage, pid) = (lineage.await.map_err(|_| KernelError::Closed)?, self.pid());
         let read = points::reading(&self.kernel.world, move |store, world| {
             let standing = points::standing(store, world, checkpoint, &lineage)?;
-            standing.ok_or(KernelError::NotInCheckpoint { pid, checkpoint })
+            standing.ok_or(KernelError::NotFound(NotFound::InCheckpoint { pid, checkpoint }))
         });
         let standing: Box<Standing> = Box::new(read.await?);
         self.ask(|ticket| Input::Host { ticket, request: HostRequest::TakeBack(standing) }).await
@@ -329,7 +329,7 @@ impl Tree {
     /// their way between them included. It is durable when this returns. Costs one record, with a number for each process.
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::NotDurable`].
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
     pub async fn checkpoint(&self, label: impl Into<Arc<str>>) -> Result<Checkpoint, KernelError> {
         Ok(self.0.kernel.mark(self.0.pid(), Scope::Tree, label.into()).await?.0)
     }

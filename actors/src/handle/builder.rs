@@ -17,7 +17,7 @@ use super::recovery::Recovery;
 use crate::checkpoint::CheckpointActor;
 use crate::durability::Durability;
 use crate::environment;
-use crate::error::KernelError;
+use crate::error::{KernelError, NameError};
 use crate::lease::{Lease, Leased};
 use crate::permits::{Bounds, Providers};
 use crate::ports::{Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool, ToolServers};
@@ -219,13 +219,13 @@ impl KernelBuilder {
     /// their journals are read after this returns. Needs a tokio runtime.
     ///
     /// # Errors
-    /// [`KernelError::Store`] where the store cannot be claimed or read; [`KernelError::ReservedTool`].
+    /// [`StoreFailure::Store`](crate::StoreFailure::Store) where the store cannot be claimed or read; [`NameError::ReservedTool`](crate::NameError::ReservedTool).
     pub async fn build(mut self) -> Result<Kernel, KernelError> {
         for (name, tool) in file_tools(&self.host) {
             self.tools.entry(name.to_owned()).or_insert(tool);
         }
         if let Some(name) = self.tools.keys().find(|name| syscall::tool(name).is_some()) {
-            return Err(KernelError::ReservedTool(name.clone()));
+            return Err(KernelError::Name(NameError::ReservedTool(name.clone())));
         }
         if let Some(folder) = self.store.as_ref().and_then(|store| store.folder()) {
             self.host.seal(folder);
@@ -293,7 +293,7 @@ impl KernelBuilder {
             return Ok(Claimed { store: None, table, resumed, last_mark: 0, lost, acknowledged });
         };
         let recovery = self.recovery.clone();
-        let claim = move || {
+        let claim = move || -> Result<Claimed, KernelError> {
             let (listing, last_mark) = (store.processes()?, store.last_checkpoint()?);
             listing.lost.iter().for_each(|lost| tracing::error!(%lost, "not all processes of the store can be listed"));
             let (owner, resumed) = match store.claim() {
@@ -305,7 +305,7 @@ impl KernelBuilder {
             let table = Table::new(listing, inbox);
             Ok(Claimed { store: Some((store, owner)), table, resumed, last_mark, lost, acknowledged })
         };
-        tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Store)
+        tokio::task::spawn_blocking(claim).await.map_err(|_| KernelError::Closed)?
     }
 }
 

@@ -10,7 +10,7 @@ use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 use super::branch::Point;
 use super::kernel::Kernel;
 use super::temporary_checkpoint::TemporaryCheckpoint;
-use crate::error::KernelError;
+use crate::error::{KernelError, NotFound, StoreFailure};
 use crate::export::{self, Exported, Order};
 use crate::points::{self, Cut};
 use crate::ports::{Store, StoreError, Written};
@@ -71,20 +71,22 @@ impl Export {
     /// checkpoint, which is given up again; of a store that is only read the present is its last commit.
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::UnknownProcess`], [`KernelError::NotInCheckpoint`]; [`KernelError::Store`] for an
-    /// unknown fact or checkpoint, and for damage; [`KernelError::Load`] for a journal or a content that cannot be read;
-    /// [`KernelError::ExportFile`] where `to` fails. What was written by then is no export.
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`NotFound::Process`](crate::NotFound::Process), [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint); [`StoreFailure::Store`](crate::StoreFailure::Store) for an
+    /// unknown fact or checkpoint, and for damage; [`StoreFailure::Load`](crate::StoreFailure::Load) for a journal or a content that cannot be read;
+    /// [`ExportFailure::File`](crate::ExportFailure::File) where `to` fails. What was written by then is no export.
     pub async fn write<W: Write + Send + 'static>(self, to: W) -> Result<(W, Exported), KernelError> {
         let Self { kernel, of, mut scope, at, redact } = self;
         if !kernel.world.is_kept {
-            return Err(KernelError::NoStore);
+            return Err(KernelError::Store(StoreFailure::NoStore));
         }
         let mut guard = None;
         let cutting = match at {
             Point::Fact(fact) => Cutting::Behind(fact),
             Point::Checkpoint(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
-                checkpoint.standing(of).ok_or(KernelError::NotInCheckpoint { pid: of, checkpoint: id })?;
+                checkpoint
+                    .standing(of)
+                    .ok_or(KernelError::NotFound(NotFound::InCheckpoint { pid: of, checkpoint: id }))?;
                 if checkpoint.scope == Scope::Process {
                     scope = Scope::Process;
                 }

@@ -10,7 +10,7 @@ use dormouse_proto::id::Pid;
 
 use super::kernel::Kernel;
 use crate::clock::now_ms;
-use crate::error::KernelError;
+use crate::error::{KernelError, StoreFailure};
 use crate::garbage::{Collection, Garbage, Unreadable, collect};
 use crate::ports::{Bounds, OwnerToken, Purpose};
 use crate::supervisor::{LookupMessage, SupervisorMessage};
@@ -36,12 +36,12 @@ impl Kernel {
     /// [`Progress::BrokenOff`](crate::ports::Progress::BrokenOff).
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::Store`], [`KernelError::Closed`] where the kernel shuts down. What was given
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store), [`KernelError::Closed`] where the kernel shuts down. What was given
     /// up or freed before stays so; it can be called again.
     pub async fn collect_garbage(&self, retention: Retention, purpose: Purpose) -> Result<Garbage, KernelError> {
         // The lease comes second: whoever waits here for another collection does not hold up a shutdown.
         let mut inventory = self.world.collecting.clone().lock_owned().await;
-        let store = self.world.store().ok_or(KernelError::NoStore)?;
+        let store = self.world.store().ok_or(KernelError::Store(StoreFailure::NoStore))?;
         let (owner, world, supervisor) = (OwnerToken(self.world.opening), self.world.clone(), self.supervisor.clone());
         let waits = Arc::new(AtomicBool::new(true));
         let waiting = Waiting(waits.clone());

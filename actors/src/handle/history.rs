@@ -8,7 +8,7 @@ use dormouse_proto::record::{ContentRef, Fact};
 
 use super::branch::Point;
 use super::kernel::Kernel;
-use crate::error::KernelError;
+use crate::error::{KernelError, NotFound};
 use crate::points;
 use crate::ports::{Store, StoreError, Written};
 use crate::recovery::{self, LoadError, Purpose};
@@ -33,7 +33,7 @@ impl Kernel {
     /// The facts of a process that are kept, its birth first where that is. Costs its whole journal, and a read for each commit.
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::Store`], [`KernelError::Load`] for a fact that has no meaning.
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store), [`StoreFailure::Load`](crate::StoreFailure::Load) for a fact that has no meaning.
     pub async fn log(&self, pid: Pid) -> Result<Vec<LogLine>, KernelError> {
         match self.readable_log(pid).await? {
             (lines, None) => Ok(lines),
@@ -54,7 +54,7 @@ impl Kernel {
     /// durable fact. Costs both journals since their latest snapshots.
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::Store`], [`KernelError::NotInCheckpoint`], [`KernelError::Load`].
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Store`](crate::StoreFailure::Store), [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint), [`StoreFailure::Load`](crate::StoreFailure::Load).
     pub async fn diff(&self, left: (Pid, Point), right: (Pid, Point)) -> Result<Diff, KernelError> {
         let read =
             move |store: &dyn Store, world: &World| Ok(diff(&image(store, world, left)?, &image(store, world, right)?));
@@ -67,11 +67,11 @@ fn readable_log(store: &dyn Store, pid: Pid) -> Result<(Vec<LogLine>, Option<Ker
     let (written, lost) = history.up_to_loss();
     let Some(from) = written.first().map(|written| written.first) else { return Ok((Vec::new(), None)) };
     let last = written.last().map(Written::last).unwrap_or_default();
-    let mut lost = lost.map(KernelError::Store);
+    let mut lost = lost.map(KernelError::from);
     let read = match store.facts(pid, from, last) {
         Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => {
             let (facts, error) = facts_up_to_loss(store, pid, written)?;
-            lost = error.map(KernelError::Store).or(lost);
+            lost = error.map(KernelError::from).or(lost);
             facts
         }
         read => read?,
@@ -121,7 +121,7 @@ fn facts_up_to_loss(
 /// The facts of an export, one by one.
 ///
 /// # Errors
-/// Each may be [`KernelError::Load`], for a fact that has no meaning.
+/// Each may be [`StoreFailure::Load`](crate::StoreFailure::Load), for a fact that has no meaning.
 pub fn log_lines(told: &Facts) -> impl Iterator<Item = Result<LogLine, KernelError>> {
     let Facts { pid, commit, at_ms, first, ref facts } = *told;
     (first.0..).zip(facts).map(move |(number, fact)| {
@@ -141,7 +141,7 @@ fn image(store: &dyn Store, world: &World, (pid, at): (Pid, Point)) -> Result<Im
         Point::Fact(fact) => Some(fact),
         Point::Checkpoint(id) => {
             let standing = points::checkpoint(store, id)?.standing(pid);
-            Some(standing.ok_or(KernelError::NotInCheckpoint { pid, checkpoint: id })?)
+            Some(standing.ok_or(KernelError::NotFound(NotFound::InCheckpoint { pid, checkpoint: id }))?)
         }
     };
     Ok(recovery::load(store, world, pid, upto, Purpose::Look)?.state.image())

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 
 use super::kernel::Kernel;
 use super::process::Process;
-use crate::error::KernelError;
+use crate::error::{KernelError, StoreFailure};
 use crate::import;
 use crate::recovery::Purpose;
 use crate::supervisor::{Branching, Launch};
@@ -52,9 +52,9 @@ impl Kernel {
     /// They run, also those that were stopped, unless they are [`stopped`](Import::stopped) or [`held`](Import::held).
     ///
     /// # Errors
-    /// When awaited: [`KernelError::Export`] for a file that was cut off, altered, of a later version, or no export;
-    /// [`KernelError::ExportFile`] where it cannot be read; [`KernelError::Load`] where a program needs a tool or a price that this
-    /// kernel lacks; [`KernelError::NoStore`], [`KernelError::NotDurable`]. Nothing was born then.
+    /// When awaited: [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) for a file that was cut off, altered, of a later version, or no export;
+    /// [`ExportFailure::File`](crate::ExportFailure::File) where it cannot be read; [`StoreFailure::Load`](crate::StoreFailure::Load) where a program needs a tool or a price that this
+    /// kernel lacks; [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable). Nothing was born then.
     pub fn import<R: Read + Seek + Send + 'static>(&self, file: R) -> Import<R> {
         Import { kernel: self.clone(), file, beginning: Beginning::Running, launch: Launch::Run }
     }
@@ -77,7 +77,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
     async fn make(self) -> Result<Imported, KernelError> {
         let Self { kernel, mut file, beginning, launch } = self;
         if !kernel.world.is_kept {
-            return Err(KernelError::NoStore);
+            return Err(KernelError::Store(StoreFailure::NoStore));
         }
         let purpose = match launch {
             Launch::Run => Purpose::Run,
@@ -102,7 +102,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
                     let pids = there.into_iter().zip(here).collect();
                     return Ok(Imported { export: plan.manifest.id, process, pids });
                 }
-                Err(error @ KernelError::NotDurable(_)) if tries < TRIES => {
+                Err(error @ KernelError::Store(StoreFailure::NotDurable(_))) if tries < TRIES => {
                     let world = kernel.world.clone();
                     let has_all = tokio::task::spawn_blocking(move || import::has_all(&world, &plan));
                     if has_all.await.map_err(|_| KernelError::Closed)? {

@@ -17,7 +17,7 @@ use super::builder::KernelBuilder;
 use super::events::Events;
 use super::process::Process;
 use super::start::Start;
-use crate::error::KernelError;
+use crate::error::{KernelError, NotFound, StoreFailure};
 use crate::event::View;
 use crate::ports::Store;
 use crate::recovery::{self, Loaded, Purpose};
@@ -155,7 +155,7 @@ impl Kernel {
     /// A handle on a process, running or not.
     ///
     /// # Errors
-    /// [`KernelError::UnknownProcess`].
+    /// [`NotFound::Process`](crate::NotFound::Process).
     pub async fn process(&self, pid: Pid) -> Result<Process, KernelError> {
         self.ask(|reply| SupervisorMessage::Lookup(LookupMessage::Find { pid, reply })).await
     }
@@ -163,7 +163,7 @@ impl Kernel {
     /// A handle on the living process of this name, which [`Start::name`] gave it.
     ///
     /// # Errors
-    /// [`KernelError::UnknownName`].
+    /// [`NotFound::Name`](crate::NotFound::Name).
     pub async fn named(&self, name: &str) -> Result<Process, KernelError> {
         self.ask(|reply| SupervisorMessage::Lookup(LookupMessage::FindNamed { name: name.into(), reply })).await
     }
@@ -171,7 +171,7 @@ impl Kernel {
     /// Runs a process from its journal, under its old pid. One that runs or has ended is left as it is.
     ///
     /// # Errors
-    /// [`KernelError::UnknownProcess`].
+    /// [`NotFound::Process`](crate::NotFound::Process).
     pub async fn resume(&self, pid: Pid) -> Result<Process, KernelError> {
         self.ask(|reply| SupervisorMessage::Run(RunMessage::Resume { pid, reply })).await
     }
@@ -188,7 +188,9 @@ impl Kernel {
             }
             match self.resume(info.row.pid).await {
                 // Its birth was pending when it was listed, and was refused.
-                Err(KernelError::UnknownProcess(_) | KernelError::MayBeLost { .. }) => {}
+                Err(
+                    KernelError::NotFound(NotFound::Process(_)) | KernelError::NotFound(NotFound::MayBeLost { .. }),
+                ) => {}
                 other => resumed.push(other?),
             }
         }
@@ -209,7 +211,7 @@ impl Kernel {
     /// How a process stood after its last durable fact, with its descriptors, read from its journal: for one that does not run.
     ///
     /// # Errors
-    /// [`KernelError::NoStore`], [`KernelError::Load`].
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), [`StoreFailure::Load`](crate::StoreFailure::Load).
     pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
         let loaded = self.read(pid, None, Purpose::Look).await?;
         Ok(View::whole(&loaded.state, loaded.last))
@@ -258,7 +260,7 @@ impl Kernel {
         if upto.is_none() {
             self.wait_for_queued_writes().await;
         }
-        let store = self.world.store().ok_or(KernelError::NoStore)?;
+        let store = self.world.store().ok_or(KernelError::Store(StoreFailure::NoStore))?;
         let world = self.world.clone();
         let load = move || recovery::load(&*store, &world, pid, upto, purpose);
         Ok(tokio::task::spawn_blocking(load).await.map_err(|_| KernelError::Closed)??)

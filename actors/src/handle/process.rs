@@ -23,7 +23,7 @@ use super::events::Events;
 use super::kernel::{Kernel, ProcessInfo};
 use super::tree::Tree;
 use crate::clock::now_ms;
-use crate::error::KernelError;
+use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, View};
 use crate::ports::Watcher;
 use crate::process::{Asker, Copied, Delivery};
@@ -69,7 +69,7 @@ impl Process {
     /// in the middle of a turn hears it at its end; one that sleeps wakes. What was said is durable when this returns.
     ///
     /// # Errors
-    /// [`KernelError::Busy`] where its inbox is full, [`KernelError::Ended`], [`KernelError::Unanswered`].
+    /// [`ProcessError::Busy`](crate::ProcessError::Busy) where its inbox is full, [`ProcessError::Ended`](crate::ProcessError::Ended), [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn input(&self, spoken: impl Into<Spoken>) -> Result<(), KernelError> {
         self.deliver(Input::Spoke { from: Speaker::Host, spoken: spoken.into() }, None).await
     }
@@ -86,7 +86,7 @@ impl Process {
     /// such calls run side by side, but not beside a turn of its model.
     ///
     /// # Errors
-    /// [`KernelError::Busy`], [`KernelError::Ended`]. What the tool says is an [`Answer`], errors too.
+    /// [`ProcessError::Busy`](crate::ProcessError::Busy), [`ProcessError::Ended`](crate::ProcessError::Ended). What the tool says is an [`Answer`], errors too.
     pub async fn call(&self, tool: impl Into<String>, args: impl Into<String>) -> Result<Answer, KernelError> {
         let (tool, args) = (tool.into(), args.into());
         self.ask(|ticket| Input::Host { ticket, request: HostRequest::Call { tool, args } }).await
@@ -148,7 +148,7 @@ impl Process {
     /// program says. The content is durable when this returns.
     ///
     /// # Errors
-    /// [`KernelError::Busy`], [`KernelError::Ended`].
+    /// [`ProcessError::Busy`](crate::ProcessError::Busy), [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn open(
         &self,
         source: impl Into<String>,
@@ -205,7 +205,7 @@ impl Process {
     /// turn nothing happens.
     ///
     /// # Errors
-    /// [`KernelError::Ended`].
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn interrupt(&self) -> Result<(), KernelError> {
         self.signal(Input::Signal(Signal::Interrupt)).await
     }
@@ -213,7 +213,7 @@ impl Process {
     /// Ends it and its children.
     ///
     /// # Errors
-    /// [`KernelError::Ended`].
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn kill(&self) -> Result<(), KernelError> {
         self.signal(Input::Signal(Signal::Kill)).await
     }
@@ -222,7 +222,7 @@ impl Process {
     /// said to it waits, and its children go on. It stays stopped through a restart of the kernel.
     ///
     /// # Errors
-    /// [`KernelError::Ended`].
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn stop(&self) -> Result<(), KernelError> {
         self.signal(Input::Signal(Signal::Stop)).await
     }
@@ -230,7 +230,7 @@ impl Process {
     /// Lets it go on after a [`stop`](Self::stop). One that was not stopped does not notice.
     ///
     /// # Errors
-    /// [`KernelError::Ended`].
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn cont(&self) -> Result<(), KernelError> {
         self.signal(Input::Signal(Signal::Continue)).await
     }
@@ -240,9 +240,9 @@ impl Process {
     /// its latest image and the few facts behind that; what arrives meanwhile wakes it again. One that does not run is left as it is.
     ///
     /// # Errors
-    /// [`KernelError::Pending`] while it has something to do: a turn, unless it was stopped, a call, a message that waits, or the
-    /// end of its wall time. [`KernelError::NoStore`], since without a store there is nothing to wake it from.
-    /// [`KernelError::Ended`], [`KernelError::NotDurable`], [`KernelError::Unanswered`].
+    /// [`ProcessError::Pending`](crate::ProcessError::Pending) while it has something to do: a turn, unless it was stopped, a call, a message that waits, or the
+    /// end of its wall time. [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), since without a store there is nothing to wake it from.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended), [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable), [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn hibernate(&self) -> Result<(), KernelError> {
         let (reply, asleep) = oneshot::channel();
         self.tell_rest(RestMessage::Hibernate { pid: self.pid, reply })?;
@@ -273,7 +273,7 @@ impl Process {
     /// A reply that called tools stands for the message that answers them. With the tool `goto`, its model does the same.
     ///
     /// # Errors
-    /// [`KernelError::Busy`], [`KernelError::Ended`].
+    /// [`ProcessError::Busy`](crate::ProcessError::Busy), [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn goto(&self, position: impl Into<String>, message: impl Into<String>) -> Result<Answer, KernelError> {
         let (position, message) = (position.into(), message.into());
         self.ask(|ticket| Input::Host { ticket, request: HostRequest::SendBack { position, message } }).await
@@ -284,7 +284,7 @@ impl Process {
     /// may be repeated; here it goes on. One that does not run is read from its journal. It runs, even if this one is stopped.
     ///
     /// # Errors
-    /// [`KernelError::NotDurable`]; [`KernelError::NoStore`] and [`KernelError::Load`] for one that does not run.
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable); [`StoreFailure::NoStore`](crate::StoreFailure::NoStore) and [`StoreFailure::Load`](crate::StoreFailure::Load) for one that does not run.
     pub async fn fork(&self) -> Result<Self, KernelError> {
         let (reply, copy) = oneshot::channel();
         let message = SupervisorMessage::Run(RunMessage::Copy { pid: self.pid, reply });
@@ -301,14 +301,14 @@ impl Process {
     /// Waits for its end, which is durable then. One that hibernates wakes.
     ///
     /// # Errors
-    /// [`KernelError::Held`] for one that had to stop because its journal could not be read or written: it has not ended, and can be
+    /// [`ProcessError::Held`](crate::ProcessError::Held) for one that had to stop because its journal could not be read or written: it has not ended, and can be
     /// resumed. [`KernelError::Closed`] where the kernel shuts down before.
     pub async fn wait(&self) -> Result<Exit, KernelError> {
         let mut exit = self.exit.clone();
         self.look()?;
         let ended = exit.wait_for(Option::is_some).await.map_err(|_| KernelError::Closed)?;
         let ended = ended.clone().ok_or(KernelError::Closed)?;
-        ended.map_err(|reason| KernelError::Held { pid: self.pid, reason })
+        ended.map_err(|reason| KernelError::Process(ProcessError::Held { pid: self.pid, reason }))
     }
 
     /// Waits until it stands as `stands` says, and returns its view then: `wait_for(View::is_idle)` is the
@@ -338,7 +338,7 @@ impl Process {
     /// estimate. What waits in its mailbox is not in it. Nothing of it is journalled, and it costs what the provider asks for.
     ///
     /// # Errors
-    /// [`KernelError::Model`] where its model cannot be reached, [`KernelError::Load`], [`KernelError::Closed`].
+    /// [`KernelError::Model`] where its model cannot be reached, [`StoreFailure::Load`](crate::StoreFailure::Load), [`KernelError::Closed`].
     pub async fn count_tokens(&self) -> Result<TokenCount, KernelError> {
         let (reply, copy) = oneshot::channel();
         let message = SupervisorMessage::Run(RunMessage::Copy { pid: self.pid, reply });
@@ -397,15 +397,15 @@ impl Process {
     /// Why something was dropped on its way: the process ended before it came to it, which its view says by then, or stopped.
     fn why_unanswered(&self) -> KernelError {
         match self.view.borrow().as_ref().map(|view| &view.phase) {
-            Some(Phase::Ended { .. }) => KernelError::Ended(self.pid),
-            _ => KernelError::Unanswered(self.pid),
+            Some(Phase::Ended { .. }) => KernelError::Process(ProcessError::Ended(self.pid)),
+            _ => KernelError::Process(ProcessError::Unanswered(self.pid)),
         }
     }
 
     async fn deliver(&self, input: Input, answer: Option<(Arc<str>, Asker)>) -> Result<(), KernelError> {
         let limit = self.kernel.world.limits.inbox;
         let permit = self.inbox.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| KernelError::Busy { pid: self.pid, limit })?;
+        let permit = permit.map_err(|_| KernelError::Process(ProcessError::Busy { pid: self.pid, limit }))?;
         self.send(input, Some(permit), answer).await
     }
 

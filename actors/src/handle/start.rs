@@ -17,7 +17,7 @@ use super::kernel::Kernel;
 use super::process::Process;
 use crate::clock::now_ms;
 use crate::environment;
-use crate::error::KernelError;
+use crate::error::{KernelError, NameError, StartError};
 
 /// A process about to start: `.await` starts it.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Start {
 
     async fn run(self) -> Result<Process, KernelError> {
         if let Some(name) = self.name.as_ref().filter(|name| !is_process_name(name)) {
-            return Err(KernelError::InvalidName(name.to_string()));
+            return Err(KernelError::Name(NameError::Invalid(name.to_string())));
         }
         // Content of any size is indexed here, beside the runtime.
         let around = self.kernel.world.around.clone();
@@ -104,7 +104,7 @@ impl Start {
             program.check_prices(&around.prices)?;
         }
         let named = program.clone();
-        let found = environment::find_out(&kernel.world, &program).await.map_err(KernelError::Unborn)?;
+        let found = environment::find_out(&kernel.world, &program).await.map_err(StartError::Unmet)?;
         let image = tokio::task::spawn_blocking(move || {
             let (preloads, input) = (&Preloads::default(), input.as_ref());
             let birth = Birth { access, depth: 0, lifetime, priority, preloads, input };
@@ -112,7 +112,7 @@ impl Start {
             image.budget.limits = budget.or(image.budget.limits);
             found.tell(&mut image, &named, &around).map(|()| image)
         });
-        let image = image.await.map_err(|_| KernelError::Closed)?.map_err(KernelError::Unborn)?;
+        let image = image.await.map_err(|_| KernelError::Closed)?.map_err(StartError::Unmet)?;
         kernel.seat(program, Box::new(image), Origin::Started, name).await
     }
 }

@@ -13,7 +13,7 @@ impl Tree {
     /// Ends the current turn of each cleanly, as [`Process::interrupt`] does.
     ///
     /// # Errors
-    /// [`KernelError::Ended`] where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
     pub async fn interrupt(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Interrupt).await
     }
@@ -21,7 +21,7 @@ impl Tree {
     /// Stops each, as [`Process::stop`] does. Children that are on their way are born stopped.
     ///
     /// # Errors
-    /// [`KernelError::Ended`] where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
     pub async fn stop(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Stop).await
     }
@@ -29,7 +29,7 @@ impl Tree {
     /// Lets each go on, as [`Process::cont`] does.
     ///
     /// # Errors
-    /// [`KernelError::Ended`] where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
     pub async fn cont(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Continue).await
     }
@@ -37,7 +37,7 @@ impl Tree {
     /// Ends each.
     ///
     /// # Errors
-    /// [`KernelError::Ended`] where the process at its top has.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended) where the process at its top has.
     pub async fn kill(&self) -> Result<(), KernelError> {
         self.0.signal_tree(Signal::Kill).await
     }

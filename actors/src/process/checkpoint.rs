@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::Running;
 use crate::checkpoint::MarkReply;
-use crate::error::KernelError;
+use crate::error::{KernelError, StoreFailure};
 use crate::points;
 use crate::ports::StoreError;
 use crate::supervisor::{Lineage, LookupMessage, SupervisorMessage, TreeMessage};
@@ -60,7 +60,7 @@ fn find(kept: Vec<Kept>, made: CheckpointId) -> Result<Kept, StoreError> {
 
 fn unavailable(error: KernelError) -> CheckpointError {
     match error {
-        KernelError::Store(StoreError::UnknownCheckpoint(id)) => CheckpointError::Unknown(id),
+        KernelError::Store(StoreFailure::Store(StoreError::UnknownCheckpoint(id))) => CheckpointError::Unknown(id),
         error => CheckpointError::Unavailable(error.to_string()),
     }
 }

@@ -5,7 +5,7 @@ use dormouse_proto::id::Pid;
 
 use super::{ProcessMessage, Running};
 use crate::checkpoint::{CommitError, Durable, Imaged, Size};
-use crate::error::KernelError;
+use crate::error::{KernelError, ProcessError};
 use crate::supervisor::{RestMessage, SupervisorMessage};
 
 /// Why a process does not hibernate.
@@ -24,9 +24,9 @@ pub(crate) enum StaysAwake {
 impl StaysAwake {
     /// The error for who asked.
     pub(crate) fn error(&self, pid: Pid) -> KernelError {
-        let pending = |what: String| KernelError::Pending { pid, what };
+        let pending = |what: String| KernelError::Process(ProcessError::Pending { pid, what });
         match self {
-            Self::Unrest(Unrest::Ended) => KernelError::Ended(pid),
+            Self::Unrest(Unrest::Ended) => KernelError::Process(ProcessError::Ended(pid)),
             Self::Unrest(unrest) => pending(unrest.to_string()),
             Self::Calls => pending("calls are in flight".to_owned()),
             Self::Undurable => pending("what it did last is on its way to the disk".to_owned()),

@@ -13,7 +13,7 @@ use super::branch::{Branching, Growing};
 use super::lookup::SeatReply;
 use super::{Supervisor, SupervisorMessage};
 use crate::checkpoint::{CommitError, Durable};
-use crate::error::KernelError;
+use crate::error::{KernelError, NameError};
 use crate::process::Herald;
 use crate::recovery::Loaded;
 
@@ -59,7 +59,7 @@ impl Supervisor {
     fn start(&mut self, program: Program, image: Box<Image>, origin: Origin, name: Option<Arc<str>>, reply: SeatReply) {
         if let Some((name, pid)) = name.as_ref().and_then(|name| Some((name, self.table.named(name)?))) {
             // Who no longer waits has dropped its side.
-            return drop(reply.send(Err(KernelError::NameTaken { name: name.to_string(), pid })));
+            return drop(reply.send(Err(KernelError::Name(NameError::Taken { name: name.to_string(), pid }))));
         }
         let mut newborn = self.newborn(None, program, image, origin);
         newborn.row.name = name;

@@ -22,7 +22,7 @@ use super::entry::Run;
 use super::table::Keeps;
 use super::{BirthMessage, Newborn, Seat, Supervisor, SupervisorMessage};
 use crate::checkpoint::{CheckpointMessage, CommitError, Durable, Mark, MarkReply};
-use crate::error::KernelError;
+use crate::error::{KernelError, NotFound};
 
 /// A process, and all below it.
 pub(crate) struct Family {
@@ -94,7 +94,7 @@ impl Supervisor {
     pub(super) fn make_checkpoint(&self, of: Pid, scope: Scope, label: Arc<str>, reply: MarkReply) {
         if self.table.get(of).is_none() {
             // Who no longer waits has dropped its side.
-            return drop(reply.send(Err(self.or_lost(KernelError::UnknownProcess(of)))));
+            return drop(reply.send(Err(self.or_lost(KernelError::NotFound(NotFound::Process(of))))));
         }
         let members = match scope {
             Scope::Process => vec![of],
@@ -110,7 +110,11 @@ impl Supervisor {
         let family = Family { root: self.table.root(of), rows: rows.collect(), last: self.table.last_pid() };
         // Who no longer waits has dropped its side.
         let is_unknown = family.rows.is_empty();
-        let _ = reply.send(if is_unknown { Err(self.or_lost(KernelError::UnknownProcess(of))) } else { Ok(family) });
+        let _ = reply.send(if is_unknown {
+            Err(self.or_lost(KernelError::NotFound(NotFound::Process(of))))
+        } else {
+            Ok(family)
+        });
     }
 
     /// A process and all below it, living or not, by rising pid.

@@ -11,7 +11,7 @@ use super::entry::Ended;
 use super::post::Neighbours;
 use super::table::{Desk, Listed, Which};
 use super::{RestMessage, Supervisor, SupervisorMessage};
-use crate::error::KernelError;
+use crate::error::{KernelError, NotFound};
 use crate::event::View;
 
 /// A question about the process table, or a change of it that concerns no process that runs.
@@ -83,7 +83,10 @@ impl Supervisor {
     }
 
     fn find_named(&mut self, name: &str) -> Result<Seat, KernelError> {
-        let pid = self.table.named(name).ok_or_else(|| self.or_lost(KernelError::UnknownName(name.to_owned())))?;
+        let pid = self
+            .table
+            .named(name)
+            .ok_or_else(|| self.or_lost(KernelError::NotFound(NotFound::Name(name.to_owned()))))?;
         self.seat(pid)
     }
 
@@ -98,7 +101,7 @@ impl Supervisor {
     pub(super) fn or_lost(&self, unknown: KernelError) -> KernelError {
         match self.world.missing() {
             None => unknown,
-            Some(lost) => KernelError::MayBeLost { unknown: unknown.to_string(), lost },
+            Some(lost) => KernelError::NotFound(NotFound::MayBeLost { unknown: unknown.to_string(), lost }),
         }
     }
 

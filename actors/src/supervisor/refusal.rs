@@ -11,7 +11,7 @@ use dormouse_proto::process::Origin;
 use super::entry::{Entry, Run};
 use super::{Newborn, Supervisor};
 use crate::checkpoint::CommitError;
-use crate::error::KernelError;
+use crate::error::{KernelError, NotFound};
 
 impl Supervisor {
     /// Facts of a process were not made durable.
@@ -27,7 +27,7 @@ impl Supervisor {
     pub(super) fn stillborn(&mut self, born: &Newborn, error: &CommitError) {
         for reply in self.table.take_awaiting(born.row.pid) {
             // Who no longer waits has dropped its side.
-            let _ = reply.send(Err(KernelError::UnknownProcess(born.row.pid)));
+            let _ = reply.send(Err(KernelError::NotFound(NotFound::Process(born.row.pid))));
         }
         self.table.remove(&born.row);
         match (born.row.parent, &born.row.origin) {

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::entry::{Entry, Run};
 use super::{Supervisor, SupervisorMessage};
-use crate::error::KernelError;
+use crate::error::{KernelError, NotFound, ProcessError, StoreFailure};
 use crate::event::Event;
 use crate::process::{ProcessMessage, StaysAwake};
 
@@ -87,11 +87,13 @@ impl Supervisor {
     /// The host wants a process to hibernate.
     pub(super) fn hibernate(&mut self, pid: Pid, reply: HibernateReply) {
         let known = match self.table.run_of(pid) {
-            None => Err(self.or_lost(KernelError::UnknownProcess(pid))),
-            Some(_) if !self.world.is_kept => Err(KernelError::NoStore),
-            Some(Run::Ended) => Err(KernelError::Ended(pid)),
+            None => Err(self.or_lost(KernelError::NotFound(NotFound::Process(pid)))),
+            Some(_) if !self.world.is_kept => Err(KernelError::Store(StoreFailure::NoStore)),
+            Some(Run::Ended) => Err(KernelError::Process(ProcessError::Ended(pid))),
             Some(Run::Held | Run::Hibernated { .. }) => Ok(()),
-            Some(Run::Loading) => Err(KernelError::Pending { pid, what: "it begins to run".to_owned() }),
+            Some(Run::Loading) => {
+                Err(KernelError::Process(ProcessError::Pending { pid, what: "it begins to run".to_owned() }))
+            }
             Some(run @ (Run::Running | Run::FallingAsleep)) => {
                 if let Some(live) = self.table.live_mut(pid) {
                     live.to_hibernate.push(reply);

@@ -12,7 +12,7 @@ use super::entry::Run;
 use super::lookup::SeatReply;
 use super::{Supervisor, SupervisorMessage};
 use crate::checkpoint::{CommitError, Durable, Size};
-use crate::error::KernelError;
+use crate::error::{KernelError, StoreFailure};
 use crate::event::{Event, View};
 use crate::process::{Begin, CopyReply, Herald, ProcessActor, ProcessMessage};
 use crate::recovery::{self, LoadError, Loaded, Purpose};
@@ -101,8 +101,10 @@ impl Supervisor {
             Err(error) => {
                 let waiting = self.table.take_awaiting(pid);
                 self.park(pid, &error.to_string());
-                let KernelError::Load(error) = error else { return };
-                waiting.into_iter().for_each(|reply| drop(reply.send(Err(KernelError::Load(error.clone())))));
+                let KernelError::Store(StoreFailure::Load(error)) = error else { return };
+                waiting
+                    .into_iter()
+                    .for_each(|reply| drop(reply.send(Err(KernelError::Store(StoreFailure::Load(error.clone()))))));
             }
         }
     }

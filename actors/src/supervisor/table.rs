@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use super::alias::Aliases;
 use super::entry::{Ended, Entry, Live, Run, place};
 use super::rest::Resting;
-use crate::error::KernelError;
+use crate::error::{KernelError, NotFound, ProcessError};
 use crate::event::View;
 use crate::ports::Listing;
 use crate::process::{Delivery, ProcessMessage};
@@ -392,11 +392,11 @@ impl Table {
     pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) -> bool {
         let inbox = self.inbox;
         let Some(entry) = self.entries.get_mut(pid) else {
-            delivery.refuse(KernelError::UnknownProcess(pid));
+            delivery.refuse(KernelError::NotFound(NotFound::Process(pid)));
             return false;
         };
         if entry.run == Run::Ended {
-            delivery.refuse(KernelError::Ended(pid));
+            delivery.refuse(KernelError::Process(ProcessError::Ended(pid)));
             return false;
         }
         entry.doomed |= matches!(delivery.input, Input::Signal(Signal::Kill));
@@ -420,7 +420,7 @@ impl Table {
 
     pub(super) fn desk(&mut self, pid: Pid) -> Result<Desk, KernelError> {
         let inbox = self.inbox;
-        let live = self.get_mut(pid).ok_or(KernelError::UnknownProcess(pid))?.awake(inbox);
+        let live = self.get_mut(pid).ok_or(KernelError::NotFound(NotFound::Process(pid)))?.awake(inbox);
         Ok(Desk { exit: live.exit.subscribe(), view: live.view.subscribe(), inbox: live.inbox.clone() })
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::Supervisor;
 use super::entry::Run;
 use crate::checkpoint::MarkReply;
-use crate::error::KernelError;
+use crate::error::{KernelError, NotFound, ProcessError};
 use crate::process::{Delivery, Received};
 
 /// What concerns several processes of a tree.
@@ -45,8 +45,8 @@ impl Supervisor {
     /// the meantime needs none. Children that are on their way while their tree is stopped are born stopped.
     fn signal_tree(&mut self, root: Pid, signal: Signal, received: Received) {
         let told = match self.table.run_of(root) {
-            None => Err(self.or_lost(KernelError::UnknownProcess(root))),
-            Some(Run::Ended) => Err(KernelError::Ended(root)),
+            None => Err(self.or_lost(KernelError::NotFound(NotFound::Process(root)))),
+            Some(Run::Ended) => Err(KernelError::Process(ProcessError::Ended(root))),
             Some(_) => Ok(()),
         };
         if let Err(error) = told {
@@ -66,7 +66,7 @@ impl Supervisor {
             let mut result = Ok(());
             for is_durable in durable {
                 match is_durable.await {
-                    Ok(Err(KernelError::Ended(_))) | Ok(Ok(())) | Err(_) => {}
+                    Ok(Err(KernelError::Process(ProcessError::Ended(_)))) | Ok(Ok(())) | Err(_) => {}
                     Ok(Err(error)) => result = Err(error),
                 }
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_actors::handle::{Kernel, Process};
-use dormouse_actors::{KernelError, View};
+use dormouse_actors::{KernelError, NotFound, StartError, View};
 use dormouse_kernel::program::Program;
 use dormouse_proto::id::Pid;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
@@ -57,7 +57,7 @@ impl Processes {
     async fn take_up(&self) -> Result<Process, KernelError> {
         let begin = || self.kernel.start(self.program.clone()).session().without_input().name(KEPT);
         let kept = match self.kernel.named(KEPT).await {
-            Err(KernelError::UnknownName(_)) => return begin().await,
+            Err(KernelError::NotFound(NotFound::Name(_))) => return begin().await,
             kept => kept?.pid(),
         };
         self.refuse_import(kept).await?;
@@ -82,10 +82,10 @@ impl Processes {
         let row = processes.find(|info| info.row.pid == kept).map(|info| info.row);
         match row.and_then(|row| row.restored?.foreign) {
             None => Ok(()),
-            Some(_) => Err(KernelError::Unborn(format!(
+            Some(_) => Err(KernelError::Start(StartError::Unmet(format!(
                 "the store has a process of the name '{KEPT}' that was imported from another store, process {kept}. It is not \
                  resumed: serve from another store"
-            ))),
+            )))),
         }
     }
 

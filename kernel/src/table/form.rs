@@ -62,7 +62,7 @@ impl<'a> View<'a> {
 }
 
 /// The form of a descriptor that a call is served: the one that it asked for; else JSON on a single line is reformatted
-/// where the settings say so, and everything else is plain. Costs what [`Content::pretty`] costs where JSON is reformatted
+/// where the settings say so, and everything else is plain. Costs what [`Reader::pretty`](crate::content::Reader::pretty) costs where JSON is reformatted
 /// for the first time, otherwise nothing.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Record payloads as bytes: the only place that knows bincode.
 //!
-//! bincode is no longer maintained and trusts its input, so it decodes numbers and nothing else. [`Reading`] decodes the rest: it
-//! accepts no length that exceeds the bytes which follow, and charges the memory of decoded values to an [`Allowance`].
+//! bincode is no longer maintained and trusts its input, so it decodes numbers and nothing else. `Reading` decodes the rest: it
+//! accepts no length that exceeds the bytes which follow, and charges the memory of decoded values to an `Allowance`.
 //! Records hold no zero-sized elements and no recursive types.
 
 mod allowance;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::ports::StoreError;
 use dormouse::process::Origin;
-use dormouse::{Kernel, KernelError, Point, ProcessInfo};
+use dormouse::{Kernel, KernelError, Point, ProcessInfo, StoreFailure};
 use dormouse_tests::random::Random;
 use tokio::time::{sleep, timeout};
 
@@ -104,7 +104,7 @@ async fn take_back(kernel: &Kernel, random: &mut Random, rows: &[ProcessInfo], p
     };
     match done {
         // A collection may give one up after it was listed here; whoever makes one, as a branch does, never finds it gone.
-        Err(KernelError::Store(StoreError::UnknownCheckpoint(_))) => Ok(()),
+        Err(KernelError::Store(StoreFailure::Store(StoreError::UnknownCheckpoint(_)))) => Ok(()),
         done => done,
     }
 }
