@@ -4,6 +4,7 @@
 //! something is, is the end of what all processes did: everything before it is there, and fits together.
 
 use dormouse_kernel::process::Fact;
+use dormouse_proto::record::{CallFact, ChildFact, ControlFact, DescriptorFact, MailFact, TurnFact};
 
 use crate::checkpoint::Durable;
 use crate::ports::Until;
@@ -48,30 +49,30 @@ fn ends_something(durable: &Durable) -> bool {
         | Durable::CheckpointDropped { .. } => true,
         Durable::Snapshot { .. } | Durable::TempFile { .. } | Durable::Content(_) => false,
         Durable::Facts { facts, .. } => facts.iter().any(|fact| match fact {
-            Fact::MessageQueued { .. }
-            | Fact::TurnEnded { .. }
+            Fact::Mail(MailFact::Queued { .. })
+            | Fact::Turn(TurnFact::Ended { .. })
             | Fact::Exited { .. }
-            | Fact::WentTo { .. }
+            | Fact::Turn(TurnFact::WentTo { .. })
             | Fact::Restored { .. }
-            | Fact::Interrupted { .. }
-            | Fact::Stopped
-            | Fact::Continued => true,
-            Fact::MessageReceived { .. }
-            | Fact::MailTaken { .. }
-            | Fact::TurnBegan
-            | Fact::DescriptorOpened { .. }
-            | Fact::DescriptorNoted { .. }
-            | Fact::ModelCalled { .. }
-            | Fact::ModelReplied { .. }
-            | Fact::ModelSwitched { .. }
-            | Fact::HostCalled { .. }
-            | Fact::ToolCalled { .. }
-            | Fact::ChildEnded { .. }
-            | Fact::ChildStarted { .. }
-            | Fact::ChildReported { .. }
-            | Fact::ToolReturned { .. }
-            | Fact::Frozen
-            | Fact::BudgetChanged { .. } => false,
+            | Fact::Turn(TurnFact::Interrupted { .. })
+            | Fact::Control(ControlFact::Stopped)
+            | Fact::Control(ControlFact::Continued) => true,
+            Fact::Mail(MailFact::Received { .. })
+            | Fact::Mail(MailFact::Taken { .. })
+            | Fact::Turn(TurnFact::Began)
+            | Fact::Descriptor(DescriptorFact::Opened { .. })
+            | Fact::Descriptor(DescriptorFact::Noted { .. })
+            | Fact::Call(CallFact::ModelCalled { .. })
+            | Fact::Call(CallFact::ModelReplied { .. })
+            | Fact::Call(CallFact::ModelSwitched { .. })
+            | Fact::Call(CallFact::HostCalled { .. })
+            | Fact::Call(CallFact::ToolCalled { .. })
+            | Fact::Child(ChildFact::Ended { .. })
+            | Fact::Child(ChildFact::Started { .. })
+            | Fact::Child(ChildFact::Reported { .. })
+            | Fact::Call(CallFact::ToolReturned { .. })
+            | Fact::Control(ControlFact::Frozen)
+            | Fact::Budget(_) => false,
         }),
     }
 }

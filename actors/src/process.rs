@@ -18,6 +18,7 @@ mod rest;
 pub(crate) mod tool_call;
 mod turn;
 
+use dormouse_proto::record::CallFact;
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -313,7 +314,7 @@ impl Running {
     /// up, and what was not yet begun for it is never begun.
     fn forget_answered(&mut self, facts: &[Fact]) {
         for fact in facts {
-            let Fact::ToolReturned { call, .. } = fact else { continue };
+            let Fact::Call(CallFact::ToolReturned { call, .. }) = fact else { continue };
             if let Some(task) = self.in_flight.remove(call) {
                 task.abort();
             }

@@ -1,5 +1,6 @@
 //! The progress of a running swarm: a tree with spinners on a terminal, plain lines when piped.
 
+use dormouse::record::{CallFact, DescriptorFact};
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -82,10 +83,10 @@ fn come(said: &dormouse::tool::Progress) -> String {
 
 fn fact_step(fact: &Fact) -> Option<String> {
     match fact {
-        Fact::DescriptorOpened { id, entry } => {
+        Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
             Some(format!("{id} holds {} bytes of {}", entry.content.len, entry.source))
         }
-        Fact::ModelCalled { .. } => Some("asks its model".to_owned()),
+        Fact::Call(CallFact::ModelCalled { .. }) => Some("asks its model".to_owned()),
         _ => None,
     }
 }

@@ -13,7 +13,7 @@ use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{StopReason, Usage};
 use dormouse_proto::record::codec::{self, Allowance};
-use dormouse_proto::record::{ContentRef, Entry, Fact, Image};
+use dormouse_proto::record::{CallFact, ChildFact, ContentRef, ControlFact, DescriptorFact, Entry, Fact, Image, MailFact, TurnFact};
 use dormouse_proto::tool::Answer;
 use peak_alloc::PeakAlloc;
 
@@ -154,33 +154,33 @@ pub fn facts() -> Vec<Vec<u8>> {
         Block::Opaque(raw),
     ];
     let facts: Vec<Fact<ContentRef>> = vec![
-        Fact::MessageQueued { from: Speaker::Host, message: message() },
-        Fact::MessageReceived { from: Pid(7), call, settled: 0, message: message() },
-        Fact::MailTaken { at: vec![0, 1] },
-        Fact::TurnBegan,
-        Fact::DescriptorOpened { id: FdId::Fd(9), entry: Entry::new(content, 8, "tool:t", 1) },
-        Fact::DescriptorOpened { id: FdId::Ref("r".into()), entry: Entry::new(content, 8, "tool:t", 1) },
-        Fact::ModelCalled { call },
-        Fact::ModelReplied { call, blocks, stop: StopReason::ToolUse, usage },
-        Fact::HostCalled { ticket: text("h"), tool: text("read_fd"), args: text("{\"fd\":\"fd:1\"}") },
-        Fact::ToolCalled { call },
-        Fact::ChildStarted { call, child: Pid(8) },
-        Fact::ChildReported { call, message: message() },
-        Fact::ToolReturned { call, answer: answer(), produced_chars: 9 },
-        Fact::ModelSwitched { to: 0, reason: text("it failed") },
-        Fact::Interrupted { answer: answer() },
-        Fact::WentTo { to: 1, message: message(), by: dormouse_proto::record::Caller::Host },
+        Fact::Mail(MailFact::Queued { from: Speaker::Host, message: message() }),
+        Fact::Mail(MailFact::Received { from: Pid(7), call, settled: 0, message: message() }),
+        Fact::Mail(MailFact::Taken { at: vec![0, 1] }),
+        Fact::Turn(TurnFact::Began),
+        Fact::Descriptor(DescriptorFact::Opened { id: FdId::Fd(9), entry: Entry::new(content, 8, "tool:t", 1) }),
+        Fact::Descriptor(DescriptorFact::Opened { id: FdId::Ref("r".into()), entry: Entry::new(content, 8, "tool:t", 1) }),
+        Fact::Call(CallFact::ModelCalled { call }),
+        Fact::Call(CallFact::ModelReplied { call, blocks, stop: StopReason::ToolUse, usage }),
+        Fact::Call(CallFact::HostCalled { ticket: text("h"), tool: text("read_fd"), args: text("{\"fd\":\"fd:1\"}") }),
+        Fact::Call(CallFact::ToolCalled { call }),
+        Fact::Child(ChildFact::Started { call, child: Pid(8) }),
+        Fact::Child(ChildFact::Reported { call, message: message() }),
+        Fact::Call(CallFact::ToolReturned { call, answer: answer(), produced_chars: 9 }),
+        Fact::Call(CallFact::ModelSwitched { to: 0, reason: text("it failed") }),
+        Fact::Turn(TurnFact::Interrupted { answer: answer() }),
+        Fact::Turn(TurnFact::WentTo { to: 1, message: message(), by: dormouse_proto::record::Caller::Host }),
         Fact::Restored {
             checkpoint: dormouse_proto::id::CheckpointId(1),
             image: Box::new(member().image),
             message: message(),
             by: dormouse_proto::record::Caller::Host,
         },
-        Fact::Stopped,
-        Fact::Frozen,
-        Fact::Continued,
-        Fact::BudgetChanged { change: BudgetChange::Returned { call, index: 0, spent: None } },
-        Fact::BudgetChanged { change: BudgetChange::Reserved { call, shares: vec![(0, Budget::default())] } },
+        Fact::Control(ControlFact::Stopped),
+        Fact::Control(ControlFact::Frozen),
+        Fact::Control(ControlFact::Continued),
+        Fact::Budget(BudgetChange::Returned { call, index: 0, spent: None }),
+        Fact::Budget(BudgetChange::Reserved { call, shares: vec![(0, Budget::default())] }),
     ];
     facts.iter().map(|fact| codec::encode(fact).expect("it is small")).collect()
 }

@@ -91,7 +91,7 @@ impl Run {
 
     pub(crate) fn changes(&self) -> Vec<Change> {
         let changes = self.news.iter().filter_map(|fact| match fact {
-            Fact::BudgetChanged { change } => Some(change.clone()),
+            Fact::Budget(change) => Some(change.clone()),
             _ => None,
         });
         changes.collect()

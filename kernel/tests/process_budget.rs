@@ -12,7 +12,7 @@ use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::{Block, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin, Priority};
-use dormouse_proto::record::{Lifetime, Phase};
+use dormouse_proto::record::{Lifetime, Phase, TurnFact};
 use dormouse_proto::tool::Access;
 
 const TOKENS: &str = "[budget]\noutput_tokens = 101\nprocesses = 9\ndepth = 2\nwall_time = \"10s\"\n";
@@ -422,7 +422,11 @@ fn one_restored_from_right_after_an_interrupt_of_a_paused_turn_is_not_warned_in_
     run.feed(Input::Completed { call, result: Completion::Model(Ok(reply.clone())) });
     run.feed(Input::Signal(Signal::Interrupt));
     let mut state = run.first.clone();
-    let upto = run.facts.iter().position(|fact| matches!(fact, Fact::Interrupted { .. })).expect("it is interrupted");
+    let upto = run
+        .facts
+        .iter()
+        .position(|fact| matches!(fact, Fact::Turn(TurnFact::Interrupted { .. })))
+        .expect("it is interrupted");
     run.facts[..=upto].iter().for_each(|fact| evolve(&mut state, fact));
     let restored = Run::of(state);
     let request = restored.request().expect("it goes on");

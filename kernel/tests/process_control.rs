@@ -15,7 +15,7 @@ use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{ExitStatus, Priority};
-use dormouse_proto::record::{Caller, Control, Lifetime, Phase};
+use dormouse_proto::record::{Caller, Control, Lifetime, Phase, TurnFact};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 
 use crate::replay::Replay;
@@ -99,7 +99,7 @@ fn a_model_goes_back_to_a_message_that_it_was_shown_the_number_of() {
     let after = (run.state.usage(), run.state.tally());
     assert_eq!((after.0.input_tokens, after.1), (before.0.input_tokens + 3, before.1), "what was spent stays spent");
     assert!(
-        run.facts.iter().any(|fact| matches!(fact, Fact::WentTo { to: 1, by: Caller::Model, .. })),
+        run.facts.iter().any(|fact| matches!(fact, Fact::Turn(TurnFact::WentTo { to: 1, by: Caller::Model, .. }))),
         "{:?}",
         run.facts
     );
@@ -434,7 +434,7 @@ fn one_restored_from_right_after_an_interrupt_does_not_ask_after_its_own_last_wo
         run.feed(Input::Signal(Signal::Stop));
         run.reply(&[]);
         run.feed(signal);
-        let interrupted = run.facts.iter().position(|fact| matches!(fact, Fact::Interrupted { .. }));
+        let interrupted = run.facts.iter().position(|fact| matches!(fact, Fact::Turn(TurnFact::Interrupted { .. })));
         let upto = interrupted.expect("a turn that is not over is interrupted") + 1;
         assert!(upto < run.facts.len(), "what ends it is a fact of its own: {:?}", run.facts);
         let mut state = run.first.clone();

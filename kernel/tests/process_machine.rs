@@ -25,7 +25,7 @@ use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Origin, Priority};
-use dormouse_proto::record::{Entry, Lifetime, Phase};
+use dormouse_proto::record::{DescriptorFact, Entry, Lifetime, Phase, TurnFact};
 use dormouse_proto::spoken::Spoken;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileReply, TempId};
 use dormouse_proto::tool::{Access, Answer, ToolOutput, ToolPolicy, ToolSpec};
@@ -206,7 +206,7 @@ impl World {
                 !is_done || self.state.background().is_empty(),
                 "it ends before the children that it is to hear of"
             );
-            if let Fact::WentTo { to, .. } = fact {
+            if let Fact::Turn(TurnFact::WentTo { to, .. }) = fact {
                 self.sent.truncate(to as usize);
             }
             self.journal.push(fact);
@@ -787,7 +787,8 @@ fn a_note_is_a_fact_and_part_of_the_image() {
         state = used.state;
     }
     assert_eq!(noted(&state), (Some("log".to_owned()), vec![("bug".to_owned(), 2)]));
-    let kept: Vec<_> = facts.iter().filter(|fact| matches!(fact, Fact::DescriptorNoted { .. })).collect();
+    let kept: Vec<_> =
+        facts.iter().filter(|fact| matches!(fact, Fact::Descriptor(DescriptorFact::Noted { .. }))).collect();
     assert_eq!(kept.len(), 2, "{kept:?}");
     let mut replayed = first;
     facts.iter().for_each(|fact| evolve(&mut replayed, fact));

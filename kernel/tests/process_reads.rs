@@ -19,7 +19,7 @@ use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, StopReason, Usage};
 use dormouse_proto::process::Priority;
-use dormouse_proto::record::{ContentRef, Entry, Lifetime};
+use dormouse_proto::record::{CallFact, ContentRef, DescriptorFact, Entry, Lifetime, MailFact};
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 
 const PROGRAM: &str = r#"
@@ -129,7 +129,7 @@ impl Run {
 
     fn model_call(&self) -> CallId {
         let called = self.facts.iter().rev().find_map(|fact| match fact {
-            Fact::ModelCalled { call } => Some(*call),
+            Fact::Call(CallFact::ModelCalled { call }) => Some(*call),
             _ => None,
         });
         called.expect("it has asked its model")
@@ -150,7 +150,7 @@ impl Run {
 
     fn answers(&self) -> Vec<String> {
         let answer = |fact: &Fact| match fact {
-            Fact::ToolReturned { answer, .. } => Some(answer.text.to_string()),
+            Fact::Call(CallFact::ToolReturned { answer, .. }) => Some(answer.text.to_string()),
             _ => None,
         };
         self.facts.iter().filter_map(answer).collect()
@@ -242,7 +242,10 @@ fn whatever_arrives_with_bytes_is_placed_by_a_read() {
         run.feed(arrival.clone());
         assert_eq!((run.facts.len(), run.reads.len()), (before, 1), "{number}: a decision looks at no text");
         run.read();
-        let opened = run.facts[before..].iter().filter(|fact| matches!(fact, Fact::DescriptorOpened { .. })).count();
+        let opened = run.facts[before..]
+            .iter()
+            .filter(|fact| matches!(fact, Fact::Descriptor(DescriptorFact::Opened { .. })))
+            .count();
         assert_eq!(opened, 1, "{number}");
         // Who asks is answered also if the process ends meanwhile.
         run.feed(arrival);
@@ -264,7 +267,7 @@ fn what_arrives_after_something_that_is_still_read_waits_for_it() {
         run.facts.extend(facts);
         run.reads.extend(reads);
     };
-    let heard = |run: &Run| run.facts.iter().filter(|fact| matches!(fact, Fact::MessageQueued { .. })).count();
+    let heard = |run: &Run| run.facts.iter().filter(|fact| matches!(fact, Fact::Mail(MailFact::Queued { .. }))).count();
     decide(&mut run, says("small"), 1_000);
     assert_eq!((heard(&run), run.reads.len()), (1, 0), "what is small is heard at once");
     decide(&mut run, says(&"large".repeat(1_000)), 1_000);

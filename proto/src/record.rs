@@ -4,6 +4,7 @@
 //! they hold the content itself, in a journal its [`ContentRef`].
 
 pub mod codec;
+mod fact;
 pub mod masked;
 mod notes;
 
@@ -12,14 +13,15 @@ use std::sync::Arc;
 use imbl::{OrdMap, Vector};
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{Change, Ledger};
-use crate::id::{CallId, CheckpointId, ContentHash, FdId, Pid};
-use crate::mail::{Heard, Mail, Speaker};
-use crate::message::{Block, Message};
+use crate::budget::Ledger;
+use crate::id::{CallId, ContentHash, FdId, Pid};
+use crate::mail::{Heard, Mail};
+use crate::message::Message;
 use crate::model::{StopReason, Usage};
-use crate::process::{Exit, ExitStatus, Priority};
+use crate::process::{Exit, Priority};
 use crate::tool::{Access, Answer, OutsideTool, ToolSpec};
 
+pub use self::fact::{CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact};
 pub use self::notes::{Note, Notes, Section};
 
 /// A content by name: what a record holds in place of the bytes.
@@ -29,175 +31,6 @@ pub struct ContentRef {
     pub hash: ContentHash,
     /// Their number.
     pub len: u64,
-}
-
-/// One change of a process's state. In the past tense: it has happened, replaying it cannot fail.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(bound(deserialize = "C: Clone + Deserialize<'de>"))]
-pub enum Fact<C: Clone> {
-    /// Something was said and waits in the mailbox.
-    MessageQueued {
-        /// Who said it.
-        from: Speaker,
-        /// The message, large content already replaced by descriptors.
-        message: Arc<Message>,
-    },
-    /// Another process's message came in and waits in the mailbox. It is not taken a second time.
-    MessageReceived {
-        /// The sender.
-        from: Pid,
-        /// The call of the sender.
-        call: CallId,
-        /// The sender waits for no call below this number.
-        settled: u32,
-        /// The message, large content already replaced by descriptors.
-        message: Arc<Message>,
-    },
-    /// Messages left the mailbox, since a tool shows them.
-    MailTaken {
-        /// Where they stood in it, counted from 0, ascending.
-        at: Vec<u32>,
-    },
-    /// A turn began: the mailbox moved into the conversation.
-    TurnBegan,
-    /// A descriptor came into the table.
-    DescriptorOpened {
-        /// Its name.
-        id: FdId,
-        /// What it holds.
-        entry: Entry<C>,
-    },
-    /// A name, a section or a summary of a descriptor was noted.
-    DescriptorNoted {
-        /// The descriptor.
-        id: FdId,
-        /// What was noted.
-        note: Note,
-    },
-    /// The model is about to be asked. It is asked again, by the same call, after a restart in between.
-    ModelCalled {
-        /// The call.
-        call: CallId,
-    },
-    /// The model replied.
-    ModelReplied {
-        /// The call.
-        call: CallId,
-        /// The blocks, in the provider's order.
-        blocks: Vec<Block>,
-        /// Why it stopped.
-        stop: StopReason,
-        /// What it cost.
-        usage: Usage,
-    },
-    /// The host asked for a tool, outside of the conversation.
-    HostCalled {
-        /// The host's name of its call; the answer carries it.
-        ticket: Arc<str>,
-        /// The tool's name.
-        tool: Arc<str>,
-        /// The arguments: JSON text.
-        args: Arc<str>,
-    },
-    /// A tool is about to run: what it does to the world may be done from here on. It stands here once more where the call is made
-    /// again after a restart.
-    ToolCalled {
-        /// The call.
-        call: CallId,
-    },
-    /// A child of a fork or spawn ended.
-    ChildEnded {
-        /// The call that made it.
-        call: CallId,
-        /// Which of the call's children, from 0.
-        index: u32,
-        /// The child.
-        child: Pid,
-        /// How it ended.
-        exit: Exit,
-    },
-    /// A child began to run that its call does not wait for.
-    ChildStarted {
-        /// The call that made it.
-        call: CallId,
-        /// The child.
-        child: Pid,
-    },
-    /// The end of a child that no call waits for came in and waits in the mailbox. It is not taken a second time.
-    ChildReported {
-        /// The call that made the child.
-        call: CallId,
-        /// How it ended, as a message; large content already replaced by descriptors.
-        message: Arc<Message>,
-    },
-    /// A tool call was answered.
-    ToolReturned {
-        /// The call.
-        call: CallId,
-        /// What the caller reads.
-        answer: Answer,
-        /// How many characters the tool produced, whatever entered the context.
-        produced_chars: u64,
-    },
-    /// The model that was asked failed, and another of the program is asked from here on.
-    ModelSwitched {
-        /// Which, from 0.
-        to: u32,
-        /// How the one before failed.
-        reason: Arc<str>,
-    },
-    /// Calls in flight were abandoned; each open tool use was answered by this text.
-    Interrupted {
-        /// What the model reads in place of each missing answer.
-        answer: Answer,
-    },
-    /// The turn ended and the process waits for input.
-    TurnEnded {
-        /// How the turn ended.
-        status: ExitStatus,
-        /// Why, where it is not what the model said last that tells.
-        reason: Option<Arc<str>>,
-    },
-    /// The process ended.
-    Exited {
-        /// How.
-        exit: Exit,
-    },
-    /// The conversation went back: what came after a message is gone from it, and another message stands there instead.
-    /// Calls in flight are stale from here on. Descriptors stay, but for what was noted of messages that are gone.
-    WentTo {
-        /// The message that it went back to, counted from 1: the last that is kept.
-        to: u32,
-        /// What follows it.
-        message: Arc<Message>,
-        /// Who sent it back: its model, within the turn, or the host, which begins a turn with it.
-        by: Caller,
-    },
-    /// The process went back to a checkpoint. Its conversation, its descriptors and its phase are those of then; the numbers of
-    /// descriptors and calls go on, and what it used, whom it has heard and what waits for it stay; what waited then and
-    /// was heard since waits again. Calls in flight are stale from here on, and children that it made since are no longer its.
-    Restored {
-        /// The checkpoint.
-        checkpoint: CheckpointId,
-        /// The process as it stood there.
-        image: Box<Image<C>>,
-        /// What follows the last message of then: the answers to calls that were open there, and a word that says what happened.
-        message: Arc<Message>,
-        /// Who took it back: its model, within the turn, or the host.
-        by: Caller,
-    },
-    /// The process was stopped: it begins nothing until it is continued.
-    Stopped,
-    /// It came back from its journal while it was stopped: what had been in flight is lost, and is not taken up before it
-    /// is continued.
-    Frozen,
-    /// It goes on.
-    Continued,
-    /// Its budget changed: a share was reserved or returned, a warning was given.
-    BudgetChanged {
-        /// What changed.
-        change: Change,
-    },
 }
 
 /// A descriptor as it is journalled.
@@ -363,76 +196,6 @@ pub struct Tally {
     pub produced_chars: u64,
     /// Characters of tool answers that entered the context.
     pub entered_chars: u64,
-}
-
-impl<C: Clone> Fact<C> {
-    /// The word for it, in event streams and listings.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::MessageQueued { .. } => "message_queued",
-            Self::MessageReceived { .. } => "message_received",
-            Self::MailTaken { .. } => "mail_taken",
-            Self::TurnBegan => "turn_began",
-            Self::DescriptorOpened { .. } => "descriptor_opened",
-            Self::DescriptorNoted { .. } => "descriptor_noted",
-            Self::ModelCalled { .. } => "model_called",
-            Self::ModelReplied { .. } => "model_replied",
-            Self::HostCalled { .. } => "host_called",
-            Self::ToolCalled { .. } => "tool_called",
-            Self::ChildEnded { .. } => "child_ended",
-            Self::ChildStarted { .. } => "child_started",
-            Self::ChildReported { .. } => "child_reported",
-            Self::ToolReturned { .. } => "tool_returned",
-            Self::ModelSwitched { .. } => "model_switched",
-            Self::Interrupted { .. } => "interrupted",
-            Self::TurnEnded { .. } => "turn_ended",
-            Self::Exited { .. } => "exited",
-            Self::WentTo { .. } => "went_to",
-            Self::Restored { .. } => "restored",
-            Self::Stopped => "stopped",
-            Self::Frozen => "frozen",
-            Self::Continued => "continued",
-            Self::BudgetChanged { change } => change.name(),
-        }
-    }
-
-    /// The same fact with its content held in another way.
-    ///
-    /// # Errors
-    /// What `convert` fails with.
-    pub fn try_map<D: Clone, E>(self, convert: &mut impl FnMut(C) -> Result<D, E>) -> Result<Fact<D>, E> {
-        Ok(match self {
-            Self::DescriptorOpened { id, entry } => Fact::DescriptorOpened { id, entry: entry.try_map(convert)? },
-            Self::MessageQueued { from, message } => Fact::MessageQueued { from, message },
-            Self::MessageReceived { from, call, settled, message } => {
-                Fact::MessageReceived { from, call, settled, message }
-            }
-            Self::MailTaken { at } => Fact::MailTaken { at },
-            Self::TurnBegan => Fact::TurnBegan,
-            Self::DescriptorNoted { id, note } => Fact::DescriptorNoted { id, note },
-            Self::ModelCalled { call } => Fact::ModelCalled { call },
-            Self::ModelReplied { call, blocks, stop, usage } => Fact::ModelReplied { call, blocks, stop, usage },
-            Self::HostCalled { ticket, tool, args } => Fact::HostCalled { ticket, tool, args },
-            Self::ToolCalled { call } => Fact::ToolCalled { call },
-            Self::ChildEnded { call, index, child, exit } => Fact::ChildEnded { call, index, child, exit },
-            Self::ChildStarted { call, child } => Fact::ChildStarted { call, child },
-            Self::ChildReported { call, message } => Fact::ChildReported { call, message },
-            Self::ToolReturned { call, answer, produced_chars } => Fact::ToolReturned { call, answer, produced_chars },
-            Self::ModelSwitched { to, reason } => Fact::ModelSwitched { to, reason },
-            Self::Interrupted { answer } => Fact::Interrupted { answer },
-            Self::TurnEnded { status, reason } => Fact::TurnEnded { status, reason },
-            Self::Exited { exit } => Fact::Exited { exit },
-            Self::WentTo { to, message, by } => Fact::WentTo { to, message, by },
-            Self::Restored { checkpoint, image, message, by } => {
-                Fact::Restored { checkpoint, image: Box::new(image.try_map(convert)?), message, by }
-            }
-            Self::Stopped => Fact::Stopped,
-            Self::Frozen => Fact::Frozen,
-            Self::Continued => Fact::Continued,
-            Self::BudgetChanged { change } => Fact::BudgetChanged { change },
-        })
-    }
 }
 
 impl<C> Entry<C> {

@@ -1,5 +1,6 @@
 //! What must hold, asserted of what can be seen from outside.
 
+use dormouse::record::{CallFact, ChildFact, MailFact};
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse::id::{FactNumber, Pid};
@@ -101,11 +102,13 @@ impl World {
                     assert!(before < Some(*number), "DUR-1: {number} of {pid} follows {before:?}: {fact:?}");
                     self.count_fact(fact);
                     let what = match &**fact {
-                        Fact::ModelReplied { call, .. } => format!("{pid} is replied to in {call}"),
-                        Fact::ToolReturned { call, .. } => format!("{pid} is answered in {call}"),
-                        Fact::MessageReceived { from, call, .. } => format!("{pid} hears {from} in {call}"),
-                        Fact::ChildEnded { call, index, .. } => format!("{pid} loses child {index} of {call}"),
-                        Fact::ChildReported { call, .. } => format!("{pid} hears of the child of {call}"),
+                        Fact::Call(CallFact::ModelReplied { call, .. }) => format!("{pid} is replied to in {call}"),
+                        Fact::Call(CallFact::ToolReturned { call, .. }) => format!("{pid} is answered in {call}"),
+                        Fact::Mail(MailFact::Received { from, call, .. }) => format!("{pid} hears {from} in {call}"),
+                        Fact::Child(ChildFact::Ended { call, index, .. }) => {
+                            format!("{pid} loses child {index} of {call}")
+                        }
+                        Fact::Child(ChildFact::Reported { call, .. }) => format!("{pid} hears of the child of {call}"),
                         _ => continue,
                     };
                     assert!(!once.contains(&what), "CALL-1: {what}, twice");
@@ -122,7 +125,7 @@ impl World {
 
     fn count_fact(&self, fact: &Fact) {
         self.tally.count(format!("fact: {}", fact.name()));
-        let Fact::ToolReturned { answer, .. } = fact else { return };
+        let Fact::Call(CallFact::ToolReturned { answer, .. }) = fact else { return };
         let words = [
             "did not finish within",
             "it panicked",

@@ -4,7 +4,7 @@ use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{Fact, Image, Input, State, evolve};
 use dormouse_proto::budget::Change;
 use dormouse_proto::id::{FdId, Pid};
-use dormouse_proto::record::Entry;
+use dormouse_proto::record::{CallFact, DescriptorFact, Entry};
 use dormouse_proto::tool::Answer;
 
 use crate::defect::Defect;
@@ -16,21 +16,21 @@ impl World {
     pub(crate) fn tampered(&mut self, before: &State, mut facts: Vec<Fact>) -> Vec<Fact> {
         match self.defect {
             Some(Defect::AppliesCompletionsTwice) => {
-                let at = facts.iter().position(|fact| matches!(fact, Fact::ToolReturned { .. }));
+                let at = facts.iter().position(|fact| matches!(fact, Fact::Call(CallFact::ToolReturned { .. })));
                 if let Some(at) = at {
                     facts.insert(at, facts[at].clone());
                 }
             }
             Some(Defect::GivesANumberAgain) => {
                 for fact in &mut facts {
-                    if let Fact::DescriptorOpened { id: FdId::Fd(number @ 2..), .. } = fact {
+                    if let Fact::Descriptor(DescriptorFact::Opened { id: FdId::Fd(number @ 2..), .. }) = fact {
                         *number -= 1;
                     }
                 }
             }
             Some(Defect::WritesAnswersUnescaped) => {
                 for fact in &mut facts {
-                    if let Fact::ToolReturned { answer, .. } = fact
+                    if let Fact::Call(CallFact::ToolReturned { answer, .. }) = fact
                         && answer.text.starts_with("<fd_content")
                     {
                         *answer = Answer {
@@ -41,7 +41,7 @@ impl World {
                 }
             }
             Some(Defect::ForgetsAReservation) => {
-                facts.retain(|fact| !matches!(fact, Fact::BudgetChanged { change: Change::Reserved { .. } }));
+                facts.retain(|fact| !matches!(fact, Fact::Budget(Change::Reserved { .. })));
             }
             Some(Defect::MixesUpTables) => facts.extend(self.foreign_descriptor(before, &facts)),
             _ => {}
@@ -61,15 +61,17 @@ impl World {
     fn foreign_descriptor(&self, state: &State, facts: &[Fact]) -> Option<Fact> {
         let mut others = self.running.values().filter(|other| other.root != state.pid() && other.pid() != state.pid());
         let (_, entry) = others.find_map(|other| other.state.table().iter().next())?;
-        let opened = facts.iter().filter(|fact| matches!(fact, Fact::DescriptorOpened { id: FdId::Fd(_), .. }));
+        let opened = facts
+            .iter()
+            .filter(|fact| matches!(fact, Fact::Descriptor(DescriptorFact::Opened { id: FdId::Fd(_), .. })));
         let id = FdId::Fd(state.table().next_fd() + opened.count() as u32);
-        Some(Fact::DescriptorOpened { id, entry: entry.clone() })
+        Some(Fact::Descriptor(DescriptorFact::Opened { id, entry: entry.clone() }))
     }
 
     pub(crate) fn leak(&mut self, child: Pid, facts: &[Fact]) {
         let parent = self.supervisor.table.row(child).and_then(|row| row.parent);
         let Some(parent) = parent.and_then(|parent| self.running.get_mut(&parent)) else { return };
-        for fact in facts.iter().filter(|fact| matches!(fact, Fact::DescriptorOpened { .. })) {
+        for fact in facts.iter().filter(|fact| matches!(fact, Fact::Descriptor(DescriptorFact::Opened { .. }))) {
             evolve(&mut parent.state, fact);
         }
     }

@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use dormouse::record::CallFact;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, Write as _};
@@ -220,11 +221,13 @@ impl Calls {
         let mut calls = Self::default();
         for fact in facts {
             match fact {
-                Fact::ModelReplied { blocks, .. } => calls.asked.extend(blocks.iter().filter_map(recorded)),
-                Fact::ToolReturned { answer, .. } if answer.text.contains("Its effect is unknown") => {
+                Fact::Call(CallFact::ModelReplied { blocks, .. }) => {
+                    calls.asked.extend(blocks.iter().filter_map(recorded))
+                }
+                Fact::Call(CallFact::ToolReturned { answer, .. }) if answer.text.contains("Its effect is unknown") => {
                     calls.interrupted += 1;
                 }
-                Fact::ToolReturned { answer, .. } => {
+                Fact::Call(CallFact::ToolReturned { answer, .. }) => {
                     calls.answered.extend(answer.text.strip_prefix("recorded ").map(str::to_owned));
                 }
                 _ => {}

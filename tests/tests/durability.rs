@@ -1,5 +1,6 @@
 //! What a kernel on disk still knows after it went away: in the middle of tools, models and forks, and at every fact.
 
+use dormouse::record::{CallFact, ChildFact};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -253,7 +254,7 @@ async fn copied_from(kernel: &Kernel, copy: &Process) -> (Pid, u64) {
 }
 
 fn is_reply(fact: &Fact) -> bool {
-    matches!(fact, Fact::ModelReplied { .. })
+    matches!(fact, Fact::Call(CallFact::ModelReplied { .. }))
 }
 
 /// Restores every fact of every process of one run; what each came to.
@@ -314,7 +315,7 @@ async fn a_restored_fork_does_not_run_the_children_again_that_had_ended() {
     let model = requests.record(Scripted::parse(FORK, "fork").unwrap());
     let kernel = with_fork_tools(open(folder.path()).model("m", model), &gate, &once).build().await.unwrap();
     let facts = finished_run(&kernel, FORKING).await;
-    let ended = |fact: &Arc<Fact>| matches!(**fact, Fact::ChildEnded { .. });
+    let ended = |fact: &Arc<Fact>| matches!(**fact, Fact::Child(ChildFact::Ended { .. }));
     let numbers: Vec<u64> = (1..).zip(&facts[&1]).filter(|(_, fact)| ended(fact)).map(|(number, _)| number).collect();
     assert_eq!(numbers.len(), 2);
     for number in numbers.clone() {

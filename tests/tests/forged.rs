@@ -10,7 +10,7 @@ use bytes::Bytes;
 use dormouse::export::{Facts, Head, Member, Redaction, Told, log_lines};
 use dormouse::ports::{Batch, Entry, Store};
 use dormouse::record::codec::{self, Allowance};
-use dormouse::record::{ContentRef, Fact, Image};
+use dormouse::record::{ContentRef, Fact, Image, MailFact};
 use dormouse::store::{LogStore, Repair, fsck};
 use dormouse_kernel::export::{Checker, ExportError, Keep};
 use dormouse_proto::checkpoint::Scope;
@@ -70,7 +70,8 @@ fn golden() -> Vec<u8> {
 fn seed() -> (Head, Member, Vec<u8>) {
     let records = export::records(&golden());
     let of = |kind: u8| records.iter().find(|record| record.kind == kind).unwrap().payload.clone();
-    let said: Fact<ContentRef> = Fact::MessageQueued { from: Speaker::Host, message: Message::user("a word").into() };
+    let said: Fact<ContentRef> =
+        Fact::Mail(MailFact::Queued { from: Speaker::Host, message: Message::user("a word").into() });
     let head: Head = codec::decode(&of(1)).unwrap();
     assert_eq!(head.redaction, Redaction::Whole);
     (head, codec::decode(&of(2)).unwrap(), codec::encode(&said).unwrap())

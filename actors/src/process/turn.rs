@@ -2,7 +2,7 @@
 
 use dormouse_kernel::process::Fact;
 use dormouse_proto::process::Exit;
-use dormouse_proto::record::{Caller, Phase};
+use dormouse_proto::record::{Caller, Phase, TurnFact};
 use tracing::Span;
 
 use super::Running;
@@ -14,12 +14,12 @@ impl Running {
     pub(super) fn trace_turn(&mut self, facts: &[Fact]) {
         for fact in facts {
             match fact {
-                Fact::TurnBegan | Fact::WentTo { by: Caller::Host, .. } => {
+                Fact::Turn(TurnFact::Began) | Fact::Turn(TurnFact::WentTo { by: Caller::Host, .. }) => {
                     self.turn = Some(spans::turn(self.pid, &self.state, self.root))
                 }
                 // Where it goes on from there in a turn, that one begins below.
                 Fact::Restored { by: Caller::Host, .. } => self.turn = None,
-                Fact::TurnEnded { status, .. } | Fact::Exited { exit: Exit { status, .. } } => {
+                Fact::Turn(TurnFact::Ended { status, .. }) | Fact::Exited { exit: Exit { status, .. } } => {
                     self.turn.take().iter().for_each(|turn| spans::turn_ended(turn, *status));
                 }
                 _ => {}

@@ -13,6 +13,7 @@ use dormouse_models::responses::Responses;
 use dormouse_models::wire::{Client, Codec};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus};
+use dormouse_proto::record::CallFact;
 use futures_util::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -140,7 +141,7 @@ fn first_usages(events: &[Event]) -> std::collections::BTreeMap<u64, Usage> {
     let mut usages = std::collections::BTreeMap::new();
     for event in events {
         if let Event::Fact { pid, fact, .. } = event
-            && let Fact::ModelReplied { usage, .. } = &**fact
+            && let Fact::Call(CallFact::ModelReplied { usage, .. }) = &**fact
         {
             usages.entry(pid.0).or_insert(*usage);
         }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use dormouse::export::{Facts, Member};
-use dormouse::record::{ContentRef, Fact, codec};
+use dormouse::record::{ContentRef, Fact, MailFact, codec};
 use dormouse_proto::id::{CommitNumber, FactNumber};
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::Message;
@@ -43,7 +43,8 @@ fn contents() -> impl Iterator<Item = Record> {
 fn session(messages: usize, text: &str) -> Result<Vec<Record>, codec::CodecError> {
     let (mut member, mut records) = (member()?, export::records(SEED)[..1].to_vec());
     member.image.messages = (0..messages).map(|_| Message::user(text).into()).collect();
-    let fact: Fact<ContentRef> = Fact::MessageQueued { from: Speaker::Host, message: Message::user(text).into() };
+    let fact: Fact<ContentRef> =
+        Fact::Mail(MailFact::Queued { from: Speaker::Host, message: Message::user(text).into() });
     let facts = vec![codec::encode(&fact)?; 4];
     let mut told = Vec::new();
     let (mut first, mut left) = (1, BYTES - codec::encode(&member.image)?.len());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::support::{Bench, Subject, cargo_that_repeats, root, shown};
 use dormouse::id::CallId;
 use dormouse::ports::Store;
-use dormouse::record::{ContentRef, Fact, codec};
+use dormouse::record::{CallFact, ContentRef, Fact, codec};
 use dormouse::store::LogStore;
 use dormouse_tests::random::Random;
 
@@ -28,8 +28,8 @@ fn journalled(bench: &Bench) -> BTreeMap<(u64, CallId), (usize, usize)> {
     for row in store.processes().unwrap().rows {
         for fact in store.journal(row.pid, None).unwrap().facts {
             match codec::decode::<Fact<ContentRef>>(&fact).unwrap() {
-                Fact::ToolCalled { call } => calls.entry((row.pid.0, call)).or_default().0 += 1,
-                Fact::ToolReturned { call, .. } => calls.entry((row.pid.0, call)).or_default().1 += 1,
+                Fact::Call(CallFact::ToolCalled { call }) => calls.entry((row.pid.0, call)).or_default().0 += 1,
+                Fact::Call(CallFact::ToolReturned { call, .. }) => calls.entry((row.pid.0, call)).or_default().1 += 1,
                 _ => {}
             }
         }

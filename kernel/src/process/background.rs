@@ -3,6 +3,7 @@
 //! The message is the receipt: with the fact that queues it the child is no longer waited for, so that an end that is
 //! reported again after a restart is not heard twice.
 
+use dormouse_proto::record::ChildFact;
 use std::sync::Arc;
 
 use dormouse_proto::id::{CallId, Pid};
@@ -28,7 +29,7 @@ impl Draft {
     }
 
     fn hear_of(&mut self, call: CallId, element: Element) {
-        self.emit(Fact::ChildReported { call, message: Arc::new(Message::user(element.to_xml())) });
+        self.emit(Fact::Child(ChildFact::Reported { call, message: Arc::new(Message::user(element.to_xml())) }));
         self.notice();
     }
 }

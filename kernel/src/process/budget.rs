@@ -27,7 +27,7 @@ const ABANDONED: &str = "Interrupted: the budget was used up before this call wa
 
 impl Draft {
     fn change(&mut self, change: Change) {
-        self.emit(Fact::BudgetChanged { change });
+        self.emit(Fact::Budget(change));
     }
 
     /// Whether the budget lets a model be asked. At a limit the process ends here.

@@ -7,7 +7,7 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
-use dormouse_proto::record::{Caller, Control, Lifetime, Phase, Slot, Tally};
+use dormouse_proto::record::{Caller, ChildFact, Control, Lifetime, Phase, Slot, Tally};
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
@@ -108,7 +108,7 @@ impl Draft {
             return;
         }
         let caller = self.caller();
-        self.emit(Fact::ChildEnded { call, index, child, exit });
+        self.emit(Fact::Child(ChildFact::Ended { call, index, child, exit }));
         if self.answer_if_all_ended(call) {
             self.settle(caller);
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dormouse_proto::id::CallId;
 use dormouse_proto::process::{Exit, ExitStatus};
-use dormouse_proto::record::{Caller, Control, Phase};
+use dormouse_proto::record::{Caller, Control, ControlFact, Phase, TurnFact};
 use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
@@ -19,7 +19,7 @@ const GIVEN_UP: &str = "Interrupted: this call was cancelled before it was done.
 impl Draft {
     pub(super) fn stop(&mut self) {
         if self.state.control == Control::Running {
-            self.emit(Fact::Stopped);
+            self.emit(Fact::Control(ControlFact::Stopped));
         }
     }
 
@@ -28,7 +28,7 @@ impl Draft {
         if before == Control::Running {
             return;
         }
-        self.emit(Fact::Continued);
+        self.emit(Fact::Control(ControlFact::Continued));
         match before {
             Control::Frozen => self.take_up(),
             _ => self.begin_what_waits(),
@@ -78,7 +78,7 @@ impl Draft {
         };
         let answer = Answer::failed(text);
         self.state.reading.end_calls();
-        self.emit(Fact::Interrupted { answer: answer.clone() });
+        self.emit(Fact::Turn(TurnFact::Interrupted { answer: answer.clone() }));
         self.perform(Effect::Abandon { calls });
         for ticket in tickets {
             self.perform(Effect::AnswerHost { ticket, answer: answer.clone() });

@@ -3,7 +3,7 @@
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::{Block, Message, Role};
-use dormouse_proto::record::{Caller, Entry, Phase};
+use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Entry, MailFact, Phase};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 use std::sync::Arc;
@@ -159,7 +159,7 @@ impl Draft {
                 Arc::new(Message { role: Role::User, blocks })
             }
         };
-        self.emit(Fact::MessageQueued { from, message });
+        self.emit(Fact::Mail(MailFact::Queued { from, message }));
         self.notice();
     }
 
@@ -188,7 +188,7 @@ impl Draft {
     }
 
     pub(super) fn open(&mut self, id: FdId, entry: Entry<Content>) {
-        self.emit(Fact::DescriptorOpened { id, entry });
+        self.emit(Fact::Descriptor(DescriptorFact::Opened { id, entry }));
     }
 
     pub(super) fn open_for_host(&mut self, ticket: Arc<str>, new: Result<Box<NewDescriptor>, Unreadable>) {
@@ -218,7 +218,7 @@ impl Draft {
             let answer = Answer::failed(why);
             return self.perform(Effect::AnswerHost { ticket, answer });
         }
-        self.emit(Fact::HostCalled { ticket, tool: tool.into(), args: args.into() });
+        self.emit(Fact::Call(CallFact::HostCalled { ticket, tool: tool.into(), args: args.into() }));
         self.begin_uncalled();
     }
 }

@@ -7,7 +7,9 @@ use dormouse_proto::id::CallId;
 use dormouse_proto::mail::{Mail, Speaker};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
-use dormouse_proto::record::{Caller, Control, Lifetime, Note, Phase, Slot};
+use dormouse_proto::record::{
+    CallFact, Caller, ChildFact, Control, ControlFact, DescriptorFact, Lifetime, MailFact, Note, Phase, Slot, TurnFact,
+};
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
 
@@ -18,78 +20,102 @@ use crate::table::marker;
 /// Applies `fact`. Costs O(log n) in the size of the conversation or table; a switch to the model of another server, O(n).
 pub fn evolve(state: &mut State, fact: &Fact) {
     match fact {
-        Fact::MessageQueued { from, message } => queue(state, *from, message),
-        Fact::MessageReceived { from, call, settled, message } => {
-            state.heard.entry(*from).or_default().note(call.seq, *settled);
-            queue(state, Speaker::Process(*from), message);
-        }
-        Fact::MailTaken { at } => {
-            let mut places = 0..;
-            state.mailbox.retain(|_| places.next().is_none_or(|place| at.binary_search(&place).is_err()));
-        }
-        Fact::TurnBegan => begin_turn(state),
-        Fact::DescriptorOpened { id, entry } => {
+        Fact::Mail(fact) => evolve_mail(state, fact),
+        Fact::Turn(fact) => evolve_turn(state, fact),
+        Fact::Call(fact) => evolve_call(state, fact),
+        Fact::Child(fact) => evolve_child(state, fact),
+        Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
             state.budget.hold(entry.content.len_bytes());
             state.table.insert(id.clone(), entry.clone());
         }
-        Fact::DescriptorNoted { id, note } => {
+        Fact::Descriptor(DescriptorFact::Noted { id, note }) => {
             state.table.note(id, note);
             if let Note::Summarized { usage, .. } = note {
                 state.budget.spend(*usage);
             }
         }
+        Fact::Budget(change) => {
+            state.budget.apply(change);
+            if let Change::Warned { text, .. } = change {
+                say_more(state, text);
+            }
+        }
+        Fact::Control(ControlFact::Stopped) => state.control = Control::Stopped,
+        Fact::Control(ControlFact::Frozen) => state.control = Control::Frozen,
+        Fact::Control(ControlFact::Continued) => state.control = Control::Running,
+        Fact::Restored { image, message, by, .. } => take_back(state, image, message, *by),
+        Fact::Exited { exit } => {
+            state.background = OrdMap::new();
+            state.budget.close();
+            state.phase = Phase::Ended { exit: exit.clone() };
+        }
+    }
+}
+
+fn evolve_mail(state: &mut State, fact: &MailFact) {
+    match fact {
+        MailFact::Queued { from, message } => queue(state, *from, message),
+        MailFact::Received { from, call, settled, message } => {
+            state.heard.entry(*from).or_default().note(call.seq, *settled);
+            queue(state, Speaker::Process(*from), message);
+        }
+        MailFact::Taken { at } => {
+            let mut places = 0..;
+            state.mailbox.retain(|_| places.next().is_none_or(|place| at.binary_search(&place).is_err()));
+        }
+    }
+}
+
+fn evolve_turn(state: &mut State, fact: &TurnFact) {
+    match fact {
+        TurnFact::Began => begin_turn(state),
+        TurnFact::Ended { .. } => state.phase = Phase::Idle,
+        TurnFact::Interrupted { answer } => interrupt(state, answer),
+        TurnFact::WentTo { to, message, by } => go_back(state, *to, message, *by),
+    }
+}
+
+fn evolve_call(state: &mut State, fact: &CallFact) {
+    match fact {
         // The same call, made again.
-        Fact::ModelCalled { call } if state.phase == (Phase::Thinking { call: *call }) => {}
-        Fact::ModelCalled { call } => {
+        CallFact::ModelCalled { call } if state.phase == (Phase::Thinking { call: *call }) => {}
+        CallFact::ModelCalled { call } => {
             state.iterations = state.iterations.saturating_add(1);
             mint(state);
             state.phase = Phase::Thinking { call: *call };
         }
-        Fact::ModelReplied { blocks, stop, usage, .. } => {
+        CallFact::ModelReplied { blocks, stop, usage, .. } => {
             state.budget.spend(*usage);
             take_reply(state, blocks, *stop);
         }
-        Fact::ModelSwitched { to, .. } => switch_model(state, *to),
-        Fact::HostCalled { ticket, tool, args } => {
+        CallFact::ModelSwitched { to, .. } => switch_model(state, *to),
+        CallFact::HostCalled { ticket, tool, args } => {
             let slot = open(state, ticket.clone(), tool.clone(), args.clone());
             match &mut state.phase {
                 Phase::Acting { caller: Caller::Host, slots } => slots.push(slot),
                 phase => *phase = Phase::Acting { caller: Caller::Host, slots: vec![slot] },
             }
         }
-        Fact::ToolCalled { call } => with_slot(state, *call, |slot| slot.called = true),
-        Fact::ChildEnded { call, index, child, exit } => {
-            with_slot(state, *call, |slot| drop(slot.ended.insert(*index, (*child, exit.clone()))));
-        }
-        Fact::ChildStarted { call, child } => {
-            state.background.insert(*call, *child);
-        }
-        Fact::ChildReported { call, message } => {
-            if let Some(child) = state.background.remove(call) {
-                queue(state, Speaker::Process(child), message);
-            }
-        }
-        Fact::ToolReturned { call, answer, produced_chars } => {
+        CallFact::ToolCalled { call } => with_slot(state, *call, |slot| slot.called = true),
+        CallFact::ToolReturned { call, answer, produced_chars } => {
             state.tally.produced_chars = state.tally.produced_chars.saturating_add(*produced_chars);
             with_slot(state, *call, |slot| slot.answer = Some(answer.clone()));
             close_slots(state);
         }
-        Fact::Interrupted { answer } => interrupt(state, answer),
-        Fact::TurnEnded { .. } => state.phase = Phase::Idle,
-        Fact::Exited { exit } => {
-            state.background = OrdMap::new();
-            state.budget.close();
-            state.phase = Phase::Ended { exit: exit.clone() };
+    }
+}
+
+fn evolve_child(state: &mut State, fact: &ChildFact) {
+    match fact {
+        ChildFact::Started { call, child } => {
+            state.background.insert(*call, *child);
         }
-        Fact::WentTo { to, message, by } => go_back(state, *to, message, *by),
-        Fact::Restored { image, message, by, .. } => take_back(state, image, message, *by),
-        Fact::Stopped => state.control = Control::Stopped,
-        Fact::Frozen => state.control = Control::Frozen,
-        Fact::Continued => state.control = Control::Running,
-        Fact::BudgetChanged { change } => {
-            state.budget.apply(change);
-            if let Change::Warned { text, .. } = change {
-                say_more(state, text);
+        ChildFact::Ended { call, index, child, exit } => {
+            with_slot(state, *call, |slot| drop(slot.ended.insert(*index, (*child, exit.clone()))));
+        }
+        ChildFact::Reported { call, message } => {
+            if let Some(child) = state.background.remove(call) {
+                queue(state, Speaker::Process(child), message);
             }
         }
     }

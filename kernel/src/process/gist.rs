@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use dormouse_proto::mail::Speaker;
 use dormouse_proto::message::{Block, Message};
-use dormouse_proto::record::{Fact, Note};
+use dormouse_proto::record::{CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, Note, TurnFact};
 
 /// The most characters of a text that are shown.
 const SHOWN: usize = 72;
@@ -13,32 +13,37 @@ const SHOWN: usize = 72;
 #[must_use]
 pub fn gist<C: Clone>(fact: &Fact<C>) -> String {
     match fact {
-        Fact::MessageQueued { from, message } => format!("{}: {}", speaker(*from), said(message)),
-        Fact::MessageReceived { from, call, message, .. } => format!("process {from} ({call}): {}", said(message)),
-        Fact::MailTaken { at } => format!("{} messages", at.len()),
-        Fact::TurnBegan | Fact::Stopped | Fact::Frozen | Fact::Continued => String::new(),
-        Fact::DescriptorOpened { id, entry } => format!("{id} of {}", entry.source),
-        Fact::DescriptorNoted { id, note } => format!("{id}: {}", noted(note)),
-        Fact::ModelCalled { call } | Fact::ToolCalled { call } => call.to_string(),
-        Fact::ModelReplied { call, blocks, .. } => format!("{call}: {}", blocks_in_short(blocks)),
-        Fact::HostCalled { tool, args, .. } => format!("{tool} {}", short(args)),
-        Fact::ChildEnded { call, index, child, exit } => {
+        Fact::Mail(MailFact::Queued { from, message }) => format!("{}: {}", speaker(*from), said(message)),
+        Fact::Mail(MailFact::Received { from, call, message, .. }) => {
+            format!("process {from} ({call}): {}", said(message))
+        }
+        Fact::Mail(MailFact::Taken { at }) => format!("{} messages", at.len()),
+        Fact::Turn(TurnFact::Began)
+        | Fact::Control(ControlFact::Stopped)
+        | Fact::Control(ControlFact::Frozen)
+        | Fact::Control(ControlFact::Continued) => String::new(),
+        Fact::Descriptor(DescriptorFact::Opened { id, entry }) => format!("{id} of {}", entry.source),
+        Fact::Descriptor(DescriptorFact::Noted { id, note }) => format!("{id}: {}", noted(note)),
+        Fact::Call(CallFact::ModelCalled { call }) | Fact::Call(CallFact::ToolCalled { call }) => call.to_string(),
+        Fact::Call(CallFact::ModelReplied { call, blocks, .. }) => format!("{call}: {}", blocks_in_short(blocks)),
+        Fact::Call(CallFact::HostCalled { tool, args, .. }) => format!("{tool} {}", short(args)),
+        Fact::Child(ChildFact::Ended { call, index, child, exit }) => {
             format!("{call}: child {index}, process {child}, {}: {}", exit.status.word(), short(&exit.message))
         }
-        Fact::ChildStarted { call, child } => format!("{call}: process {child}"),
-        Fact::ChildReported { call, message } => format!("{call}: {}", said(message)),
-        Fact::ToolReturned { call, answer, .. } => {
+        Fact::Child(ChildFact::Started { call, child }) => format!("{call}: process {child}"),
+        Fact::Child(ChildFact::Reported { call, message }) => format!("{call}: {}", said(message)),
+        Fact::Call(CallFact::ToolReturned { call, answer, .. }) => {
             let error = if answer.is_error { "error: " } else { "" };
             format!("{call}: {error}{}", short(&answer.text))
         }
-        Fact::ModelSwitched { to, reason } => format!("to model {}: {}", to + 1, short(reason)),
-        Fact::Interrupted { answer } => short(&answer.text),
-        Fact::TurnEnded { status, reason: None } => status.word().to_owned(),
-        Fact::TurnEnded { status, reason: Some(why) } => format!("{}: {}", status.word(), short(why)),
+        Fact::Call(CallFact::ModelSwitched { to, reason }) => format!("to model {}: {}", to + 1, short(reason)),
+        Fact::Turn(TurnFact::Interrupted { answer }) => short(&answer.text),
+        Fact::Turn(TurnFact::Ended { status, reason: None }) => status.word().to_owned(),
+        Fact::Turn(TurnFact::Ended { status, reason: Some(why) }) => format!("{}: {}", status.word(), short(why)),
         Fact::Exited { exit } => format!("{}: {}", exit.status.word(), short(&exit.message)),
-        Fact::WentTo { to, message, .. } => format!("msg:{to}: {}", said(message)),
+        Fact::Turn(TurnFact::WentTo { to, message, .. }) => format!("msg:{to}: {}", said(message)),
         Fact::Restored { checkpoint, .. } => checkpoint.to_string(),
-        Fact::BudgetChanged { .. } => String::new(),
+        Fact::Budget(_) => String::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::{Block, Message, Role};
-use dormouse_proto::record::Caller;
+use dormouse_proto::record::{Caller, TurnFact};
 use dormouse_proto::spoken::SpokenPart;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
@@ -78,7 +78,7 @@ impl Draft {
         let placement = self.placer().input(&part);
         let element = self.shown_in(element, placement);
         let message = Arc::new(Message { role: Role::User, blocks: vec![Block::text(element.to_xml())] });
-        self.emit(Fact::WentTo { to, message, by });
+        self.emit(Fact::Turn(TurnFact::WentTo { to, message, by }));
     }
 }
 

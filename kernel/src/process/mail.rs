@@ -1,7 +1,7 @@
 //! Messages between processes: said once, heard once, whatever stops in between.
 //!
 //! The sender's outbox is its open call: until the receiver has acknowledged, the call is not answered, and after a restart
-//! it is made again. The receiver's receipt is a fact, [`Fact::MessageReceived`], which names the sender's call, so that what
+//! it is made again. The receiver's receipt is a fact, [`MailFact::Received`](dormouse_proto::record::MailFact::Received), which names the sender's call, so that what
 //! is sent again is acknowledged and not heard a second time. What waits in the mailbox is heard when the next turn begins,
 //! or earlier, where a tool shows it (`waiting`).
 //!
@@ -13,7 +13,7 @@ use dormouse_proto::budget::Amount;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Address, Neighbour};
 use dormouse_proto::message::Message;
-use dormouse_proto::record::Phase;
+use dormouse_proto::record::{MailFact, Phase};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
@@ -70,7 +70,7 @@ impl Draft {
             (None, Some(why)) => Answer::failed(why),
             (None, None) => {
                 let message = self.message_of_letter(from, letter);
-                self.emit(Fact::MessageReceived { from, call, settled, message });
+                self.emit(Fact::Mail(MailFact::Received { from, call, settled, message }));
                 receipt_of(self.state.pid)
             }
         };

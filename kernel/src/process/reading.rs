@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::id::CallId;
-use dormouse_proto::record::Caller;
+use dormouse_proto::record::{Caller, DescriptorFact};
 use dormouse_proto::temp_file::TempId;
 use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
 
@@ -219,7 +219,7 @@ impl Draft {
                 self.answer_whole(call, answer);
             }
             Outcome::Noted { id, note, answer } => {
-                self.emit(Fact::DescriptorNoted { id, note });
+                self.emit(Fact::Descriptor(DescriptorFact::Noted { id, note }));
                 self.answer_whole(call, answer);
             }
             Outcome::Write(pending) => {

@@ -1,7 +1,7 @@
 //! Beginning to run: a process that was just born, or one that comes back from its journal.
 
 use dormouse_proto::id::CallId;
-use dormouse_proto::record::{Control, Phase};
+use dormouse_proto::record::{CallFact, Control, ControlFact, Phase};
 use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
@@ -19,7 +19,7 @@ impl Draft {
     /// What is made again has its intent journalled again: nothing begins while the store takes no facts.
     pub(super) fn resume(&mut self) {
         if self.state.control == Control::Stopped && self.state.exit().is_none() {
-            self.emit(Fact::Frozen);
+            self.emit(Fact::Control(ControlFact::Frozen));
         }
         let open = self.state.slots().iter().filter(|slot| slot.answer.is_none()).map(|slot| slot.call);
         let calls = open.chain(self.unheard()).collect();
@@ -54,7 +54,7 @@ impl Draft {
                 if self.ends_at_limit() {
                     return;
                 }
-                self.emit(Fact::ModelCalled { call });
+                self.emit(Fact::Call(CallFact::ModelCalled { call }));
                 self.call_model(call);
             }
             Phase::Acting { .. } => self.act(),
@@ -65,7 +65,7 @@ impl Draft {
     /// A call that had been made when the kernel stopped: made again where that is harmless, else answered.
     pub(super) fn repeat_or_answer(&mut self, call: CallId, kind: &Kind) {
         if self.is_repeatable(call, kind) {
-            self.emit(Fact::ToolCalled { call });
+            self.emit(Fact::Call(CallFact::ToolCalled { call }));
             self.perform_call(call, kind);
         } else {
             self.answer(call, Answer::failed(UNKNOWN), 0);

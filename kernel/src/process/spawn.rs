@@ -5,7 +5,7 @@ use dormouse_proto::budget::Ledger;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Origin;
-use dormouse_proto::record::{Lifetime, Slot};
+use dormouse_proto::record::{ChildFact, Lifetime, Slot};
 use dormouse_proto::spoken::{SpokenPart, USER_INPUT};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
@@ -93,7 +93,7 @@ impl Draft {
             return;
         }
         let (started, caller) = (started(slot, child), self.caller());
-        self.emit(Fact::ChildStarted { call, child });
+        self.emit(Fact::Child(ChildFact::Started { call, child }));
         self.answer_whole(call, started);
         self.settle(caller);
     }

@@ -10,7 +10,7 @@ use dormouse_proto::mail::{Heard, Mail};
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
-use dormouse_proto::record::{Control, Entry, Lifetime, Phase, Slot, Tally};
+use dormouse_proto::record::{CallFact, Control, Entry, Lifetime, Phase, Slot, Tally};
 use dormouse_proto::tool::{Access, Answer};
 use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
@@ -158,7 +158,7 @@ impl State {
     /// [`StateError`] where it goes back to an image, or on to a model, that cannot be.
     pub fn check(&self, fact: &Fact) -> Result<(), StateError> {
         match fact {
-            Fact::ModelSwitched { to, .. } => check_model(&self.program, *to),
+            Fact::Call(CallFact::ModelSwitched { to, .. }) => check_model(&self.program, *to),
             Fact::Restored { image, .. } => {
                 check_model(&self.program, image.model)?;
                 check_counts(image)?;

@@ -5,7 +5,7 @@ use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::Media;
 use dormouse_proto::model::{ModelError, Reply};
-use dormouse_proto::record::{Caller, Phase, Slot};
+use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Phase, Slot};
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
 use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
 
@@ -104,7 +104,7 @@ impl Draft {
     /// Journals the intent, unless that was done before the kernel stopped.
     pub(super) fn intend(&mut self, call: CallId) {
         if !self.slot(call).called {
-            self.emit(Fact::ToolCalled { call });
+            self.emit(Fact::Call(CallFact::ToolCalled { call }));
         }
     }
 
@@ -150,7 +150,7 @@ impl Draft {
         self.complete(call, |draft| {
             let Summarized { note, answer } = pending.settle(result);
             match note {
-                Some((id, note)) => draft.emit(Fact::DescriptorNoted { id, note }),
+                Some((id, note)) => draft.emit(Fact::Descriptor(DescriptorFact::Noted { id, note })),
                 None => draft.count(call, used),
             }
             draft.answer_whole(call, answer);
@@ -219,7 +219,7 @@ impl Draft {
     pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
         let (ticket, caller) = (self.slot(call).id.clone(), self.caller());
         self.state.reading.end(call);
-        self.emit(Fact::ToolReturned { call, answer: answer.clone(), produced_chars });
+        self.emit(Fact::Call(CallFact::ToolReturned { call, answer: answer.clone(), produced_chars }));
         if caller == Caller::Host {
             self.perform(Effect::AnswerHost { ticket, answer });
         }

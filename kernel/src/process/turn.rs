@@ -7,7 +7,7 @@ use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::message::{Role, text_of};
 use dormouse_proto::model::{ModelError, Reply, StopReason};
 use dormouse_proto::process::{Exit, ExitStatus};
-use dormouse_proto::record::{Entry, Lifetime, Phase};
+use dormouse_proto::record::{CallFact, Entry, Lifetime, Phase, TurnFact};
 
 use super::decide::Draft;
 use super::{Effect, Fact, Report, Work};
@@ -19,7 +19,7 @@ impl Draft {
         if self.state.is_stopped() {
             return;
         }
-        self.emit(Fact::TurnBegan);
+        self.emit(Fact::Turn(TurnFact::Began));
         self.ask_model();
     }
 
@@ -47,7 +47,7 @@ impl Draft {
 
     fn ask(&mut self) {
         let call = self.state.next_call();
-        self.emit(Fact::ModelCalled { call });
+        self.emit(Fact::Call(CallFact::ModelCalled { call }));
         self.call_model(call);
     }
 
@@ -73,7 +73,7 @@ impl Draft {
     fn switch(&mut self, to: u32, error: &ModelError) {
         let reason = Arc::from(error.to_string());
         let from = self.state.model().name.as_str().into();
-        self.emit(Fact::ModelSwitched { to, reason: Arc::clone(&reason) });
+        self.emit(Fact::Call(CallFact::ModelSwitched { to, reason: Arc::clone(&reason) }));
         let to = self.state.model().name.as_str().into();
         self.perform(Effect::Report(Report::Switch { from, to, reason }));
         self.ask_again();
@@ -81,7 +81,7 @@ impl Draft {
 
     fn go_on(&mut self, call: CallId, Reply { blocks, stop, usage }: Reply) {
         let text = text_of(&blocks);
-        self.emit(Fact::ModelReplied { call, blocks, stop, usage });
+        self.emit(Fact::Call(CallFact::ModelReplied { call, blocks, stop, usage }));
         self.open_references(text);
         match self.state.phase {
             Phase::Ready { stopped: Some(stop) } => self.follow(stop),
@@ -146,7 +146,7 @@ impl Draft {
             Lifetime::Task if status != ExitStatus::Done || self.state.background.is_empty() => self.end(exit),
             Lifetime::Task | Lifetime::Session => {
                 let reason = (*exit.message != *self.last_words()).then(|| exit.message.clone());
-                self.emit(Fact::TurnEnded { status, reason });
+                self.emit(Fact::Turn(TurnFact::Ended { status, reason }));
                 self.perform(Effect::Report(Report::Turn { outcome: exit }));
                 if more {
                     self.begin_turn();

@@ -5,7 +5,7 @@
 
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Mail, Speaker};
-use dormouse_proto::record::Slot;
+use dormouse_proto::record::{MailFact, Slot};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
@@ -127,7 +127,7 @@ impl Draft {
             }
         }
         if !at.is_empty() {
-            self.emit(Fact::MailTaken { at });
+            self.emit(Fact::Mail(MailFact::Taken { at }));
         }
         said
     }

@@ -2,7 +2,7 @@
 
 use dormouse_kernel::process::{Fact, State};
 use dormouse_kernel::syscall::{self, Group};
-use dormouse_proto::record::Phase;
+use dormouse_proto::record::{CallFact, Phase};
 use roxmltree::{Document, Node};
 
 use super::{Held, Violation, ensure};
@@ -26,7 +26,7 @@ const KERNELS: [&str; 9] = [
 
 impl World {
     pub(super) fn xml_1(&mut self, before: &State, after: &State, fact: &Fact) -> Held {
-        let Fact::ToolReturned { call, answer, .. } = fact else { return Ok(()) };
+        let Fact::Call(CallFact::ToolReturned { call, answer, .. }) = fact else { return Ok(()) };
         let of = |state: &State| match state.phase() {
             Phase::Acting { slots, .. } => slots.iter().find(|slot| slot.call == *call).map(|slot| slot.tool.clone()),
             _ => None,

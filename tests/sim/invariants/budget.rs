@@ -1,6 +1,7 @@
 //! TREE-1: what a tree uses stays within its root's budget, but for what single calls overshoot. After each step as one
 //! process and its nearest can show it, and at times by adding up what the whole tree uses.
 
+use dormouse_proto::record::CallFact;
 use std::collections::BTreeMap;
 
 use dormouse_kernel::budget::Account;
@@ -41,7 +42,7 @@ impl World {
         self.shares_of(running)?;
         self.overdraws(before, facts)?;
         let (pid, account) = (running.pid(), running.state.budget());
-        if facts.iter().any(|fact| matches!(fact, Fact::ModelCalled { .. })) {
+        if facts.iter().any(|fact| matches!(fact, Fact::Call(CallFact::ModelCalled { .. }))) {
             let is_free = account.reached(self.time_ms()).is_none() && !account.waits_for_shares();
             ensure(is_free, "TREE-1", || format!("{pid} asks its model beyond its limits: {account:?}"))?;
         }
@@ -153,7 +154,7 @@ fn of(usage: &Usage, amount: Amount) -> u64 {
 
 /// By how much a child that comes back used more than its share.
 fn overshot_by_child(account: &Account, fact: &Fact, amount: Amount) -> u64 {
-    let Fact::BudgetChanged { change: Change::Returned { call, index, spent: Some(spent) } } = fact else { return 0 };
+    let Fact::Budget(Change::Returned { call, index, spent: Some(spent) }) = fact else { return 0 };
     let share = account.share(*call, *index).and_then(|share| share.limit(amount)).unwrap_or(0);
     of(spent, amount).saturating_sub(share)
 }

@@ -2,7 +2,7 @@
 
 use dormouse_kernel::process::{Effect, Fact, State, Work};
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::record::Phase;
+use dormouse_proto::record::{CallFact, ChildFact, Phase};
 
 use super::ledger::Applied;
 use super::{Held, ensure};
@@ -12,11 +12,11 @@ impl World {
     /// CALL-1.
     pub(super) fn call_1(&mut self, pid: Pid, number: u64, fact: &Fact) -> Held {
         let key = match fact {
-            Fact::ToolReturned { call, .. } => (Applied::ToolReturned, *call, 0),
-            Fact::ModelReplied { call, .. } => (Applied::ModelReplied, *call, 0),
-            Fact::ChildEnded { call, index, .. } => (Applied::ChildEnded, *call, *index),
-            Fact::ChildStarted { call, .. } => (Applied::ChildStarted, *call, 0),
-            Fact::ChildReported { call, .. } => (Applied::ChildReported, *call, 0),
+            Fact::Call(CallFact::ToolReturned { call, .. }) => (Applied::ToolReturned, *call, 0),
+            Fact::Call(CallFact::ModelReplied { call, .. }) => (Applied::ModelReplied, *call, 0),
+            Fact::Child(ChildFact::Ended { call, index, .. }) => (Applied::ChildEnded, *call, *index),
+            Fact::Child(ChildFact::Started { call, .. }) => (Applied::ChildStarted, *call, 0),
+            Fact::Child(ChildFact::Reported { call, .. }) => (Applied::ChildReported, *call, 0),
             _ => return Ok(()),
         };
         let Some(ledger) = self.ledgers.get_mut(&pid) else { return Ok(()) };

@@ -3,6 +3,7 @@
 use dormouse_kernel::content::Content;
 use dormouse_kernel::process::Fact;
 use dormouse_proto::id::{FdId, Pid};
+use dormouse_proto::record::DescriptorFact;
 
 use super::{Held, Violation, ensure};
 use crate::process::Running;
@@ -17,7 +18,7 @@ impl World {
             let own = image.table.iter().filter(|(id, _)| !matches!(id, FdId::Message { .. }));
             ledger.contents = own.map(|(id, entry)| (id.clone(), entry.content.hash())).collect();
         }
-        let Fact::DescriptorOpened { id, entry } = fact else { return Ok(()) };
+        let Fact::Descriptor(DescriptorFact::Opened { id, entry }) = fact else { return Ok(()) };
         if let FdId::Fd(fd) = id {
             let highest = ledger.numbers.last().map_or(0, |(highest, _)| *highest);
             ensure(*fd > highest, "FD-1", || format!("{pid} opens {id}, and fd:{highest} was given out before"))?;

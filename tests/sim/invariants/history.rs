@@ -1,5 +1,6 @@
 //! HIST-1, FORK-2 and HISTORY: what was sent to a model is how the next request begins, and a provider would take it.
 
+use dormouse_proto::record::TurnFact;
 use std::sync::Arc;
 
 use dormouse_kernel::process::{Child, Fact};
@@ -50,7 +51,7 @@ impl World {
     pub(super) fn note_return(&mut self, pid: Pid, fact: &Fact) {
         let Some(ledger) = self.ledgers.get_mut(&pid) else { return };
         match fact {
-            Fact::WentTo { to, .. } => ledger.sent.messages.truncate(*to as usize),
+            Fact::Turn(TurnFact::WentTo { to, .. }) => ledger.sent.messages.truncate(*to as usize),
             Fact::Restored { image, .. } => {
                 // What both begin with: the fact may be lost yet.
                 let same = |(at, sent): &(usize, &Arc<Message>)| is_message(image.messages.get(*at), sent);

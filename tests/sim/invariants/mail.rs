@@ -8,7 +8,7 @@ use dormouse_kernel::process::{Fact, State};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Mail, Speaker};
 use dormouse_proto::message::{Block, Message};
-use dormouse_proto::record::Phase;
+use dormouse_proto::record::{CallFact, ChildFact, MailFact, Phase, TurnFact};
 
 use super::{Held, ensure};
 use crate::world::World;
@@ -35,21 +35,21 @@ impl World {
     pub(super) fn mail_1(&mut self, before: &State, after: &State, first: u64, facts: &[Fact]) -> Held {
         for (at, fact) in facts.iter().enumerate() {
             match fact {
-                Fact::MessageQueued { from, message } => self.mail_queued(after.pid(), *from, message),
-                Fact::MessageReceived { from, call, message, .. } => {
+                Fact::Mail(MailFact::Queued { from, message }) => self.mail_queued(after.pid(), *from, message),
+                Fact::Mail(MailFact::Received { from, call, message, .. }) => {
                     self.mail_received(after.pid(), (*from, *call), first + at as u64)?;
                     self.mail_queued(after.pid(), Speaker::Process(*from), message);
                 }
-                Fact::ChildReported { call, message } => {
+                Fact::Child(ChildFact::Reported { call, message }) => {
                     let child = before.background().get(call).copied().unwrap_or(Pid(0));
                     self.mail_queued(after.pid(), Speaker::Process(child), message);
                 }
                 // Made again: what came of it before is lost.
-                Fact::ToolCalled { call } => drop(self.refused.remove(&(after.pid(), *call))),
-                Fact::MailTaken { at: places } => self.mail_shown(after.pid(), places, &facts[at..])?,
+                Fact::Call(CallFact::ToolCalled { call }) => drop(self.refused.remove(&(after.pid(), *call))),
+                Fact::Mail(MailFact::Taken { at: places }) => self.mail_shown(after.pid(), places, &facts[at..])?,
                 Fact::Restored { image, .. } => self.mail_again(after.pid(), &image.mailbox),
-                Fact::TurnBegan => self.mail_said(after)?,
-                Fact::ToolReturned { call, answer, .. } if is_letter(before, *call) => {
+                Fact::Turn(TurnFact::Began) => self.mail_said(after)?,
+                Fact::Call(CallFact::ToolReturned { call, answer, .. }) if is_letter(before, *call) => {
                     self.mail_answered(after.pid(), *call, &answer.text)?;
                 }
                 _ => {}
@@ -96,7 +96,7 @@ impl World {
         }
         ledger.letters.waiting = kept;
         let answer = rest.iter().find_map(|fact| match fact {
-            Fact::ToolReturned { answer, .. } => Some(&*answer.text),
+            Fact::Call(CallFact::ToolReturned { answer, .. }) => Some(&*answer.text),
             _ => None,
         });
         let lost = taken.iter().find(|mail| !answer.is_some_and(|answer| answer.contains(&mail.message.text())));

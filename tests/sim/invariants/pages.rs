@@ -1,6 +1,7 @@
 //! PAGE-1 to PAGE-3, of every descriptor that is opened.
 
 use dormouse_kernel::process::Fact;
+use dormouse_proto::record::DescriptorFact;
 
 use super::{Held, ensure};
 use crate::defect::Defect;
@@ -8,7 +9,7 @@ use crate::world::World;
 
 impl World {
     pub(super) fn pages_of(&mut self, fact: &Fact) -> Held {
-        let Fact::DescriptorOpened { id, entry } = fact else { return Ok(()) };
+        let Fact::Descriptor(DescriptorFact::Opened { id, entry }) = fact else { return Ok(()) };
         let (content, size) = (&entry.content, entry.page_chars);
         let mut joined = String::new();
         for page in 1..=content.unbounded().total_pages(size).expect("it is in memory") {

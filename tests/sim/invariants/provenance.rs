@@ -5,7 +5,7 @@ use dormouse_kernel::content::Content;
 use dormouse_kernel::process::{ChildEvent, Completion, Fact, HostRequest, Image, Input};
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message};
-use dormouse_proto::record::{Entry, Phase};
+use dormouse_proto::record::{CallFact, ChildFact, DescriptorFact, Entry, MailFact, Phase, TurnFact};
 use dormouse_proto::temp_file::TempFileReply;
 
 use super::{Held, ensure};
@@ -51,14 +51,14 @@ impl World {
     /// What a fact puts where the model reads it.
     pub(super) fn fd_3(&self, pid: Pid, fact: &Fact) -> Held {
         match fact {
-            Fact::DescriptorOpened { id, entry } => {
+            Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
                 self.check_told(pid, &entry.content.unbounded().text().expect("it is in memory"), &id.to_string())
             }
-            Fact::ToolReturned { answer, .. } => self.check_told(pid, &answer.text, "an answer"),
-            Fact::MessageQueued { message, .. }
-            | Fact::MessageReceived { message, .. }
-            | Fact::ChildReported { message, .. }
-            | Fact::WentTo { message, .. }
+            Fact::Call(CallFact::ToolReturned { answer, .. }) => self.check_told(pid, &answer.text, "an answer"),
+            Fact::Mail(MailFact::Queued { message, .. })
+            | Fact::Mail(MailFact::Received { message, .. })
+            | Fact::Child(ChildFact::Reported { message, .. })
+            | Fact::Turn(TurnFact::WentTo { message, .. })
             | Fact::Restored { message, .. } => {
                 let mut found = Vec::new();
                 of_message(message, &mut |token| found.push(token));

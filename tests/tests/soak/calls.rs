@@ -13,7 +13,7 @@ use dormouse::ports::Store;
 use dormouse::process::ProcessRow;
 use dormouse::store::LogStore;
 use dormouse::{FnTool, KernelBuilder};
-use dormouse_proto::record::{self, ContentRef, codec};
+use dormouse_proto::record::{self, CallFact, ContentRef, codec};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -182,7 +182,8 @@ fn explanation(store: &LogStore, id: u64, runs: u64) -> Option<String> {
     let parts = rows.into_iter().map(|row| {
         let of = &facts[&row.pid];
         let asked = of.iter().find(|(_, fact)| asked_call(fact, &asks).is_some()).map(|(number, _)| *number);
-        let is_intent = |fact: &Fact| matches!(fact, Fact::ToolCalled { call: called } if *called == call);
+        let is_intent =
+            |fact: &Fact| matches!(fact, Fact::Call(CallFact::ToolCalled { call: called }) if *called == call);
         let called = of.iter().find(|(_, fact)| is_intent(fact)).map(|(number, _)| *number);
         Part { row, asked, called }
     });
@@ -221,7 +222,7 @@ fn facts(store: &dyn Store, pid: Pid) -> Vec<(FactNumber, Fact)> {
 
 /// The call of a reply that asks for this.
 fn asked_call(fact: &Fact, asks: &str) -> Option<CallId> {
-    let Fact::ModelReplied { call, blocks, .. } = fact else { return None };
+    let Fact::Call(CallFact::ModelReplied { call, blocks, .. }) = fact else { return None };
     let uses = blocks.iter().filter_map(|block| match block {
         Block::ToolUse { args, .. } => Some(args),
         _ => None,

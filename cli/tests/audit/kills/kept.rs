@@ -8,7 +8,7 @@ use dormouse::id::{FactNumber, Pid};
 use dormouse::message::Block;
 use dormouse::ports::{Store as _, StoreError};
 use dormouse::process::ProcessRow;
-use dormouse::record::codec;
+use dormouse::record::{CallFact, codec};
 use dormouse::store::LogStore;
 
 use super::files;
@@ -104,10 +104,10 @@ impl Known {
         let mut calls = Calls::default();
         for fact in self.all.values().flatten() {
             match codec::decode::<Fact>(fact).unwrap() {
-                Fact::ModelReplied { blocks, .. } => {
+                Fact::Call(CallFact::ModelReplied { blocks, .. }) => {
                     blocks.iter().filter_map(noted).for_each(|id| *calls.asked.entry(id).or_default() += 1);
                 }
-                Fact::ToolReturned { answer, .. } => {
+                Fact::Call(CallFact::ToolReturned { answer, .. }) => {
                     if let Some(id) = answer.text.strip_prefix("noted ") {
                         *calls.answered.entry(id.trim_end().to_owned()).or_default() += 1;
                     } else if answer.text.contains("ffect is unknown") {
