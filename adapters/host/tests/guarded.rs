@@ -29,10 +29,13 @@ fn main() -> process::ExitCode {
     guard::enter();
     if let Some(folder) = std::env::var_os(KERNEL) {
         let bench = Bench::of(folder.as_ref());
-        let _ = block_on(bench.sh("echo $$ $PPID > pids; sleep 60 & setsid sleep 60 & echo $! > apart; sleep 60"));
+        let _ =
+            block_on(bench.sh(
+                "echo $$ $PPID > pids; sleep 60 & setsid sleep 60 & echo $! > apart; ls /proc/$$/fd > open; sleep 60",
+            ));
         return process::ExitCode::FAILURE;
     }
-    let trials: [(&str, fn()); 13] = [
+    let trials: [(&str, fn()); 14] = [
         ("an_end_is_that_of_the_command", an_end_is_that_of_the_command),
         ("what_the_guard_cannot_begin_is_said", what_the_guard_cannot_begin_is_said),
         ("the_environment_is_the_one_that_is_permitted", the_environment_is_the_one_that_is_permitted),
@@ -44,6 +47,7 @@ fn main() -> process::ExitCode {
         ("who_leaves_the_group_is_ended_too", who_leaves_the_group_is_ended_too),
         ("a_call_that_is_given_up_leaves_nothing", a_call_that_is_given_up_leaves_nothing),
         ("a_command_writes_where_it_may_and_its_folder_goes", a_command_writes_where_it_may_and_its_folder_goes),
+        ("a_command_moves_neither_its_guard_nor_the_kernel", a_command_moves_neither_its_guard_nor_the_kernel),
         ("a_command_does_not_outlive_its_guard", a_command_does_not_outlive_its_guard),
         ("nothing_outlives_a_kernel_that_is_killed", nothing_outlives_a_kernel_that_is_killed),
     ];
@@ -277,6 +281,20 @@ fn a_command_writes_where_it_may_and_its_folder_goes() {
     assert!(bench.dir().join("in").exists() && !outside.path().join("out").exists());
 }
 
+fn a_command_moves_neither_its_guard_nor_the_kernel() {
+    let bench = Bench::new();
+    if !bench.confines {
+        return skip("landlock", "this system cannot confine");
+    }
+    let script = format!(
+        "import os\nfor pid in [os.getppid(), {}, 0]:\n try: os.sched_setaffinity(pid, os.sched_getaffinity(0)); print('moved')\n \
+         except PermissionError: print('refused')",
+        process::id()
+    );
+    let (ended, out) = block_on(bench.run(&["python3", "-c", &script], CommandLimits::default()));
+    assert_eq!((ended, out.as_str()), (Ok(()), "refused\nrefused\nmoved\n"));
+}
+
 fn a_command_does_not_outlive_its_guard() {
     let bench = Bench::new();
     block_on(async {
@@ -293,13 +311,18 @@ fn a_command_does_not_outlive_its_guard() {
     });
 }
 
+/// What the program itself was started with goes to no command either.
 fn nothing_outlives_a_kernel_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().canonicalize().unwrap();
-    let mut kernel = process::Command::new(std::env::current_exe().unwrap()).env(KERNEL, &folder).spawn().unwrap();
+    let mut start = process::Command::new("sh");
+    start.args(["-c", "exec 7</dev/null; exec \"$0\""]).arg(std::env::current_exe().unwrap());
+    let mut kernel = start.env(KERNEL, &folder).spawn().unwrap();
     let bench = Bench::of(&folder);
     let pids = [bench.pids("pids", 2), bench.pids("apart", 1)].concat();
     assert!(pids.iter().all(|pid| is_alive(*pid)), "{pids:?}");
+    let open = bench.pids("open", 3);
+    assert!(!open.contains(&7), "{open:?}");
     kernel.kill().unwrap();
     kernel.wait().unwrap();
     wait_until("all are gone", || pids.iter().all(|pid| !is_alive(*pid)));
