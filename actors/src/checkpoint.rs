@@ -6,7 +6,6 @@
 //! cannot be encoded, or that the store refuses, fails alone, and with it those that go on from it. What was only written is
 //! synced a second later.
 
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -415,8 +414,8 @@ fn is_refusal(error: &StoreError) -> bool {
         | StoreError::ForgottenFact { .. }
         | StoreError::UnknownCheckpoint(_)
         | StoreError::UnknownContent(_)
+        | StoreError::Refused { .. }
         | StoreError::Full { .. } => true,
-        StoreError::Io { source, .. } => source.kind() == ErrorKind::InvalidInput,
         StoreError::Stale { .. }
         | StoreError::InUse { .. }
         | StoreError::Key { .. }
@@ -424,6 +423,8 @@ fn is_refusal(error: &StoreError) -> bool {
         | StoreError::Newer { .. }
         | StoreError::Damaged { .. }
         | StoreError::Lost { .. }
+        | StoreError::MarkSuperseded { .. }
+        | StoreError::Io { .. }
         | StoreError::Failed(_) => false,
     }
 }

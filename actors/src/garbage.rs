@@ -12,7 +12,6 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::io;
 use std::ops::ControlFlow;
 
 use dormouse_kernel::inventory::Inventory;
@@ -192,8 +191,7 @@ fn forget(
 ) -> Result<(), StoreError> {
     let give_up = |entries: &[Entry]| match store.commit(owner, Batch { entries, at_ms, until: Until::Written }) {
         Ok(()) => Ok(true),
-        Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(false),
-        Err(StoreError::UnknownProcess(_)) => Ok(false),
+        Err(StoreError::Refused { .. } | StoreError::UnknownProcess(_)) => Ok(false),
         Err(StoreError::UnknownCheckpoint(_)) => Ok(true),
         Err(error) => Err(error),
     };

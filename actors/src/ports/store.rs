@@ -119,7 +119,7 @@ pub trait Store: Send + Sync + 'static {
     /// [`Store::content`]. Commits and reads go on meanwhile; a crash at any moment loses nothing. To count needs no owner.
     ///
     /// # Errors
-    /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`]; [`StoreError::Io`] of kind `InvalidInput` where the
+    /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`]; [`StoreError::MarkSuperseded`] where the
     /// mark was never begun, or another since. What was freed before stays freed.
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError>;
 }
@@ -295,6 +295,7 @@ pub struct TempFileChange {
 
 /// What can go wrong in a store.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// No such process.
     #[error("the store holds no process {0}")]
@@ -374,6 +375,18 @@ pub enum StoreError {
     Lost {
         /// What, where, and what follows from it.
         what: String,
+    },
+    /// The commit breaks a rule of this port, or removes something that is still needed. Nothing of it is written.
+    #[error("the store refuses this commit: {why}")]
+    Refused {
+        /// The rule, and what was given.
+        why: String,
+    },
+    /// A sweep was asked to free what another mark than the last one found. Nothing was freed.
+    #[error("a sweep frees only what the last mark found, and {why}. Collect garbage once at a time")]
+    MarkSuperseded {
+        /// What became of the mark.
+        why: &'static str,
     },
     /// The commit does not fit into the quota. Nothing of it is written.
     #[error(

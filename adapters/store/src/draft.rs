@@ -102,7 +102,7 @@ impl Draft {
     /// The note that these losses were acknowledged.
     ///
     /// # Errors
-    /// [`StoreError::Io`] of kind `InvalidInput` where they cannot be encoded.
+    /// [`StoreError::Refused`] where they cannot be encoded.
     pub(crate) fn loss_noted(losses: &[Finding]) -> Result<Self, StoreError> {
         Ok(Self::of(Kind::LossNoted, 0, encode(&losses)?))
     }
@@ -110,7 +110,7 @@ impl Draft {
     /// The note that the history of a process before `below` is given up.
     ///
     /// # Errors
-    /// [`StoreError::Io`] of kind `InvalidInput` where the row cannot be encoded.
+    /// [`StoreError::Refused`] where the row cannot be encoded.
     pub(crate) fn shortened(row: &ProcessRow, below: FactNumber) -> Result<Self, StoreError> {
         Ok(Self { first: below.0, ..Self::of(Kind::Shortened, row.pid.0, encode(row)?) })
     }
@@ -130,7 +130,7 @@ impl Draft {
     /// The record of a checkpoint.
     ///
     /// # Errors
-    /// [`StoreError::Io`] of kind `InvalidInput` where it cannot be encoded.
+    /// [`StoreError::Refused`] where it cannot be encoded.
     pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Result<Self, StoreError> {
         Ok(Self::of(Kind::Checkpoint, checkpoint.id.0, encode(checkpoint)?))
     }
@@ -139,7 +139,7 @@ impl Draft {
     /// for a content that is held, and for an empty list of facts.
     ///
     /// # Errors
-    /// [`StoreError::Io`] of kind `InvalidInput` where a value cannot be encoded.
+    /// [`StoreError::Refused`] where a value cannot be encoded.
     pub(crate) fn entry(entry: &Entry) -> Result<Option<Self>, StoreError> {
         Ok(match entry {
             Entry::Content { .. }

@@ -16,6 +16,5 @@ pub(crate) fn damaged(what: impl Into<String>) -> StoreError {
 
 /// A commit that breaks the port's contract. Nothing of it is written.
 pub(crate) fn refused(why: impl Into<String>) -> StoreError {
-    let source = io::Error::new(io::ErrorKind::InvalidInput, why.into());
-    StoreError::Io { doing: "take this commit".to_owned(), source }
+    StoreError::Refused { why: why.into() }
 }

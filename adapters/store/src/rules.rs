@@ -43,8 +43,8 @@ pub(crate) enum Life {
 /// such process. Answers with the members of each checkpoint among the entries, in order.
 ///
 /// # Errors
-/// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of the future, and [`StoreError::Io`] of
-/// kind `InvalidInput` for a gap, a second birth or an oversized part.
+/// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of the future, and
+/// [`StoreError::Refused`] for a gap, a second birth or an oversized part.
 pub(crate) fn check_entries(
     entries: &[Entry],
     checkpoints: Checkpoints<'_>,
@@ -94,7 +94,7 @@ pub(crate) fn clip(written: &mut Written, since: FactNumber) {
 /// Refuses a content that does not have the hash it comes with.
 ///
 /// # Errors
-/// [`StoreError::Io`] of kind `InvalidInput`.
+/// [`StoreError::Refused`].
 pub(crate) fn check_name(hash: ContentHash, chunks: &Chunks) -> Result<(), StoreError> {
     if chunks.name() == hash.0 {
         return Ok(());

@@ -11,7 +11,6 @@ use std::sync::{Mutex, PoisonError};
 
 use dormouse_actors::ports::{MarkToken, StoreError};
 
-use crate::error::refused;
 use crate::mark::Hash;
 
 /// The contents that were named since the mark began, by the names that the log has for them; none where no mark was begun.
@@ -46,14 +45,12 @@ impl Spared {
     /// Refuses a mark that does not know all that was named since it was begun.
     ///
     /// # Errors
-    /// [`StoreError::Io`] of kind `InvalidInput`.
+    /// [`StoreError::MarkSuperseded`].
     pub(crate) fn check(&self, mark: MarkToken) -> Result<(), StoreError> {
         self.with(|noted| match noted.named {
             Some(_) if noted.last == mark.0 => Ok(()),
-            Some(_) => {
-                Err(refused("a sweep frees nothing once another mark was begun. Collect garbage once at a time"))
-            }
-            None => Err(refused("a sweep frees nothing before a mark was begun")),
+            Some(_) => Err(StoreError::MarkSuperseded { why: "another mark was begun since" }),
+            None => Err(StoreError::MarkSuperseded { why: "no mark was begun" }),
         })
     }
 

@@ -94,7 +94,7 @@ impl<'s, 'a> Sweeper<'s, 'a> {
     /// Ready to begin.
     ///
     /// # Errors
-    /// [`StoreError::Io`] of kind `InvalidInput` where something is to be freed by a mark that is not the last, or is over.
+    /// [`StoreError::MarkSuperseded`] where something is to be freed by a mark that is not the last, or is over.
     pub(crate) fn new(store: &'s LogStore, owner: OwnerToken, order: Sweep<'a>) -> Result<Self, StoreError> {
         if order.purpose == Purpose::Free {
             store.spared.check(order.mark)?;
