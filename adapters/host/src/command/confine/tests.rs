@@ -200,6 +200,22 @@ async fn a_link_beside_what_is_sealed_opens_nothing_outside() {
     }
 }
 
+/// A file of the kernel with a second name, beside what is sealed. Names in other folders are not looked for (docs/confinement.md).
+#[tokio::test]
+async fn a_second_name_of_a_sealed_file_is_sealed_too() {
+    let target = target();
+    fs::hard_link(target.base.join("inside/store/HEAD"), target.base.join("inside/second")).unwrap();
+    fs::hard_link(target.base.join("inside/there"), target.base.join("inside/other")).unwrap();
+    let confinement = target.confinement("write");
+    for (path, works) in [("inside/second", false), ("inside/other", true)] {
+        let output = within(&confinement, ConfinementSupport::of_this_system().unwrap(), || {
+            Command::new("sh").arg("-c").arg(format!("echo x > {path}")).current_dir(&target.base).output()
+        });
+        assert_eq!(output.as_ref().unwrap().status.success(), works, "{path}: {output:?}");
+    }
+    target.assert_store_is_whole("a second name");
+}
+
 #[tokio::test]
 async fn shared_memory_can_be_permitted_by_its_name() {
     let target = target();
